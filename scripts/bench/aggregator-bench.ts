@@ -4,7 +4,7 @@
  */
 import { mkdtempDisposable } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { build } from "../build.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { readOptions } from "../options.ts";
@@ -20,6 +20,7 @@ import {
 import { type BenchSize, bareCluster } from "./fixture/cell-fixture.ts";
 import {
   type AggregatorContender,
+  BEFORE_HELP,
   CELL,
   ownAggregator,
   UPSTREAM_HELP,
@@ -40,7 +41,7 @@ const HELP = `usage: npm run bench -- aggregator [options]
   --rounds N        starts of each contender (default 2; 3 with --full)
   --full            the sizes of the goals, and this project alone with 30,000 and 100,000 pods
   --parts A,B,..    only some of: start, changes, load, large (default all; large is with --full)
-${UPSTREAM_HELP}`;
+${UPSTREAM_HELP}${BEFORE_HELP}`;
 
 const MEGABYTE = 1024 * 1024;
 
@@ -81,6 +82,7 @@ export async function run(args: readonly string[]): Promise<number> {
     full: { type: "boolean", default: false },
     parts: text,
     "upstream-dir": text,
+    before: text,
   });
   if (typeof options === "number") return options;
   const number = (given: string | undefined, small: number, full: number): number =>
@@ -93,12 +95,18 @@ export async function run(args: readonly string[]): Promise<number> {
     seconds: number(options.seconds, 10, 60),
   };
   const upstream = upstreamBinaries(options["upstream-dir"]);
-  if (upstream === undefined) process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
+  const { before } = options;
+  if (upstream === undefined && before === undefined)
+    process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
   await using bundles = await mkdtempDisposable(join(tmpdir(), "podseidon-bench-"));
   await build({ only: ["aggregator"], outdir: bundles.path });
   await using cluster = await bareCluster();
   const own = ownAggregator(cluster, bundles.path);
-  const contenders = upstream === undefined ? [own] : [own, upstreamAggregator(cluster, upstream.aggregator)];
+  const other =
+    before === undefined
+      ? upstream && upstreamAggregator(cluster, upstream.aggregator)
+      : ownAggregator(cluster, resolve(before), "before");
+  const contenders = other === undefined ? [own] : [own, other];
   const rounds = work.parts.has("start") ? number(options.rounds, 2, 3) : 1;
   if (work.parts.size > 1 || !work.parts.has("large")) {
     await fill(cluster, work.size);
@@ -227,7 +235,9 @@ function report(
   row("longest event-loop delay meanwhile, ms", (one) => one.loadLoopDelayMs, 0);
   row("peak memory in the end, MB", (one) => (one.load === undefined ? undefined : one.finalBytes / MEGABYTE), 0);
   const machine = `${cpus().length} x ${cpus()[0]?.model ?? "unknown CPU"}, control plane and load on the same machine`;
-  process.stdout.write(`\n${machine}\n${table(["work", "this project", "upstream", "ratio"], rows)}\n`);
+  process.stdout.write(
+    `\n${machine}\n${table(["work", "this project", contenders[1]?.name ?? "upstream", "ratio"], rows)}\n`,
+  );
 }
 
 /** How start-up grows with the cell, for this project alone. */

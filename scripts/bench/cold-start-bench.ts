@@ -14,44 +14,47 @@ import { servingFiles } from "../environment/component.ts";
 import { readOptions } from "../options.ts";
 import { root } from "../root.ts";
 import { bareCluster, createProtectors } from "./fixture/cell-fixture.ts";
+import { BEFORE_HELP } from "./fixture/contenders.ts";
 import { median, ratio, table } from "./fixture/figures.ts";
 
 const HELP = `usage: npm run bench -- cold-start [options]
 
-  --runs N   starts that are measured (default 15)
-`;
+  --runs N            starts that are measured (default 15)
+${BEFORE_HELP}`;
 const PROTECTORS = 100;
 const POLL_MS = 1;
 const GIVE_UP_MS = 20_000;
 
 export async function run(args: readonly string[]): Promise<number> {
-  const options = readOptions(args, HELP, { runs: { type: "string", default: "15" } });
+  const options = readOptions(args, HELP, {
+    runs: { type: "string", default: "15" },
+    before: { type: "string" },
+  });
   if (typeof options === "number") return options;
   await build({ only: ["webhook"] });
   await using cluster = await bareCluster();
   await createProtectors(cluster.admin, 0, PROTECTORS);
+  const bundles = { "": join(root, "dist"), ...(options.before === undefined ? {} : { ", before": options.before }) };
   const bare: number[] = [];
-  const answer: number[] = [];
-  const ready: number[] = [];
+  const rows = new Map<string, number[]>([["bare node -e 0", bare]]);
+  const add = (title: string, ms: number): void => void rows.set(title, [...(rows.get(title) ?? []), ms]);
   for (let round = 0; round <= Number(options.runs); round += 1) {
-    const figures = { bare: await bareNode(), ...(await webhookStart(cluster, round)) };
+    const bareMs = await bareNode();
     // The first round fills the page cache.
-    if (round === 0) continue;
-    bare.push(figures.bare);
-    answer.push(figures.responseMs);
-    ready.push(figures.readyMs);
+    if (round > 0) bare.push(bareMs);
+    for (const [name, directory] of Object.entries(bundles)) {
+      const { responseMs, readyMs } = await webhookStart(cluster, `${round}${name && "-before"}`, directory);
+      if (round === 0) continue;
+      add(`exec to the first TLS answer${name}`, responseMs);
+      add(`exec to ready, ${PROTECTORS} protectors${name}`, readyMs);
+    }
   }
-  const rows: [string, number[]][] = [
-    ["bare node -e 0", bare],
-    ["exec to the first TLS answer", answer],
-    [`exec to ready, ${PROTECTORS} protectors`, ready],
-  ];
   const base = median(bare);
   const title = `cold start of the webhook, medians of ${options.runs}`;
   process.stdout.write(
     `${table(
       [title, "ms", "against bare node"],
-      rows.map(([name, all]) => [name, median(all).toFixed(1), ratio(median(all), base)]),
+      [...rows].map(([name, all]) => [name, median(all).toFixed(1), ratio(median(all), base)]),
     )}\n`,
   );
   return 0;
@@ -64,7 +67,11 @@ async function bareNode(): Promise<number> {
   return performance.now() - startedMs;
 }
 
-async function webhookStart(cluster: Cluster, round: number): Promise<{ responseMs: number; readyMs: number }> {
+async function webhookStart(
+  cluster: Cluster,
+  round: string,
+  bundles: string,
+): Promise<{ responseMs: number; readyMs: number }> {
   const [port, healthPort] = [await reservePort("127.0.0.1"), await reservePort("127.0.0.1")];
   const files = await servingFiles(cluster, join(cluster.directory, `cold-${round}`), ["localhost"], ["127.0.0.1"]);
   const flags = [
@@ -73,7 +80,7 @@ async function webhookStart(cluster: Cluster, round: number): Promise<{ response
     ...[`--health-probe-bind-address=127.0.0.1:${healthPort}`, "--log-level=error"],
   ];
   const startedMs = performance.now();
-  const child = spawn(process.execPath, [join(root, "dist/webhook.mjs"), ...flags], {
+  const child = spawn(process.execPath, [join(bundles, "webhook.mjs"), ...flags], {
     stdio: ["ignore", "ignore", "inherit"],
   });
   try {

@@ -4,7 +4,7 @@
  */
 import { mkdtempDisposable } from "node:fs/promises";
 import { cpus, loadavg, release, tmpdir, totalmem } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { build } from "../build.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
@@ -13,6 +13,7 @@ import { root } from "../root.ts";
 import { bareCluster, createProtector, each } from "./fixture/cell-fixture.ts";
 import {
   type AggregatorContender,
+  BEFORE_HELP,
   ownAggregator,
   ownWebhooks,
   UPSTREAM_HELP,
@@ -31,7 +32,7 @@ import { rolloutTable } from "./rollout.ts";
 const HELP = `usage: npm run bench -- webhook [options]
 
   --rounds N          how often each contender does each work, in turn (default 3; medians are printed)
-${UPSTREAM_HELP}  --full              also what takes minutes: memory and rollout
+${UPSTREAM_HELP}${BEFORE_HELP}  --full              also what takes minutes: memory and rollout
   --only WORK,..      none, hot3, hot1, wide, reserved, free; memory: after 100,000 and 200,000 reviews with 10,000
                       protectors watched; rollout: a rolling update of 200 replicas and a drain of 50 pods, with and
                       without the project
@@ -69,6 +70,7 @@ export async function run(args: readonly string[]): Promise<number> {
   const options = readOptions(args, HELP, {
     rounds: { type: "string", default: "3" },
     "upstream-dir": { type: "string" },
+    before: { type: "string" },
     full: { type: "boolean", default: false },
     only: { type: "string" },
   });
@@ -78,12 +80,15 @@ export async function run(args: readonly string[]): Promise<number> {
   if (unknown.length > 0) return misused(`--only: unknown work: ${unknown.join(", ")}`, HELP);
   const description = machine();
   const upstream = upstreamBinaries(options["upstream-dir"]);
-  if (upstream === undefined) process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
+  const { before } = options;
+  if (upstream === undefined && before === undefined)
+    process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
   await using directory = await mkdtempDisposable(join(tmpdir(), "podseidon-bench-"));
   const generator = await buildLoadGenerator(directory.path);
   await build({ only: ["webhook", "aggregator"] });
-  const rows = await sideBySide(wanted, Number(options.rounds), generator, upstream);
-  if (rows.length > 0) process.stdout.write(`\n${description}\n\n${table(HEADER, rows)}\n`);
+  const rows = await sideBySide(wanted, Number(options.rounds), generator, upstream, before);
+  const header = HEADER.map((title) => (title === "upstream" && before !== undefined ? "before" : title));
+  if (rows.length > 0) process.stdout.write(`\n${description}\n\n${table(header, rows)}\n`);
   if (wanted.has("rollout")) process.stdout.write(`\n${await rolloutTable()}\n`);
   return 0;
 }
@@ -93,11 +98,12 @@ async function sideBySide(
   rounds: number,
   generator: string,
   binaries: UpstreamBinaries | undefined,
+  before: string | undefined,
 ): Promise<string[][]> {
   if ([...wanted].every((name) => name === "rollout")) return [];
   await using cluster = await bareCluster();
   const own = await ownWebhooks(cluster);
-  const upstream = binaries === undefined ? undefined : await upstreamWebhooks(binaries.webhook, cluster);
+  const upstream = await otherWebhooks(cluster, binaries, before);
   const rows: string[][] = [];
   for (const work of WORKS)
     if (wanted.has(work.name)) rows.push(...(await compare(work, rounds, generator, cluster, own, upstream)));
@@ -107,12 +113,24 @@ async function sideBySide(
       webhook: new URL(urls[0] ?? "").origin,
       aggregator,
     });
-    const other =
-      upstream === undefined ? undefined : pair(upstream, upstreamAggregator(cluster, binaries?.aggregator ?? ""));
+    const aggregator =
+      before === undefined
+        ? upstreamAggregator(cluster, binaries?.aggregator ?? "")
+        : ownAggregator(cluster, resolve(before), "before");
+    const other = upstream === undefined ? undefined : pair(upstream, aggregator);
     rows.push(...(await quotaFreeRows(cluster, pair(own, ownAggregator(cluster, join(root, "dist"))), other)));
   }
   if (wanted.has("memory")) rows.push(...(await memoryAfterReviews(cluster, generator, own, upstream)));
   return rows;
+}
+
+async function otherWebhooks(
+  cluster: Cluster,
+  binaries: UpstreamBinaries | undefined,
+  before: string | undefined,
+): Promise<WebhookContender | undefined> {
+  if (before !== undefined) return await ownWebhooks(cluster, before);
+  return binaries === undefined ? undefined : await upstreamWebhooks(binaries.webhook, cluster);
 }
 
 function machine(): string {

@@ -15,6 +15,8 @@ export interface WebhookProcessOptions {
   readonly cells: Readonly<Record<string, string>>;
   readonly args?: readonly string[];
   readonly environment?: Readonly<Record<string, string>>;
+  /** As {@link Component} takes it. */
+  readonly bundles?: string;
 }
 
 export interface WebhookReplica {
@@ -35,7 +37,7 @@ export async function startWebhook(options: WebhookProcessOptions): Promise<Webh
     ...["--tls-cert-file", files.certFile, "--tls-private-key-file", files.keyFile],
     ...(options.args ?? []),
   ];
-  const { name, directory, environment = {} } = options;
+  const { name, directory, environment = {}, bundles } = options;
   const component = await Component.start({
     kind: "webhook",
     name,
@@ -43,6 +45,7 @@ export async function startWebhook(options: WebhookProcessOptions): Promise<Webh
     args,
     // As in the manifests.
     environment: { MALLOC_ARENA_MAX: "1", ...environment },
+    ...(bundles === undefined ? {} : { bundles }),
   });
   return { component, url: `https://${ADDRESS}:${port}`, caPem: files.caPem };
 }
