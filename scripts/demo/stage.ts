@@ -6,7 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import type { KubectlResult } from "../control-plane/kubectl.ts";
-import type { Recorder, ReviewSums } from "../report/record.ts";
+import { type Recorder, type ReviewSums, SUMMED } from "../report/record.ts";
 import type { AvailabilityJudge } from "./availability.ts";
 import { NAMESPACE, WORKLOAD } from "./federation.ts";
 import type { Installation } from "./install.ts";
@@ -144,7 +144,6 @@ export class DemoStage {
 }
 
 const LINE = /^podseidon_webhook_reviews_total\{([^}]*)\} (\S+)$/gm;
-const SUMMED: Readonly<Record<string, keyof ReviewSums>> = { allowed: "admitted", denied: "refused", busy: "busy" };
 
 /** The sum over the replicas whose metrics are at `urls`. */
 async function scrapeReviews(urls: readonly string[]): Promise<ReviewSums> {

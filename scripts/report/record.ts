@@ -167,10 +167,11 @@ export function thinned(samples: readonly Sample[]): readonly Sample[] {
   return kept;
 }
 
-/** By the outcome in log lines and metrics. */
-const SUMMED: Readonly<Record<string, keyof ReviewSums>> = {
+/** By the outcome in log lines and metrics: what was decided by quota, or although there was none. */
+export const SUMMED: Readonly<Record<string, keyof ReviewSums>> = {
   allowed: "admitted",
   forced: "admitted",
+  lowered: "admitted",
   denied: "refused",
   busy: "busy",
 };

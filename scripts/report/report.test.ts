@@ -182,11 +182,13 @@ test("who asked is read from the replicas' logs, whoever asked most first", () =
     line("gc", "denied"),
     line("gc", "denied"),
     line("me", "exempt"),
+    line("me", "lowered"),
     '{"outcome": broken',
     "plain",
   ];
   expect(askersOf(lines)).toEqual([
     { name: "gc", admitted: 0, refused: 2, busy: 0 },
     { name: "drain", admitted: 0, refused: 0, busy: 1 },
+    { name: "me", admitted: 1, refused: 0, busy: 0 },
   ]);
 });

@@ -4,7 +4,7 @@
  */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import { request } from "node:https";
+import { Agent, request } from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -23,6 +23,11 @@ interface Call {
   readonly method: string;
   readonly path: string;
   readonly body: string;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly text: string;
 }
 
 interface Given {
@@ -69,10 +74,34 @@ function protectorOf({ spec, counts }: Given): JsonObject {
   };
 }
 
+/** A DELETE review of an unprotected pod. */
+export function deletion(pod: object = {}, request: object = {}): string {
+  const { metadata, ...rest } = { metadata: {}, ...pod };
+  const named = { name: "web", namespace: "default", uid: "1", resourceVersion: "1", ...metadata };
+  return reviewOf({ name: "web", oldObject: { metadata: named, ...rest }, ...request });
+}
+
+function reviewOf(review: object): string {
+  return JSON.stringify({
+    apiVersion: "admission.k8s.io/v1",
+    kind: "AdmissionReview",
+    request: {
+      uid: "review-1",
+      operation: "DELETE",
+      kind: { group: "", version: "v1", kind: "Pod" },
+      resource: { group: "", version: "v1", resource: "pods" },
+      namespace: "default",
+      userInfo: { username: "eve" },
+      ...review,
+    },
+  });
+}
+
 export class AttackedWebhook implements AsyncDisposable {
   readonly calls: Call[] = [];
   readonly #given: Given;
   readonly #server: Server;
+  readonly #agent = new Agent({ keepAlive: true, ca: authority.certificatePem });
   readonly #folder = mkdtempSync(join(tmpdir(), "podseidon-security-"));
   #version = 100;
   #protector: JsonObject;
@@ -93,6 +122,7 @@ export class AttackedWebhook implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#agent.destroy();
     await this.#webhook?.stop();
     this.#server.closeAllConnections();
     await new Promise<void>((resolve) => this.#server.close(() => resolve()));
@@ -110,7 +140,7 @@ export class AttackedWebhook implements AsyncDisposable {
     return this.calls.filter((call) => call.method === method && path.test(call.path)).map(({ body }) => body);
   }
 
-  metric(name: string, labels: Readonly<Record<string, string>>): Promise<number | undefined> {
+  metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number | undefined> {
     return this.#webhook?.metric(name, labels) ?? Promise.resolve(undefined);
   }
 
@@ -118,38 +148,33 @@ export class AttackedWebhook implements AsyncDisposable {
     return this.#webhook?.process.logTail(500) ?? "";
   }
 
-  /** The whole text of the answer to a request of the caller's making. */
-  async ask(review: JsonObject, path = `/webhook/${CELL}`): Promise<string> {
-    const text = JSON.stringify({
-      apiVersion: "admission.k8s.io/v1",
-      kind: "AdmissionReview",
-      request: {
-        uid: "review-1",
-        kind: { group: "", version: "v1", kind: "Pod" },
-        resource: { group: "", version: "v1", resource: "pods" },
-        namespace: "default",
-        operation: "DELETE",
-        userInfo: { username: "eve" },
-        ...review,
-      },
-    });
+  /** The answer to a body of the caller's making, as it is; status 0 when the connection was closed before one. */
+  send(body: string | Buffer, path = `/webhook/${CELL}?timeout=10s`, from = LOOPBACK): Promise<Answer> {
     return new Promise((resolve, reject) => {
-      const options = { host: LOOPBACK, port: this.#port, path, method: "POST", ca: authority.certificatePem };
-      const sending = request({ ...options, headers: { "content-type": "application/json" } }, (response) => {
-        let body = "";
+      const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(body) };
+      const to = { host: LOOPBACK, port: this.#port, localAddress: from, path, method: "POST", headers };
+      const sending = request({ ...to, agent: this.#agent }, (response) => {
+        let text = "";
         response.setEncoding("utf8").on("data", (chunk: string) => {
-          body += chunk;
+          text += chunk;
         });
-        response.on("end", () => resolve(body));
+        response.on("end", () => resolve({ status: response.statusCode ?? 0, text }));
       });
-      sending.on("error", reject);
-      sending.end(text);
+      sending.on("error", (error) =>
+        "code" in error ? resolve({ status: 0, text: String(error.code) }) : reject(error),
+      );
+      sending.end(body);
     });
   }
 
+  /** The whole text of the answer to a review of the caller's making. */
+  async ask(review: JsonObject, path?: string, from?: string): Promise<string> {
+    return (await this.send(reviewOf(review), path, from)).text;
+  }
+
   /** The response within the AdmissionReview. */
-  async decide(review: JsonObject, path?: string): Promise<AdmissionAnswer> {
-    return JSON.parse(await this.ask(review, path)).response;
+  async decide(review: JsonObject, from?: string): Promise<AdmissionAnswer> {
+    return JSON.parse(await this.ask(review, undefined, from)).response;
   }
 
   async #start(): Promise<void> {
@@ -169,6 +194,7 @@ export class AttackedWebhook implements AsyncDisposable {
       kind: "webhook",
       name: "webhook",
       directory: this.#folder,
+      environment: { MALLOC_ARENA_MAX: "1" },
       args: [
         ...["--core", `core=${path("kubeconfig")}`, "--cell", `${CELL}=${path("kubeconfig")}`],
         ...["--tls-cert-file", path("tls.crt"), "--tls-private-key-file", path("tls.key")],
