@@ -79,7 +79,7 @@ remove_finalizers podprotectors.podseidon.kubewharf.io
 k delete customresourcedefinition podprotectors.podseidon.kubewharf.io --ignore-not-found
 
 # Leases, Secrets, the backups of protectors, the record of the webhook configurations, and the release register.
-k delete namespace "$NAMESPACE" --ignore-not-found
+k delete namespace "$NAMESPACE" podseidon-update-trigger --ignore-not-found
 # An aggregator may have restored a webhook configuration before its pod ended: an apiserver learns late of a removed
 # permission.
 delete_webhook_configurations

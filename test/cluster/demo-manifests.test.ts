@@ -11,7 +11,7 @@ import { root } from "../../scripts/root.ts";
 import { block } from "../support/cluster/documented.ts";
 import { FOREIGN_KINDS, foreignCrd } from "../support/cluster/foreign-kinds.ts";
 
-/** Every overlay is applied to a real kube-apiserver, and what it grants is asked of a real authorizer. */
+/** Every overlay is applied to a real kube-apiserver. */
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const manifests = join(root, "manifests");
@@ -20,7 +20,7 @@ let cluster: Cluster;
 beforeAll(async () => {
   cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
   // A namespace that exists only in a dry run is not there for what is created in it.
-  for (const base of ["namespace", "crds"]) await kubectl("apply", "-k", join(manifests, "base", base));
+  for (const base of ["namespace", "crds", "update-trigger"]) await kubectl("apply", "-k", join(manifests, "base", base));
   await cluster.apply(FOREIGN_KINDS.map(([group, version, kind]) => foreignCrd(group, version, kind)));
   for (const [group, version, kind] of FOREIGN_KINDS) {
     const path = `/apis/${group}/${version}/${kind.toLowerCase()}s`;
@@ -297,104 +297,4 @@ test("each overlay registers its own cell in every path", async () => {
     const own = `/webhook/${cell}`;
     expect(paths).toEqual([own, own, own, own, own, own, `${own}/mutate`]);
   }
-});
-
-describe("in one cluster", () => {
-  beforeAll(async () => {
-    await kubectl("apply", "-k", around("single-cluster", ["eviction-retry"]));
-  });
-
-  /** What the apiserver would answer; there is no wildcard among the rules, so that what is not listed is refused. */
-  async function may(account: string, verb: string, resource: string, namespace: string, name = ""): Promise<boolean> {
-    const [type, subresource] = resource.split("/");
-    const [plural, ...group] = (type ?? "").split(".");
-    const body = {
-      apiVersion: "authorization.k8s.io/v1",
-      kind: "SubjectAccessReview",
-      spec: {
-        user: `system:serviceaccount:podseidon-system:podseidon-${account}`,
-        groups: ["system:serviceaccounts", "system:authenticated"],
-        resourceAttributes: { verb, resource: plural, group: group.join("."), namespace, subresource, name },
-      },
-    };
-    const answer = await cluster.admin.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body);
-    return field(answer, "status", "allowed") === true;
-  }
-
-  const ppr = "podprotectors.podseidon.kubewharf.io";
-  test.each<[string, string, string, boolean]>([
-    ["webhook", "watch", ppr, true],
-    ["webhook", "update", `${ppr}/status`, true],
-    ["webhook", "update", ppr, false],
-    ["webhook", "delete", ppr, false],
-    ["webhook", "get", "pods", true],
-    ["webhook", "list", "pods", true],
-    ["webhook", "delete", "pods", false],
-    ["webhook", "create", "events", true],
-    ["webhook", "delete", "events", false],
-    ["aggregator", "update", `${ppr}/status`, true],
-    ["aggregator", "update", ppr, false],
-    ["aggregator", "watch", "pods", true],
-    ["aggregator", "delete", "pods", false],
-    ["generator", "create", ppr, true],
-    ["generator", "patch", ppr, true],
-    ["generator", "delete", ppr, true],
-    ["generator", "patch", "deployments.apps", true],
-    ["generator", "delete", "deployments.apps", false],
-    ["generator", "list", "pods", true],
-    ["generator", "delete", "pods", false],
-    ["update-trigger", "create", "pods", false],
-    ["update-trigger", "list", "pods", false],
-    ["eviction-retry", "create", "pods/eviction", true],
-    ["eviction-retry", "delete", "pods", false],
-    ["eviction-retry", "watch", "pods", false],
-    ["eviction-retry", "patch", "nodes", false],
-    ["eviction-retry", "update", `${ppr}/status`, false],
-    ["eviction-retry", "get", "secrets", false],
-    ["generator", "get", "secrets", false],
-    ["webhook", "get", "secrets", false],
-    ["aggregator", "get", "secrets", false],
-    ["certificates", "get", "secrets", false],
-    ["certificates", "get", "pods", false],
-  ])("the %s may %s %s in a user's namespace: %s", async (account, verb, resource, expected) => {
-    expect(await may(account, verb, resource, "default")).toBe(expected);
-  });
-
-  test("the certificates controller reads its own Secrets, lists and creates none; the others read none", async () => {
-    for (const [account, verb, name, expected] of [
-      ["certificates", "get", "podseidon-webhook-ca", true],
-      ["certificates", "update", "podseidon-webhook-tls", true],
-      ["certificates", "get", "podseidon-core", false],
-      ["certificates", "list", "", false],
-      ["certificates", "create", "", false],
-      ["aggregator", "get", "podseidon-webhook-ca", false],
-      ["webhook", "get", "podseidon-webhook-ca", false],
-      ["generator", "get", "podseidon-webhook-ca", false],
-    ] as const) {
-      expect([account, verb, name, await may(account, verb, "secrets", "podseidon-system", name)]).toEqual([
-        account,
-        verb,
-        name,
-        expected,
-      ]);
-    }
-  });
-
-  test.each<[string, string, string, boolean]>([
-    ["aggregator", "patch", "podseidon", true],
-    ["aggregator", "delete", "podseidon", false],
-    ["aggregator", "patch", "another", false],
-    ["webhook", "patch", "podseidon", false],
-  ])("the %s may %s the registration %s: %s", async (account, verb, name, expected) => {
-    const resource = "validatingwebhookconfigurations.admissionregistration.k8s.io";
-    expect(await may(account, verb, resource, "", name)).toBe(expected);
-  });
-
-  test.each(["generator", "aggregator", "update-trigger", "eviction-retry"])(
-    "the %s may elect a leader at home only",
-    async (account) => {
-      expect(await may(account, "create", "leases.coordination.k8s.io", "podseidon-system")).toBe(true);
-      expect(await may(account, "create", "leases.coordination.k8s.io", "default")).toBe(false);
-    },
-  );
 });

@@ -81,7 +81,7 @@ test("a pod, its Deployment and its namespace can be deleted again, and nothing 
   await cluster.admin.call("PATCH", DEPLOYMENT, { metadata: { finalizers: null } });
   await cluster.admin.call("DELETE", DEPLOYMENT);
   await cluster.admin.call("DELETE", `/api/v1/namespaces/${NAMESPACE}`);
-  for (const namespace of [NAMESPACE, "podseidon-system"]) {
+  for (const namespace of [NAMESPACE, "podseidon-system", "podseidon-update-trigger"]) {
     await cluster.waitFor(`${namespace} to be gone`, async () => {
       return (await cluster.admin.request("GET", `/api/v1/namespaces/${namespace}`)).status === 404;
     });
