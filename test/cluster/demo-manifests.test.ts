@@ -20,7 +20,8 @@ let cluster: Cluster;
 beforeAll(async () => {
   cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
   // A namespace that exists only in a dry run is not there for what is created in it.
-  for (const base of ["namespace", "crds", "update-trigger"]) await kubectl("apply", "-k", join(manifests, "base", base));
+  for (const base of ["namespace", "crds", "update-trigger"])
+    await kubectl("apply", "-k", join(manifests, "base", base));
   await cluster.apply(FOREIGN_KINDS.map(([group, version, kind]) => foreignCrd(group, version, kind)));
   for (const [group, version, kind] of FOREIGN_KINDS) {
     const path = `/apis/${group}/${version}/${kind.toLowerCase()}s`;
@@ -163,6 +164,9 @@ test("every pod of the project meets the restricted standard, and has a metrics 
   const { stdout } = await cluster.kubectl(["kustomize", around("single-cluster", ["eviction-retry"])]);
   const deployments = loadAll(stdout).filter((object) => field(object, "kind") === "Deployment");
   expect(deployments).toHaveLength(6);
+  // No controller manager counts here what the quota permits.
+  const quota = "/api/v1/namespaces/podseidon-system/resourcequotas/podseidon-critical/status";
+  await cluster.admin.call("PATCH", quota, { status: { hard: { pods: "1" }, used: { pods: "0" } } });
   for (const deployment of deployments) {
     const template = field(deployment, "spec", "template");
     const pod = { apiVersion: "v1", kind: "Pod", ...(template as object) };
@@ -174,7 +178,7 @@ test("every pod of the project meets the restricted standard, and has a metrics 
       metadata,
     });
     expect([name, answer.status, answer.text]).toEqual([name, 201, answer.text]);
-    expect(field(answer.body, "spec", "priority")).toBe(1_000_000_000);
+    expect(field(answer.body, "spec", "priority")).toBe(2_000_000_000);
     expect(field(answer.body, "metadata", "annotations", "prometheus.io/scrape")).toBe("true");
     expect(field(answer.body, "spec", "containers", 0, "securityContext", "readOnlyRootFilesystem")).toBe(true);
   }
