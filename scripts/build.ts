@@ -1,7 +1,7 @@
 /**
  * `npm run build`: bundles each part into `dist/NAME.mjs`, and what a part loads only on demand into `dist/chunks`.
  * Prints the sizes and fails when the start of a part loads more than its budget. `--sbom` also writes
- * `dist/sbom.cdx.json`: which packages are in the bundles.
+ * `dist/sbom.cdx.json`: which packages are in the bundles, and the Node.js that runs them (`--node=PATH`).
  */
 import { execFile } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -10,6 +10,7 @@ import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { build as bundle, type Metafile } from "esbuild";
+import * as v from "valibot";
 import { root } from "./root.ts";
 
 const KB = 1000;
@@ -39,6 +40,8 @@ interface BuildOptions {
   /** `dist` by default. Only a build of all parts empties it first. */
   readonly outdir?: string;
   readonly sbom?: boolean;
+  /** The Node.js that the bill of materials names; by default that of this process. */
+  readonly node?: string;
 }
 
 export interface BuiltPart {
@@ -58,7 +61,11 @@ export async function build(options: BuildOptions = {}): Promise<readonly BuiltP
   if (options.only === undefined) await rm(outdir, { recursive: true, force: true });
   const names = options.only ?? Object.keys(PARTS).filter(isPartName);
   const parts = await Promise.all(names.map((name) => buildPart(name, outdir)));
-  if (options.sbom) await writeBillOfMaterials(parts, join(outdir, "sbom.cdx.json"));
+  if (options.sbom) {
+    const path = join(outdir, "sbom.cdx.json");
+    await writeBillOfMaterials(parts, path);
+    await addNode(path, options.node ?? process.execPath);
+  }
   return parts;
 }
 
@@ -130,6 +137,23 @@ async function writeBillOfMaterials(parts: readonly BuiltPart[], path: string): 
   }
 }
 
+const BillOfMaterials = v.looseObject({ components: v.array(v.unknown()) });
+
+/** Adds the Node.js that runs the bundles. Rejects for one that does not know the flags of the manifests' commands. */
+async function addNode(path: string, node: string): Promise<void> {
+  const { stdout } = await promisify(execFile)(node, ["--max-old-space-size-percentage=75", "--version"]);
+  const version = stdout.trim().replace(/^v/, "");
+  const bill = v.parse(BillOfMaterials, JSON.parse(readFileSync(path, "utf8")));
+  bill.components.push({
+    ...{ type: "platform", name: "node", version, "bom-ref": `node@${version}` },
+    licenses: [{ license: { id: "MIT", acknowledgement: "declared" } }],
+    // By these names scanners find its vulnerabilities.
+    cpe: `cpe:2.3:a:nodejs:node.js:${version}:*:*:*:*:*:*:*`,
+    purl: `pkg:generic/node@${version}`,
+  });
+  writeFileSync(path, `${JSON.stringify(bill, null, 2)}\n`);
+}
+
 /**
  * Modules that only some configurations load, or that are loaded when the port is open and the first answers are given.
  * Any other dynamic import counts as part of the start.
@@ -199,7 +223,8 @@ function isPartName(name: string): name is PartName {
 }
 
 async function main(args: readonly string[]): Promise<number> {
-  const names = args.filter((arg) => arg !== "--sbom");
+  const names = args.filter((arg) => !/^--(sbom$|node=)/.test(arg));
+  const node = args.find((arg) => arg.startsWith("--node="))?.slice("--node=".length);
   const unknown = names.filter((name) => !isPartName(name));
   if (unknown.length > 0) {
     console.error(`there is no part ${unknown.join(", ")}; the parts are ${Object.keys(PARTS).join(", ")}`);
@@ -207,7 +232,11 @@ async function main(args: readonly string[]): Promise<number> {
   }
   const only = names.filter(isPartName);
   try {
-    const parts = await build({ ...(only.length > 0 ? { only } : {}), sbom: args.includes("--sbom") });
+    const parts = await build({
+      ...(only.length > 0 ? { only } : {}),
+      ...(node === undefined ? {} : { node }),
+      sbom: args.includes("--sbom"),
+    });
     console.log(sizeTable(parts));
     return overBudget(parts).length === 0 ? 0 : 1;
   } catch (error) {
