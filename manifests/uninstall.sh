@@ -83,7 +83,7 @@ k delete namespace "$NAMESPACE" podseidon-update-trigger --ignore-not-found
 # An aggregator may have restored a webhook configuration before its pod ended: an apiserver learns late of a removed
 # permission.
 delete_webhook_configurations
-delete_named clusterroles priorityclasses
+delete_named clusterroles priorityclasses validatingadmissionpolicybindings validatingadmissionpolicies
 for kind in rolebindings roles; do
   k get "$kind" --all-namespaces -o go-template='{{range .items}}{{.metadata.namespace}} {{.metadata.name}}{{"\n"}}{{end}}' |
     grep -E ' podseidon-' | while read -r namespace name; do

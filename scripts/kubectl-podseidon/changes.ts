@@ -17,16 +17,12 @@ import {
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
-import { argument, type Command, type Context, type Flag, protectorName } from "./invocation/command.ts";
+import { argument, type Command, type Context, protectorName, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, parseDuration, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
 
 const HOUR_MS = 3_600_000;
-
-export const YES = {
-  yes: { type: "boolean", help: "Do it. Without this nothing is changed." },
-} as const satisfies Record<string, Flag>;
 
 export interface Change {
   readonly protector?: string;

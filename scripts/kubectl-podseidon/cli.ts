@@ -20,6 +20,8 @@ import {
 import { CommandError, EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
 import { inLine } from "./invocation/output.ts";
 import { plainTerminal } from "./invocation/progress.ts";
+import { join } from "./join/join.ts";
+import { leave } from "./join/leave.ts";
 import { removeCellCommand } from "./remove-cell.ts";
 import { status } from "./status.ts";
 import { why } from "./why.ts";
@@ -31,6 +33,8 @@ export const COMMANDS: readonly Command[] = [
   doctor,
   suspend,
   resume,
+  join,
+  leave,
   removeCellCommand,
   release,
   completion,

@@ -21,7 +21,7 @@ import {
   warning,
 } from "./findings.ts";
 import { type ClusterClient, statusOf } from "./invocation/cluster.ts";
-import type { Command, Context } from "./invocation/command.ts";
+import { type Command, type Context, SYSTEM_NAMESPACE } from "./invocation/command.ts";
 import { EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
 import { cellOfWebhookConfiguration, VALIDATING } from "./question.ts";
 import { type ProtectorView, viewProtector } from "./view.ts";
@@ -61,7 +61,7 @@ class Doctor {
   constructor(context: Context, core: ClusterClient) {
     this.#context = context;
     this.#core = core;
-    this.#system = context.text("system-namespace") ?? "podseidon-system";
+    this.#system = context.systemNamespace;
   }
 
   #add(cluster: ClusterClient, found: readonly Finding[]): void {
@@ -257,13 +257,7 @@ export const doctor: Command = {
     "Looks at the core cluster and at the clusters of the named contexts (of --context when none is named): " +
     "reachability, clocks, the CRD, protectors, cells, webhook configurations, certificates, leases, versions, and " +
     "the permissions of the ServiceAccounts. Changes nothing. Exit code 0: no problem; 1: at least one.",
-  flags: {
-    "system-namespace": {
-      type: "string",
-      value: "NAMESPACE",
-      help: "Where podseidon runs. Default: podseidon-system.",
-    },
-  },
+  flags: SYSTEM_NAMESPACE,
   arity: [0, 100],
   run,
 };

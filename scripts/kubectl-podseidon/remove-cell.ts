@@ -1,13 +1,13 @@
 /** The command `remove-cell`: forgets a cell that is gone for good, in the protectors and in the release register. */
 import { configMapPath, podProtectorPath } from "../../shared/kube/client/api-path.ts";
-import { ACKNOWLEDGEMENTS, acknowledgementKey, OWN_NAMESPACE } from "../../shared/recovery/register/register-format.ts";
+import { ACKNOWLEDGEMENTS, acknowledgementKey } from "../../shared/recovery/register/register-format.ts";
 import { sleep } from "../../shared/runtime/clock.ts";
 import { GENERATOR_FINALIZER, REMOVE_CELL_ONCE_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { parseConfigMap } from "../../shared/schema/config-map.ts";
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
-import { type Change, idOf, patch, patchAt, report, safe, YES } from "./changes.ts";
+import { type Change, idOf, patch, patchAt, report, safe } from "./changes.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
-import { argument, type Command, type Context, protectorName } from "./invocation/command.ts";
+import { argument, type Command, type Context, protectorName, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
 import { CommandError, type ExitCode } from "./invocation/errors.ts";
 import { age, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
@@ -20,7 +20,7 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   if (!/^[^/%,\s]+$/.test(cell)) throw new CommandError(`${cell} is no id of a cell`);
   const names = args.slice(1).map(protectorName);
   const core = await context.core();
-  const systemNamespace = context.text("system-namespace") ?? OWN_NAMESPACE;
+  const { systemNamespace } = context;
   const namespace = names.length > 0 ? await context.namespace() : await context.namespaces();
   const all = await context.progress.during(`reading the protectors of ${core.name}`, () => core.protectors(namespace));
   const protectors = all.filter(({ metadata, status }) => {
@@ -117,14 +117,7 @@ export const removeCellCommand: Command = {
     "reservations are forgotten. In the named protectors, or in all of the namespace, or of " +
     "all namespaces with -A: then the release register of the core does not wait for the cell any more. " +
     `Waits until the generator has done it. ${safe}`,
-  flags: {
-    "system-namespace": {
-      type: "string",
-      value: "NAMESPACE",
-      help: `Where podseidon runs. Default: ${OWN_NAMESPACE}.`,
-    },
-    ...YES,
-  },
+  flags: { ...SYSTEM_NAMESPACE, ...YES },
   arity: [1, 100],
   completes: "cells",
   run: removeCell,

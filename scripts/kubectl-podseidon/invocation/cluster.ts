@@ -6,7 +6,7 @@ import { podProtectorPath, withQuery } from "../../../shared/kube/client/api-pat
 import { describeFailure } from "../../../shared/kube/client/api-result.ts";
 import { createHttpsTransport } from "../../../shared/kube/client/https-transport.ts";
 import type { ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
-import { AccessError } from "../../../shared/kube/credentials/cluster-access.ts";
+import { AccessError, type ClusterAccess } from "../../../shared/kube/credentials/cluster-access.ts";
 import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.ts";
 import { parseListPage } from "../../../shared/kube/stream/raw-object.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
@@ -25,15 +25,15 @@ const MAX_OBJECTS = 200_000;
 export class ClusterClient {
   /** The context's name, or `in-cluster`. */
   readonly name: string;
-  readonly server: string;
+  readonly access: ClusterAccess;
   readonly namespace: string;
   readonly api: ApiClient;
   readonly transport: Transport;
 
-  constructor(name: string, server: string, namespace: string, transport: Transport) {
+  constructor(name: string, access: ClusterAccess, transport: Transport) {
     this.name = name;
-    this.server = server;
-    this.namespace = namespace;
+    this.access = access;
+    this.namespace = access.namespace ?? "default";
     this.transport = transport;
     this.api = new ApiClient(transport);
   }
@@ -74,7 +74,7 @@ export class ClusterClient {
     try {
       return await this.transport.request({ method, path, ...text, timeoutMs: CALL_TIMEOUT_MS });
     } catch (error) {
-      throw new CommandError(`${this.name} (${this.server}) gives no answer: ${messageOf(error)}`);
+      throw new CommandError(`${this.name} (${this.access.server}) gives no answer: ${messageOf(error)}`);
     }
   }
 
@@ -130,7 +130,7 @@ export async function connect(
     const access = await loadClusterAccess(inCluster ? "" : config.path, options);
     const transport = createHttpsTransport(access, { ports, userAgent: `kubectl-podseidon/${version}` });
     const name = inCluster ? "in-cluster" : (context ?? config.currentContext ?? "");
-    return new ClusterClient(name, access.server, access.namespace ?? "default", transport);
+    return new ClusterClient(name, access, transport);
   } catch (error) {
     if (error instanceof AccessError) throw new CommandError(error.message);
     throw error;

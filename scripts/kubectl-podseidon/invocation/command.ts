@@ -1,4 +1,5 @@
 /** What all commands share: flags, the clusters that they name, and output. */
+import { OWN_NAMESPACE } from "../../../shared/recovery/register/register-format.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type ClusterClient, chosenKubeconfig, connect } from "./cluster.ts";
 import { CommandError, type ExitCode } from "./errors.ts";
@@ -34,6 +35,18 @@ export const GLOBAL_FLAGS = {
   "all-namespaces": { type: "boolean", short: "A", help: "All namespaces." },
   output: { type: "string", short: "o", value: "json", help: "json: for programs. A text for people when unset." },
   help: { type: "boolean", short: "h", help: "What a command does." },
+} as const satisfies Record<string, Flag>;
+
+export const YES = {
+  yes: { type: "boolean", help: "Do it. Without this nothing is changed." },
+} as const satisfies Record<string, Flag>;
+
+export const SYSTEM_NAMESPACE = {
+  "system-namespace": {
+    type: "string",
+    value: "NAMESPACE",
+    help: `Where podseidon runs. Default: ${OWN_NAMESPACE}.`,
+  },
 } as const satisfies Record<string, Flag>;
 
 export type FlagValues = Readonly<Record<string, string | boolean | undefined>>;
@@ -110,8 +123,16 @@ export class Context {
 
   /** The cluster that has the protectors. */
   core(): Promise<ClusterClient> {
-    const named = this.text("core-context") ?? (this.#environment[CORE_CONTEXT_VARIABLE] || undefined);
-    return this.#client(named ?? this.text("context"));
+    return this.#client(this.#coreContext ?? this.text("context"));
+  }
+
+  /** Whether the core is named, and not merely taken to be the cluster that has the pods. */
+  get namesCore(): boolean {
+    return this.#coreContext !== undefined;
+  }
+
+  get #coreContext(): string | undefined {
+    return this.text("core-context") ?? (this.#environment[CORE_CONTEXT_VARIABLE] || undefined);
   }
 
   named(context: string): Promise<ClusterClient> {
@@ -120,6 +141,10 @@ export class Context {
 
   async namespace(): Promise<string> {
     return this.text("namespace") ?? (await this.cluster()).namespace;
+  }
+
+  get systemNamespace(): string {
+    return this.text("system-namespace") ?? OWN_NAMESPACE;
   }
 
   /** The namespace, or undefined for all. */

@@ -92,6 +92,8 @@ const ARGUMENTS: Readonly<Record<string, readonly string[]>> = {
   doctor: [],
   suspend: ["web", "--yes"],
   resume: ["web"],
+  join: ["gone", "--core-context", "slow", "--server", "https://core:6443"],
+  leave: ["gone", "--core-context", "slow", "--yes"],
   "remove-cell": ["gone", "--yes"],
   release: ["web", "--yes"],
 };
@@ -119,7 +121,8 @@ function answer(path: string): unknown {
   if (path.endsWith("/version")) return { gitVersion: "v1.36.3", minor: "36" };
   if (path.endsWith("/subjectaccessreviews")) return { status: { allowed: true } };
   if (path.endsWith("/deployments")) return list();
-  return path.endsWith("/pods/web-0") ? pod : { metadata: {} };
+  if (path.endsWith("/token")) return { status: { token: "x" } };
+  return path.endsWith("/pods/web-0") ? pod : { metadata: { name: "one", uid: "u", resourceVersion: "1" } };
 }
 
 describe("every command that asks a cluster says so when it takes longer than a second", () => {

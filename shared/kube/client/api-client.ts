@@ -28,6 +28,7 @@ interface DeleteCallOptions extends WriteOptions {
 export type PatchType =
   | "application/merge-patch+json"
   | "application/strategic-merge-patch+json"
+  | "application/apply-patch+yaml"
   | "application/json-patch+json";
 
 /** The preconditions of a status update: when either has changed, the result is `conflict`. */

@@ -1,0 +1,254 @@
+/** The command `join`: gives a worker cluster accounts of its own in the core, and writes their kubeconfigs to it. */
+import * as v from "valibot";
+import { configMapPath, corePath, withQuery } from "../../../shared/kube/client/api-path.ts";
+import { describeFailure } from "../../../shared/kube/client/api-result.ts";
+import {
+  homeOf,
+  issuedToken,
+  KUBECONFIG_KEY,
+  readAccountToken,
+  tokenRequest,
+} from "../../../shared/kube/credentials/account-token.ts";
+import { parseKubeconfig } from "../../../shared/kube/credentials/kubeconfig-file.ts";
+import { parseConfigMap } from "../../../shared/schema/config-map.ts";
+import { CALL_TIMEOUT_MS, type ClusterClient } from "../invocation/cluster.ts";
+import { argument, type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
+import { CommandError, EXIT, type ExitCode } from "../invocation/errors.ts";
+import { age, parseDuration, table } from "../invocation/output.ts";
+import {
+  accountName,
+  accountObjects,
+  boundSecret,
+  boundSecretName,
+  type CellComponent,
+  type CellObject,
+  CLUSTER_ANNOTATION,
+  COMPONENTS,
+  type CoreAddress,
+  checkCellName,
+  isUsable,
+  kubeconfigSecret,
+  kubeconfigSecretName,
+  kubeconfigText,
+  rolesOf,
+} from "./cell-objects.ts";
+
+const WEEK_MS = 7 * 86_400_000;
+/** A kubelet takes up to two minutes to show a renewed Secret, which has to be short against a fifth of a life. */
+const MIN_LIFE_MS = 3_600_000;
+const FIELD_MANAGER = "kubectl-podseidon";
+
+const ApiObject = v.looseObject({
+  metadata: v.looseObject({
+    uid: v.string(),
+    resourceVersion: v.string(),
+    annotations: v.optional(v.record(v.string(), v.string()), {}),
+  }),
+  data: v.optional(v.record(v.string(), v.string()), {}),
+});
+type ApiObject = v.InferOutput<typeof ApiObject>;
+
+/** What became of one object. */
+export interface Step {
+  readonly cluster: string;
+  readonly object: string;
+  readonly outcome: string;
+}
+
+/** The clusters and the cell of one call. */
+export interface JoinTarget {
+  readonly cell: string;
+  readonly core: ClusterClient;
+  readonly worker: ClusterClient;
+  readonly namespace: string;
+}
+
+/** Reads cell and clusters. Without a named core, the cluster of the pods would be taken for it. */
+export async function targetOf(context: Context, args: readonly string[]): Promise<JoinTarget> {
+  const cell = argument(args, 0, "a cell");
+  checkCellName(cell);
+  if (!context.namesCore) {
+    throw new CommandError("name the core's context: --core-context CORE, or PODSEIDON_CORE_CONTEXT");
+  }
+  const [core, worker] = await Promise.all([context.core(), context.cluster()]);
+  return { cell, core, worker, namespace: context.systemNamespace };
+}
+
+async function readObject(cluster: ClusterClient, path: string): Promise<ApiObject | undefined> {
+  const raw = await cluster.find(path);
+  return raw === undefined ? undefined : v.parse(ApiObject, raw);
+}
+
+/** The kubeconfig that a component has in the worker cluster. */
+export async function heldKubeconfig({ worker, namespace }: JoinTarget, component: CellComponent) {
+  const secret = await readObject(worker, corePath("secrets", namespace, kubeconfigSecretName(component)));
+  const data = secret?.data[KUBECONFIG_KEY];
+  if (data === undefined) return undefined;
+  const text = Buffer.from(data, "base64").toString("utf8");
+  try {
+    const { user } = await parseKubeconfig(kubeconfigSecretName(component), undefined, text);
+    return { text, token: user.token ?? "", cell: homeOf(user)?.cell };
+  } catch {
+    return { text, token: "", cell: undefined };
+  }
+}
+
+/** Checks everything that can be checked before the first write; returns the UID of the worker cluster. */
+async function checkBefore(target: JoinTarget): Promise<string> {
+  const { cell, core, worker, namespace } = target;
+  const missing: string[] = [];
+  for (const { name, path } of rolesOf(namespace)) if ((await core.find(path)) === undefined) missing.push(name);
+  if (missing.length > 0) {
+    const advice = `kubectl --context ${core.name} apply -k manifests/overlays/core`;
+    throw new CommandError(`${core.name} has no ${missing.join(", ")}: prepare it by ${advice}`);
+  }
+  const system = await readObject(worker, "/api/v1/namespaces/kube-system");
+  if (system === undefined)
+    throw new CommandError(`${worker.name} has no namespace kube-system, which tells clusters apart`);
+  const cluster = system.metadata.uid;
+  const joined = await readObject(core, corePath("secrets", namespace, boundSecretName(cell)));
+  const by = joined?.metadata.annotations[CLUSTER_ANNOTATION];
+  if (by !== undefined && by !== cluster) {
+    throw new CommandError(
+      `another cluster has joined ${core.name} as ${cell} (${by}; this one is ${cluster}): two clusters with one id ` +
+        "overwrite each other's counts. Choose another id, or take the other one out by kubectl podseidon leave",
+    );
+  }
+  const raw = await worker.find(configMapPath(namespace, "podseidon-cell"));
+  const configured = raw === undefined ? undefined : parseConfigMap(raw).data?.id;
+  if (configured !== undefined && configured !== cell) {
+    throw new CommandError(`the manifests of ${worker.name} give it the id ${configured} (ConfigMap podseidon-cell)`);
+  }
+  for (const component of COMPONENTS) {
+    const other = (await heldKubeconfig(target, component))?.cell;
+    if (other !== undefined && other !== cell)
+      throw new CommandError(`${worker.name} has joined as ${other}: first kubectl podseidon leave ${other}`);
+  }
+  return cluster;
+}
+
+class Joining {
+  readonly steps: Step[] = [];
+  readonly #context: Context;
+  readonly #target: JoinTarget;
+
+  constructor(context: Context, target: JoinTarget) {
+    this.#context = context;
+    this.#target = target;
+  }
+
+  /** Applies an object. One that is as it should be stays as it is. */
+  async apply(cluster: ClusterClient, { name, path, body }: CellObject): Promise<ApiObject> {
+    const before = await readObject(cluster, path);
+    const forced = withQuery(path, { force: true, fieldManager: FIELD_MANAGER });
+    const parse = (raw: unknown): ApiObject => v.parse(ApiObject, raw);
+    const result = await cluster.api.patch(forced, "application/apply-patch+yaml", body, parse, {
+      timeoutMs: CALL_TIMEOUT_MS,
+    });
+    if (result.kind !== "ok") throw new CommandError(`${cluster.name}: ${name}: ${describeFailure(result)}`);
+    const isSame = before?.metadata.resourceVersion === result.object.metadata.resourceVersion;
+    this.#tell(cluster, name, before === undefined ? "created" : isSame ? "unchanged" : "changed");
+    return result.object;
+  }
+
+  async component(component: CellComponent, address: CoreAddress, bound: ApiObject, lifeMs: number): Promise<void> {
+    const { cell, core, worker, namespace } = this.#target;
+    const [account, ...permissions] = accountObjects(component, cell, namespace);
+    if (account === undefined) throw new Error("a component has an account");
+    const { uid } = (await this.apply(core, account)).metadata;
+    for (const permission of permissions) await this.apply(core, permission);
+    const held = await heldKubeconfig(this.#target, component);
+    const keeps = held !== undefined && isUsable(held.token, uid, bound.metadata.uid, this.#context.nowMs());
+    const token = keeps ? held.token : await this.#request(component, bound, lifeMs);
+    const home = { cell, namespace, secret: kubeconfigSecretName(component) };
+    const text = kubeconfigText(address, accountName(component, cell), token, home);
+    const life = age((readAccountToken(token)?.expiresMs ?? 0) - this.#context.nowMs());
+    if (held?.text === text) {
+      this.#tell(worker, `secret/${home.secret}`, `unchanged, its token ends in ${life}`);
+      return;
+    }
+    await this.apply(worker, kubeconfigSecret(component, namespace, text));
+    this.#tell(core, `token of ${accountName(component, cell)}`, `${keeps ? "kept" : "issued"}, ends in ${life}`);
+  }
+
+  async #request(component: CellComponent, { metadata }: ApiObject, lifeMs: number): Promise<string> {
+    const { cell, core, namespace } = this.#target;
+    const path = corePath("serviceaccounts", namespace, accountName(component, cell), "token");
+    const body = tokenRequest(lifeMs, { name: boundSecretName(cell), uid: metadata.uid });
+    const result = await core.api.create(path, body, issuedToken, { timeoutMs: CALL_TIMEOUT_MS });
+    if (result.kind === "ok") return result.object;
+    throw new CommandError(`${core.name}: a token of ${accountName(component, cell)}: ${describeFailure(result)}`);
+  }
+
+  #tell({ name }: ClusterClient, object: string, outcome: string): void {
+    this.steps.push({ cluster: name, object, outcome });
+  }
+}
+
+export function stepsText(steps: readonly Step[]): string {
+  return table(
+    ["CLUSTER", "OBJECT", "RESULT"],
+    steps.map(({ cluster, object, outcome }) => [cluster, object, outcome]),
+  );
+}
+
+/** The address that the operator uses, unless the flag gives the one that worker clusters use. */
+async function addressOf(context: Context, { core, namespace }: JoinTarget): Promise<CoreAddress> {
+  const server = context.text("server") ?? core.access.server;
+  if (!URL.canParse(server) || !server.startsWith("https://"))
+    throw new CommandError(`--server: ${server} is no address like https://HOST:6443`);
+  const { tls } = await core.access.credentials.current(context.ports.clock.monotonicMs());
+  const raw = tls.ca === undefined ? await core.find(configMapPath(namespace, "kube-root-ca.crt")) : undefined;
+  const ca = tls.ca ?? (raw === undefined ? undefined : parseConfigMap(raw).data?.["ca.crt"]);
+  return { server, ca, serverName: tls.serverName };
+}
+
+async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
+  const text = context.text("duration");
+  const lifeMs = text === undefined ? WEEK_MS : parseDuration(text);
+  if (lifeMs === undefined || lifeMs < MIN_LIFE_MS)
+    throw new CommandError(`--duration ${text}: write it as 24h or 7d, and no shorter than an hour`);
+  const target = await targetOf(context, args);
+  const { cell, core, worker, namespace } = target;
+  const cluster = await context.progress.during("checking both clusters", () => checkBefore(target));
+  const address = await addressOf(context, target);
+  const joining = new Joining(context, target);
+  const join = async (): Promise<void> => {
+    const bound = await joining.apply(core, boundSecret(cell, namespace, cluster));
+    if ((await worker.find(`/api/v1/namespaces/${namespace}`)) === undefined) {
+      const body = { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } };
+      await joining.apply(worker, { name: `namespace/${namespace}`, path: `/api/v1/namespaces/${namespace}`, body });
+    }
+    for (const component of COMPONENTS) await joining.component(component, address, bound, lifeMs);
+  };
+  await context.progress.during(`joining ${worker.name} to ${core.name}`, join);
+  const next =
+    `${worker.name} may use ${core.name} (${address.server}) as cell ${cell}. Its pods start once the manifests with ` +
+    `this id are applied (docs/install.md):\n  kubectl --context ${worker.name} apply -k FOLDER\n`;
+  context.print({ cell, server: address.server, steps: joining.steps }, `${stepsText(joining.steps)}\n${next}`);
+  return EXIT.yes;
+}
+
+export const join: Command = {
+  name: "join",
+  usage: "CELL",
+  summary: "Give a worker cluster accounts of its own in the core.",
+  doing: "looking for the clusters",
+  description:
+    "Makes ServiceAccounts for the webhook and the aggregator of the cluster in --context, in the core, with the " +
+    "permissions of its manifests, and a Secret that their tokens are bound to. Writes their kubeconfigs to the " +
+    "Secrets podseidon-core-webhook and podseidon-core-aggregator of the cluster, whose components renew the tokens " +
+    "themselves. A second call changes nothing, unless a token was revoked or is about to expire.",
+  flags: {
+    server: {
+      type: "string",
+      value: "URL",
+      help: "The core's address for the worker cluster; that of the core's context when unset.",
+    },
+    duration: { type: "string", value: "TIME", help: "Life of the tokens, as 24h or 7d. Default: 7d." },
+    ...SYSTEM_NAMESPACE,
+  },
+  arity: [1, 1],
+  completes: "cells",
+  run,
+};

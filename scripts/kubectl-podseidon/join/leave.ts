@@ -1,0 +1,72 @@
+/** The command `leave`: takes back what `join` gave. The core comes first: then the tokens end at once. */
+import { describeFailure } from "../../../shared/kube/client/api-result.ts";
+import { CALL_TIMEOUT_MS, type ClusterClient } from "../invocation/cluster.ts";
+import { type Command, type Context, SYSTEM_NAMESPACE, YES } from "../invocation/command.ts";
+import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
+import { accountObjects, boundSecret, type CellObject, COMPONENTS, kubeconfigSecret } from "./cell-objects.ts";
+import { heldKubeconfig, type JoinTarget, type Step, stepsText, targetOf } from "./join.ts";
+
+const GONE = "was not there";
+
+async function remove(cluster: ClusterClient, { name, path }: CellObject, done: boolean): Promise<Step> {
+  const result = await cluster.api.delete(path, { timeoutMs: CALL_TIMEOUT_MS, dryRun: !done });
+  if (result.kind !== "ok" && result.kind !== "gone")
+    throw new CommandError(`${cluster.name}: ${name}: ${describeFailure(result)}`);
+  const outcome = result.kind === "gone" ? GONE : done ? "deleted" : "would be deleted (server dry run)";
+  return { cluster: cluster.name, object: name, outcome };
+}
+
+/** The kubeconfigs in the worker cluster. One of another cell stays. */
+async function removeKubeconfigs(target: JoinTarget, done: boolean): Promise<readonly Step[]> {
+  const { cell, worker, namespace } = target;
+  const steps: Step[] = [];
+  for (const component of COMPONENTS) {
+    const secret = kubeconfigSecret(component, namespace, "");
+    const held = await heldKubeconfig(target, component);
+    if (held === undefined || held.cell === cell) steps.push(await remove(worker, secret, done));
+    else steps.push({ cluster: worker.name, object: secret.name, outcome: `kept: it is of ${held.cell ?? "no cell"}` });
+  }
+  return steps;
+}
+
+async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
+  const target = await targetOf(context, args);
+  const { cell, core, worker, namespace } = target;
+  const done = context.is("yes");
+  const steps: Step[] = [];
+  const accounts = COMPONENTS.flatMap((component) => accountObjects(component, cell, namespace));
+  const revoke = async (): Promise<void> => {
+    for (const one of [boundSecret(cell, namespace, ""), ...accounts]) steps.push(await remove(core, one, done));
+  };
+  await context.progress.during(`revoking ${cell} in ${core.name}`, revoke);
+  let left = "";
+  try {
+    steps.push(...(await removeKubeconfigs(target, done)));
+  } catch (error) {
+    // A cluster that was taken over, or is gone, is revoked all the same.
+    left = `Warning: ${worker.name} still has its kubeconfigs, which are of no use: ${messageOf(error)}\n`;
+  }
+  if (left === "" && steps.every(({ outcome }) => outcome === GONE))
+    throw new CommandError(`no cluster has joined ${core.name} as ${cell}; see kubectl podseidon doctor`);
+  const advice = done
+    ? `The pods of ${cell} still count as they did last. If the cluster is gone for good:\n` +
+      `  kubectl podseidon remove-cell ${cell} --all-namespaces\n`
+    : "Nothing was changed. Repeat the command with --yes to do it: then the cluster's webhook denies deletions.\n";
+  context.print({ cell, done, steps, ...(left !== "" && { warning: left }) }, `${stepsText(steps)}${left}\n${advice}`);
+  return EXIT.yes;
+}
+
+export const leave: Command = {
+  name: "leave",
+  usage: "CELL",
+  summary: "Revoke the accounts of a worker cluster in the core.",
+  doing: "looking for the clusters",
+  description:
+    "Deletes what join made: in the core the Secret that the tokens are bound to, the ServiceAccounts and their " +
+    "permissions, and in the cluster of --context its kubeconfigs. Every token of the cell is rejected from then on, " +
+    "and no other cell notices. Without --yes it is tried as a dry run by the apiservers and nothing is changed.",
+  flags: { ...SYSTEM_NAMESPACE, ...YES },
+  arity: [1, 1],
+  completes: "cells",
+  run,
+};
