@@ -41,6 +41,9 @@ ${UPSTREAM_HELP}${BEFORE_HELP}  --full              also what takes minutes: mem
 const USUAL = ["none", "hot3", "hot1", "wide", "reserved", "free"];
 const LONG = ["memory", "rollout"];
 
+const BEFORE_HEADER = ["work", "figure", "this project", "before", "ratio"];
+const WITHOUT_GOALS = BEFORE_HEADER.length;
+
 /** A Ready pod's snapshot position far ahead, so that a webhook with exact accounting sees a counted cell. */
 const EXTRA = '{"resourceVersion":"100000000"}';
 
@@ -87,8 +90,10 @@ export async function run(args: readonly string[]): Promise<number> {
   const generator = await buildLoadGenerator(directory.path);
   await build({ only: ["webhook", "aggregator"] });
   const rows = await sideBySide(wanted, Number(options.rounds), generator, upstream, before);
-  const header = HEADER.map((title) => (title === "upstream" && before !== undefined ? "before" : title));
-  if (rows.length > 0) process.stdout.write(`\n${description}\n\n${table(header, rows)}\n`);
+  // The goals are ratios to upstream.
+  const shown = before === undefined ? rows : rows.map((cells) => cells.slice(0, WITHOUT_GOALS));
+  const header = before === undefined ? HEADER : BEFORE_HEADER;
+  if (rows.length > 0) process.stdout.write(`\n${description}\n\n${table(header, shown)}\n`);
   if (wanted.has("rollout")) process.stdout.write(`\n${await rolloutTable()}\n`);
   return 0;
 }
