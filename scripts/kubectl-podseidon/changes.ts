@@ -16,8 +16,9 @@ import {
 } from "../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
+import { ownName, requireProtector } from "./find-protectors.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
-import { argument, type Command, type Context, protectorName, YES } from "./invocation/command.ts";
+import { argument, type Command, type Context, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, parseDuration, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
@@ -37,13 +38,15 @@ async function read(
   context: Context,
   args: readonly string[],
 ): Promise<{ core: ClusterClient; protector: PodProtector }> {
-  const name = protectorName(argument(args, 0, "a PodProtector"));
+  const word = argument(args, 0, "a PodProtector");
   const [core, namespace] = await Promise.all([context.core(), context.namespace()]);
-  const raw = await context.progress.during(`reading podprotector ${namespace}/${name} of ${core.name}`, () =>
-    core.find(podProtectorPath(namespace, name)),
-  );
-  if (raw === undefined) throw new CommandError(`there is no PodProtector ${namespace}/${name} in ${core.name}`);
-  return { core, protector: parsePodProtector(raw) };
+  return await context.progress.during(`reading podprotector ${namespace}/${word} of ${core.name}`, async () => {
+    const name = ownName(word);
+    const raw = name.includes("/") ? undefined : await core.find(podProtectorPath(namespace, name));
+    if (raw !== undefined) return { core, protector: parsePodProtector(raw) };
+    const others = await core.protectors(namespace);
+    return { core, protector: requireProtector(word, others, `namespace ${namespace} of ${core.name}`) };
+  });
 }
 
 export function patch(core: ClusterClient, { metadata }: PodProtector, body: unknown, dryRun: boolean): Promise<void> {
@@ -70,7 +73,7 @@ export function report(context: Context, changes: readonly Change[]): ExitCode {
   });
   const advice = done ? "" : "Nothing was changed. Repeat the command with --yes to do it.\n";
   context.print(changes, lines.join("") + advice);
-  return EXIT.yes;
+  return done ? EXIT.yes : EXIT.no;
 }
 
 /** Kinds of sources with a suspension of their own: the generator reverts a suspension of their protectors. */
@@ -96,13 +99,16 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
   const forMs = text === undefined ? HOUR_MS : parseDuration(text);
   if (forMs === undefined) throw new CommandError(`--for ${text}: write it as 30m, 2h or 1d`);
   const until = forever ? undefined : formatMs(context.nowMs() + forMs);
-  const reason = context.text("reason");
+  const before = viewProtector(protector, context.nowMs()).suspended;
+  const reason = context.text("reason") ?? before?.reason;
   const suspend = { enabled: true, until: until ?? null, reason: reason ?? null };
   const done = context.is("yes");
   await patch(core, protector, { spec: { suspend } }, !done);
   const warnings = [
     `while ${idOf(protector)} is suspended every deletion of its pods is allowed`,
     ...(forever ? ["it stays so until somebody resumes it"] : []),
+    ...(before === undefined ? [] : [`it is suspended already, until ${before.until ?? "it is resumed"}`]),
+    ...(reason === undefined || context.text("reason") !== undefined ? [] : [`the reason stays: ${reason}`]),
   ];
   const action = `suspended ${until === undefined ? "until it is resumed" : `for ${age(forMs)}, until ${until}`}`;
   return report(context, [{ protector: idOf(protector), action, done, warnings }]);
@@ -111,6 +117,8 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
 async function resumeIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
   await refuseWhereSourceDecides(core, protector);
+  if (viewProtector(protector, context.nowMs()).suspended === undefined)
+    return report(context, [{ protector: idOf(protector), action: "not suspended", done: true, warnings: [] }]);
   await patch(core, protector, { spec: { suspend: null } }, false);
   return report(context, [{ protector: idOf(protector), action: "resumed", done: true, warnings: [] }]);
 }

@@ -105,13 +105,31 @@ const TROUBLES: readonly Trouble[] = [
   [
     problem,
     "below their minimum",
-    ({ state }) => state === "below minimum",
+    ({ required, available, total }) => total > 0 && available < required,
     "kubectl podseidon status NAME shows in which cell pods are missing",
+  ],
+  [
+    problem,
+    "without any pod",
+    ({ state }) => state === "no pods match",
+    "is the selector right, and do its pods run? kubectl podseidon status NAME shows what is counted",
+  ],
+  [
+    warning,
+    "without their workload",
+    ({ state }) => state === "source vanished",
+    "their pods stay protected: bring the workload back, or give it up by kubectl podseidon release NAME",
+  ],
+  [
+    warning,
+    "waiting to be deleted",
+    ({ state }) => state === "waits to be deleted",
+    "their pods stay protected until the workload is scaled to zero: see docs/operations.md",
   ],
   [
     warning,
     "can never be disrupted",
-    ({ state }) => state === "no disruption possible",
+    ({ state, required, available }) => state === "no disruption possible" && available >= required,
     "add replicas or lower minAvailable: no node with these pods can be drained",
   ],
   [

@@ -148,8 +148,13 @@ export const VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebho
 
 /** The cell id in the cluster's webhook configuration; undefined without one, or when it may not be read. */
 export async function cellOf(cluster: ClusterClient): Promise<string | undefined> {
+  return cellOfWebhookConfiguration(await webhookConfigurationOf(cluster));
+}
+
+/** The cluster's webhook configuration as it is stored; undefined when it may not be read. */
+export async function webhookConfigurationOf(cluster: ClusterClient): Promise<unknown> {
   try {
-    return cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
+    return (await cluster.find(`${VALIDATING}/podseidon`)) ?? "none";
   } catch {
     return undefined;
   }

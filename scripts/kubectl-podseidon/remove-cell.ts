@@ -6,8 +6,9 @@ import { GENERATOR_FINALIZER, REMOVE_CELL_ONCE_ANNOTATION } from "../../shared/s
 import { parseConfigMap } from "../../shared/schema/config-map.ts";
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { type Change, idOf, patch, patchAt, report, safe } from "./changes.ts";
+import { requireProtectors } from "./find-protectors.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
-import { argument, type Command, type Context, protectorName, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
+import { argument, type Command, type Context, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
 import { CommandError, type ExitCode } from "./invocation/errors.ts";
 import { age, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
@@ -18,13 +19,14 @@ const POLL_MS = 500;
 async function removeCell(context: Context, args: readonly string[]): Promise<ExitCode> {
   const cell = argument(args, 0, "a cell");
   if (!/^[^/%,\s]+$/.test(cell)) throw new CommandError(`${cell} is no id of a cell`);
-  const names = args.slice(1).map(protectorName);
+  const words = args.slice(1);
   const core = await context.core();
   const { systemNamespace } = context;
-  const namespace = names.length > 0 ? await context.namespace() : await context.namespaces();
+  const namespace = words.length > 0 ? await context.namespace() : await context.namespaces();
   const all = await context.progress.during(`reading the protectors of ${core.name}`, () => core.protectors(namespace));
-  const protectors = all.filter(({ metadata, status }) => {
-    if (names.length > 0 && !names.includes(metadata.name)) return false;
+  const where = `${namespace ?? "any namespace"} of ${core.name}`;
+  const named = words.length === 0 ? all : words.flatMap((word) => requireProtectors(word, all, where));
+  const protectors = named.filter(({ status }) => {
     const aggregation = status?.cells?.find(({ cellID }) => cellID === cell)?.aggregation;
     return (aggregation?.resourceVersion ?? aggregation?.lastEventTime) !== undefined;
   });

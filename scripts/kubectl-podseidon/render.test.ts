@@ -60,12 +60,29 @@ test("columns are as wide as their longest cell, and nothing trails", () => {
   expect(table(["A", "LONG"], [["first", "x"]], "  ")).toBe("  A       LONG\n  first   x\n");
 });
 
+const healthy = makeProtector([makeCell("a", 3, [], beating)]);
+const withMetadata = (metadata: Partial<PodProtector["metadata"]>): PodProtector => ({
+  ...healthy,
+  metadata: { ...healthy.metadata, ...metadata },
+});
+const source = { type: "SourceVanished", status: "True", reason: "SourceMissing", message: "" } as const;
+const vanished: PodProtector = {
+  ...healthy,
+  ...(healthy.status === undefined
+    ? {}
+    : { status: { ...healthy.status, conditions: [{ ...source, lastTransitionTime: formatMs(NOW_MS) }] } }),
+};
+
 describe("status", () => {
   const cases: readonly (readonly [string, PodProtector, string])[] = [
     ["ok", makeProtector([makeCell("a", 3, [], beating)]), "ok"],
     ["at the minimum", makeProtector([makeCell("a", 2, [], { ...beating, totalReplicas: 3 })]), "at minimum"],
     ["reserved", makeProtector([makeCell("a", 3, [held("uid-x", 4)], beating)]), "busy"],
-    ["too few", makeProtector([makeCell("a", 1, [], beating)]), "below minimum"],
+    ["too few", makeProtector([makeCell("a", 1, [], { ...beating, totalReplicas: 3 })]), "below minimum"],
+    ["more promised than there are", makeProtector([makeCell("a", 1, [], beating)]), "no disruption possible"],
+    ["of no pod", makeProtector([makeCell("a", 0, [], beating)]), "no pods match"],
+    ["deleted", withMetadata({ deletionTimestamp: formatMs(NOW_MS) }), "waits to be deleted"],
+    ["without its workload", vanished, "source vanished"],
     ["as many promised as there are", makeProtector([makeCell("a", 2, [], beating)]), "no disruption possible"],
     ["on hold", makeProtector([makeCell("a", 3, [], { ...beating, hold: "Restored/x" })]), "cell on hold"],
     ["silent", makeProtector([makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 300_000) })]), "cell stale"],
@@ -108,10 +125,10 @@ describe("why", () => {
   const pod = makePod("web-1");
   const protector = named(makeProtector([makeCell("a", 3, [held("uid-web-0", 12)], beating)]), "web");
 
-  function explain(answer: DryRunResult, target: PodProtector = protector): string {
+  function explain(answer: DryRunResult, target: PodProtector = protector, isUnprotected = false): string {
     const others = [pod, makePod("web-2", { readyForSeconds: undefined }), makePod("web-3", { terminating: true })];
     const opinions = [opinionOf(target, pod, "delete", "a", others, NOW_MS)];
-    return explanationText({ kind: "delete", pod, cluster: "worker", cell: "a", answer, opinions });
+    return explanationText({ kind: "delete", pod, cluster: "worker", cell: "a", answer, opinions, isUnprotected });
   }
 
   test("names who holds the quota, since when, and who is missing", () => {
@@ -126,6 +143,10 @@ describe("why", () => {
     const text = explain(admitted, named(makeProtector([makeCell("a", 4, [held("uid-web-0", 12)], beating)]), "web"));
     expect(text).toContain("agrees: there is quota");
     expect(text).not.toContain("Held by");
+  });
+
+  test("begins with what is worse than any answer: nobody is asked", () => {
+    expect(explain(admitted, protector, true)).toMatch(/^UNPROTECTED: worker has no webhook configuration podseidon/);
   });
 
   test("tells of a cell that can't be relied on", () => {

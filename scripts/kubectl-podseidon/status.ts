@@ -1,6 +1,8 @@
 /** `status`: every protector in one line, or one in full. */
-import { type Command, type Context, protectorName } from "./invocation/command.ts";
-import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { requireProtectors } from "./find-protectors.ts";
+import type { Command, Context } from "./invocation/command.ts";
+import { EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
 import { type CellView, type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
 import { waitingEvictions } from "./waiting-evictions.ts";
@@ -81,7 +83,7 @@ export function reservationText(reservations: readonly ReservationView[]): strin
       one.cell,
       one.pod ?? "(packed)",
       one.operation,
-      one.weight === 0 ? "nothing (a pin)" : String(one.weight),
+      one.weight === 0 ? "nothing: it was not available" : String(one.weight),
       `${age(one.ageMs)} ago`,
       `${age(one.firstAgeMs)} ago`,
     ]);
@@ -104,13 +106,13 @@ async function waitingIn(context: Context, namespace: string | undefined): Promi
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
   const core = await context.core();
-  const wanted = args.map(protectorName);
   const namespace = await context.namespaces();
   const found = await context.progress.during(`reading the protectors of ${core.name}`, () =>
     core.protectors(namespace),
   );
-  const views = found.map((protector) => viewProtector(protector, context.nowMs()));
-  if (wanted.length === 0) {
+  const view = (protector: PodProtector): ProtectorView => viewProtector(protector, context.nowMs());
+  if (args.length === 0) {
+    const views = found.map(view);
     const none =
       namespace === undefined
         ? "There are no protectors.\n"
@@ -119,13 +121,8 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     context.print(views, (views.length === 0 ? none : statusTable(views, namespace === undefined)) + waiting);
     return EXIT.yes;
   }
-  const chosen = wanted.flatMap((name) => {
-    // Protectors of several namespaces can have the same name.
-    const named = views.filter((one) => one.name === name);
-    if (named.length === 0)
-      throw new CommandError(`there is no PodProtector ${name} in ${namespace ?? "any namespace"} of ${core.name}`);
-    return named;
-  });
+  const where = `${namespace ?? "any namespace"} of ${core.name}`;
+  const chosen = args.flatMap((word) => requireProtectors(word, found, where)).map(view);
   context.print(chosen, chosen.map(statusDetail).join("\n"));
   return EXIT.yes;
 }

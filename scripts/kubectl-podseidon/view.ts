@@ -10,7 +10,7 @@ import {
   SOURCE_KIND_LABEL,
   SOURCE_NAME_LABEL,
 } from "../../shared/schema/annotations.ts";
-import type { Condition, PodProtector } from "../../shared/schema/podprotector.ts";
+import { type Condition, isDeleting, type PodProtector } from "../../shared/schema/podprotector.ts";
 import { parseMs } from "../../shared/schema/time.ts";
 
 /** Four missed heartbeats of an aggregator, which sends one every half minute. */
@@ -96,7 +96,7 @@ export function viewProtector(protector: PodProtector, nowMs: number): Protector
     released: metadata.annotations?.[RELEASED_ANNOTATION],
     conditions: protector.status?.conditions ?? [],
   };
-  return { ...facts, state: stateOf(facts, state) };
+  return { ...facts, state: stateOf({ ...facts, deleting: isDeleting(metadata) }, state) };
 }
 
 function viewCell(cell: CellState, nowMs: number): CellView {
@@ -149,7 +149,7 @@ function viewReservations({ cellID, ledger }: CellState, nowMs: number): Reserva
   return views.sort((a, b) => b.firstAgeMs - a.firstAgeMs);
 }
 
-type Facts = Omit<ProtectorView, "state">;
+type Facts = Omit<ProtectorView, "state"> & { readonly deleting: boolean };
 
 /** The first thing that an operator should know, in one or two words. */
 function stateOf(facts: Facts, state: ProtectorState): string {
@@ -159,6 +159,11 @@ function stateOf(facts: Facts, state: ProtectorState): string {
   if (bad("on hold")) return "cell on hold";
   if (bad("stale")) return "cell stale";
   if (![...state.cells.values()].some((cell) => cell.isCounted)) return "not counted";
+  if (facts.deleting) return "waits to be deleted";
+  if (facts.conditions.some(({ type, status }) => type === "SourceVanished" && status === "True"))
+    return "source vanished";
+  if (facts.required > 0 && facts.total === 0) return "no pods match";
+  if (facts.required > 0 && facts.required > facts.total) return "no disruption possible";
   if (facts.required > 0 && facts.available < facts.required) return "below minimum";
   if (facts.total > 0 && facts.required >= facts.total) return "no disruption possible";
   if (facts.allowed === 0) return facts.reserved > 0 ? "busy" : "at minimum";

@@ -12,7 +12,16 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
-import { ask, cellOf, covering, type DisruptionKind, type DryRunResult, decisionText, requestFor } from "./question.ts";
+import {
+  ask,
+  cellOfWebhookConfiguration,
+  covering,
+  type DisruptionKind,
+  type DryRunResult,
+  decisionText,
+  requestFor,
+  webhookConfigurationOf,
+} from "./question.ts";
 import { reservationText } from "./status.ts";
 import { type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
 
@@ -31,6 +40,8 @@ export interface ProtectorExplanation {
 }
 
 export interface Explanation {
+  /** The cluster asked nobody: it has no webhook configuration of podseidon, and allows what a protector denies. */
+  readonly isUnprotected: boolean;
   readonly kind: DisruptionKind;
   readonly pod: Pick<Pod, "namespace" | "name" | "uid">;
   readonly cluster: string;
@@ -82,9 +93,13 @@ const VERDICTS: Readonly<Record<DryRunResult["verdict"], string>> = {
 };
 
 export function explanationText(explanation: Explanation): string {
-  const { kind, pod, answer, opinions, cluster, cell } = explanation;
+  const { kind, pod, answer, opinions, cluster, cell, isUnprotected } = explanation;
   const passes = answer.retryAfterSeconds !== undefined;
   const parts = [
+    isUnprotected
+      ? `UNPROTECTED: ${cluster} has no webhook configuration podseidon, so nobody is asked before its pods are ` +
+        "deleted. See kubectl podseidon doctor.\n\n"
+      : "",
     fields([
       ["Pod", `${pod.namespace}/${pod.name} in ${cluster}${cell === undefined ? "" : ` (cell ${cell})`}`],
       [
@@ -130,7 +145,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     explain(context, cluster, core, namespace, name, kind),
   );
   context.print(explanation, explanationText(explanation));
-  return explanation.answer.verdict === "admitted" ? EXIT.yes : EXIT.no;
+  return explanation.answer.verdict === "admitted" && !explanation.isUnprotected ? EXIT.yes : EXIT.no;
 }
 
 type Client = Awaited<ReturnType<Context["cluster"]>>;
@@ -148,16 +163,18 @@ async function explain(
     throw new CommandError(`there is no pod ${namespace}/${name} in ${cluster.name}; see -n and --context`);
   }
   const pod = parseAnyPod(raw);
-  const [answer, registered, protectors, pods] = await Promise.all([
+  const [answer, configuration, protectors, pods] = await Promise.all([
     ask(cluster, kind, pod),
-    cellOf(cluster),
+    webhookConfigurationOf(cluster),
     core.protectors(namespace),
     cluster.list(podPath(namespace)),
   ]);
-  const cell = context.text("cell") ?? registered;
+  const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
   const others = pods.map((one) => parseAnyPod(one));
   const opinions = covering(protectors, pod).map((one) => opinionOf(one, pod, kind, cell, others, context.nowMs()));
-  return { kind, pod: { namespace, name, uid: pod.uid }, cluster: cluster.name, cell, answer, opinions };
+  const isUnconfigured = configuration === "none" && answer.verdict === "admitted";
+  const isUnprotected = isUnconfigured && opinions.some(({ allowed }) => allowed === false);
+  return { kind, pod: { namespace, name, uid: pod.uid }, cluster: cluster.name, cell, answer, opinions, isUnprotected };
 }
 
 export const why: Command = {

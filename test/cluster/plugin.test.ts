@@ -311,6 +311,8 @@ describe("when quota is used", () => {
   test("suspend changes nothing without --yes, lets pass with it, and resume ends it", async () => {
     const dry = await plugin("suspend", NAME, "-n", NAMESPACE, "--for", "10m");
     expect(dry.stdout).toContain("would be suspended for 10m");
+    expect(dry.stdout).toContain("Nothing was changed.");
+    expect(dry.code).toBe(1);
     expect(dry.stdout).toContain("Nothing was changed. Repeat the command with --yes");
     expect((await why("web-1")).code).toBe(1);
     const made = await plugin("suspend", NAME, "-n", NAMESPACE, "--for", "10m", "--reason", "a move", "--yes");

@@ -171,9 +171,6 @@ export class Context {
   }
 }
 
-/** The name in a word that may have the kind before it, as kubectl prints it: `podprotector/web`. */
-export const protectorName = (word: string): string => word.replace(/^(ppr|podprotectors?)\//, "");
-
 /** The argument at `index`, which the arity promises. */
 export function argument(args: readonly string[], index: number, what: string): string {
   const value = args[index];

@@ -1,0 +1,50 @@
+import { describe, expect, test } from "vitest";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { makeCell, makeProtector } from "../../test/support/decide/fixtures.ts";
+import { findProtectors, requireProtector } from "./find-protectors.ts";
+import { CommandError } from "./invocation/errors.ts";
+
+function of(kind: string, workload: string, name = `${kind.toLowerCase()}-${workload}`): PodProtector {
+  const protector = makeProtector([makeCell("a", 3)]);
+  const labels = {
+    "podseidon.kubewharf.io/source-name": workload,
+    "podseidon.kubewharf.io/source-kind": kind,
+    "podseidon.kubewharf.io/source-resource": `${kind.toLowerCase()}s`,
+  };
+  return { ...protector, metadata: { ...protector.metadata, namespace: "shop", name, labels } };
+}
+
+const known = [
+  of("Deployment", "web"),
+  of("StatefulSet", "web"),
+  of("Deployment", "api"),
+  of("CloneSet", "x", "web-2"),
+];
+
+describe("a protector is found as people name it", () => {
+  test.each<[string, string[]]>([
+    ["deployment-web", ["deployment-web"]],
+    ["ppr/deployment-web", ["deployment-web"]],
+    ["podprotector/deployment-web", ["deployment-web"]],
+    ["deployment/web", ["deployment-web"]],
+    ["deployments/web", ["deployment-web"]],
+    ["StatefulSet/web", ["statefulset-web"]],
+    ["api", ["deployment-api"]],
+    ["web", ["deployment-web", "statefulset-web"]],
+    ["web-2", ["web-2"]],
+    ["ppr/web", []],
+    ["daemonset/web", []],
+    ["we", []],
+  ])("%s", (word, names) => {
+    expect(findProtectors(word, known).map(({ metadata }) => metadata.name)).toEqual(names);
+  });
+
+  test.each([
+    ["web", "web has several protectors: name one of deployment-web, statefulset-web"],
+    ["deployment-wbe", "there is no PodProtector deployment-wbe in shop; did you mean deployment-web?"],
+    ["deployment/apy", "there is no PodProtector deployment/apy in shop; did you mean deployment-api?"],
+    ["ppr/payments", "there is no PodProtector payments in shop"],
+  ])("%s is refused", (word, text) => {
+    expect(() => requireProtector(word, known, "shop")).toThrow(new CommandError(text));
+  });
+});

@@ -1,0 +1,69 @@
+/** A protector as people name it: `deployment-web`, `podprotector/deployment-web`, `deployment/web` or `web`. Pure. */
+import { SOURCE_KIND_LABEL, SOURCE_NAME_LABEL, SOURCE_RESOURCE_LABEL } from "../../shared/schema/annotations.ts";
+import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { CommandError } from "./invocation/errors.ts";
+
+const OWN_KIND = /^(ppr|podprotectors?)\//;
+/** Names that differ by more edits are not what somebody mistyped. */
+const MAX_EDITS = 2;
+const MAX_SUGGESTED = 3;
+
+/** The protector's name in a word that may have its kind before it, as kubectl prints it: `podprotector/web`. */
+export const ownName = (word: string): string => word.replace(OWN_KIND, "");
+
+/** The protectors of that name, or of the workload of that name; empty without one. */
+export function findProtectors(word: string, protectors: readonly PodProtector[]): readonly PodProtector[] {
+  const own = ownName(word);
+  const named = protectors.filter(({ metadata }) => metadata.name === own);
+  if (named.length > 0 || own !== word) return named;
+  const [kind, name] = word.includes("/") ? word.toLowerCase().split("/", 2) : [undefined, word];
+  return protectors.filter(({ metadata: { labels = {} } }) => {
+    const kinds = [labels[SOURCE_KIND_LABEL], labels[SOURCE_RESOURCE_LABEL]].map((one) => one?.toLowerCase());
+    return labels[SOURCE_NAME_LABEL] === name && (kind === undefined || kinds.includes(kind));
+  });
+}
+
+/** As {@link findProtectors}; throws a sentence with near names without any. `where` says where they were looked for. */
+export function requireProtectors(
+  word: string,
+  protectors: readonly PodProtector[],
+  where: string,
+): readonly PodProtector[] {
+  const found = findProtectors(word, protectors);
+  if (found.length > 0) return found;
+  const near = nearNames(word, protectors);
+  const question = near.length === 0 ? "" : `; did you mean ${near.join(" or ")}?`;
+  throw new CommandError(`there is no PodProtector ${ownName(word)} in ${where}${question}`);
+}
+
+/** As {@link requireProtectors}; throws a sentence when there are several. */
+export function requireProtector(word: string, protectors: readonly PodProtector[], where: string): PodProtector {
+  const [one, ...others] = requireProtectors(word, protectors, where);
+  if (one === undefined || others.length > 0) {
+    const names = [one, ...others].map((each) => each?.metadata.name).join(", ");
+    throw new CommandError(`${word} has several protectors: name one of ${names}`);
+  }
+  return one;
+}
+
+function nearNames(word: string, protectors: readonly PodProtector[]): readonly string[] {
+  const wanted = word.replace(/^[^/]*\//, "");
+  const near = protectors.filter(({ metadata: { name, labels = {} } }) =>
+    [name, labels[SOURCE_NAME_LABEL] ?? name].some((one) => one.includes(wanted) || edits(one, wanted) <= MAX_EDITS),
+  );
+  return near.slice(0, MAX_SUGGESTED).map(({ metadata }) => metadata.name);
+}
+
+/** How many characters have to be added, removed or replaced (Levenshtein). */
+function edits(from: string, to: string): number {
+  let row = Array.from({ length: to.length + 1 }, (_, index) => index);
+  for (const [index, character] of [...from].entries()) {
+    const next = [index + 1];
+    for (const [at, other] of [...to].entries()) {
+      const [left = 0, above = 0, diagonal = 0] = [next[at], row[at + 1], row[at]];
+      next.push(Math.min(left + 1, above + 1, diagonal + Number(character !== other)));
+    }
+    row = next;
+  }
+  return row.at(-1) ?? 0;
+}
