@@ -20,7 +20,7 @@ const PULL_FAILURE_RATE = 0.15;
 const INFEASIBLE_RATE = 0.15;
 const DEFERRED_RATE = 0.25;
 const MIRROR = "mirror.example.com/library/";
-const RESIZE_CONDITIONS = ["PodResizePending", "PodResizeInProgress"];
+export const RESIZE_CONDITIONS = ["PodResizePending", "PodResizeInProgress"];
 
 /** Part of a container where pods are changed in place: more CPU restarts the container, more memory does not. */
 export const CHANGEABLE_CONTAINER: Json = {
@@ -87,6 +87,14 @@ export class ContainerRestarts {
 
   isDown(uid: string): boolean {
     return this.#nodes.get(uid)?.isDown === true;
+  }
+
+  /** Whether the kubelet says this of a resize now; false for conditions that it no longer has. */
+  hasResizeCondition(uid: string, type: string): boolean {
+    const node = this.#nodes.get(uid);
+    const stored = node === undefined ? undefined : this.#stored(node);
+    if (node === undefined || stored === undefined) return false;
+    return resizeOf(node, wantedOf(stored.value).cpu, 0).some((one) => one.type === type);
   }
 
   /** After a restore of etcd, containers run what the pods' status says, and restarts continue from there. */

@@ -2,7 +2,8 @@
  * Pods that say what nobody expects: a time that RFC 3339 does not have, a status that can't be read, labels of another
  * application. Each is mended after a while.
  */
-import type { Etcd, Json } from "../apiserver/etcd.ts";
+import { RESIZE_CONDITIONS } from "../actors/container-restarts.ts";
+import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { Chance } from "../scenario/random.ts";
 import { NAMESPACE } from "../scenario/scenario.ts";
@@ -30,11 +31,11 @@ export function makeOdd(world: World, chance: Chance): void {
   const conditions = isTime ? kept.map((one) => ({ ...one, lastTransitionTime: YEAR_10000 })) : {};
   world.coverage.rule(isTime ? "a pod's times are out of range" : "a pod can't be read");
   etcd.put(key, { ...value, status: { ...status, conditions, kept } }, revision);
-  world.time.timers.after(chance.exponential(ODD_MEAN_MS), () => mend(etcd, key));
+  world.time.timers.after(chance.exponential(ODD_MEAN_MS), () => mend(cell, key));
 }
 
-/** The conditions come back that nobody has written since. */
-function mend(etcd: Etcd, key: string): void {
+/** The conditions come back that nobody has written since, but for those that a kubelet has taken away since. */
+function mend({ server: { etcd }, restarts }: SimulatedCell, key: string): void {
   const stored = etcd.get(key);
   if (stored === undefined) return;
   const { kept, ...status } = record(stored.value.status);
@@ -42,7 +43,12 @@ function mend(etcd: Etcd, key: string): void {
   const written = Array.isArray(status.conditions) ? status.conditions.map(record) : [];
   const isOdd = ({ lastTransitionTime }: Json): boolean => lastTransitionTime === YEAR_10000;
   const since = written.filter((one) => !isOdd(one));
-  const others = kept.map(record).filter(({ type }) => !since.some((one) => one.type === type));
+  const uid = text(metadataOf(stored.value).uid) ?? "";
+  const isOver = (type: string): boolean =>
+    RESIZE_CONDITIONS.includes(type) && restarts?.hasResizeCondition(uid, type) !== true;
+  const others = kept
+    .map(record)
+    .filter(({ type }) => !since.some((one) => one.type === type) && !isOver(String(type)));
   etcd.put(key, { ...stored.value, status: { ...status, conditions: [...others, ...since] } }, stored.revision);
 }
 
@@ -87,7 +93,7 @@ export function endOddPods(world: World): void {
   if (oddPodEveryMs + relabelEveryMs === 0) return;
   for (const cell of world.cells.values())
     for (const { key } of cell.server.etcd.range(`pods/${NAMESPACE}/`)) {
-      mend(cell.server.etcd, key);
+      mend(cell, key);
       comeBack(world, cell, key);
     }
 }
