@@ -23,7 +23,7 @@ export function findProtectors(word: string, protectors: readonly PodProtector[]
   });
 }
 
-/** As {@link findProtectors}; throws a sentence with near names without any. `where` says where they were looked for. */
+/** As {@link findProtectors}; without any throws a sentence with near names. `where` is where it was looked for. */
 export function requireProtectors(
   word: string,
   protectors: readonly PodProtector[],

@@ -117,7 +117,7 @@ const TROUBLES: readonly Trouble[] = [
   [
     warning,
     "without their workload",
-    ({ state }) => state === "source vanished",
+    ({ state }) => state === "workload vanished",
     "their pods stay protected: bring the workload back, or give it up by kubectl podseidon release NAME",
   ],
   [

@@ -82,7 +82,7 @@ describe("status", () => {
     ["more promised than there are", makeProtector([makeCell("a", 1, [], beating)]), "no disruption possible"],
     ["of no pod", makeProtector([makeCell("a", 0, [], beating)]), "no pods match"],
     ["deleted", withMetadata({ deletionTimestamp: formatMs(NOW_MS) }), "waits to be deleted"],
-    ["without its workload", vanished, "source vanished"],
+    ["without its workload", vanished, "workload vanished"],
     ["as many promised as there are", makeProtector([makeCell("a", 2, [], beating)]), "no disruption possible"],
     ["on hold", makeProtector([makeCell("a", 3, [], { ...beating, hold: "Restored/x" })]), "cell on hold"],
     ["silent", makeProtector([makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 300_000) })]), "cell stale"],

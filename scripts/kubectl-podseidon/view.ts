@@ -161,7 +161,7 @@ function stateOf(facts: Facts, state: ProtectorState): string {
   if (![...state.cells.values()].some((cell) => cell.isCounted)) return "not counted";
   if (facts.deleting) return "waits to be deleted";
   if (facts.conditions.some(({ type, status }) => type === "SourceVanished" && status === "True"))
-    return "source vanished";
+    return "workload vanished";
   if (facts.required > 0 && facts.total === 0) return "no pods match";
   if (facts.required > 0 && facts.required > facts.total) return "no disruption possible";
   if (facts.required > 0 && facts.available < facts.required) return "below minimum";

@@ -12,15 +12,12 @@ import { closesGate } from "../apiserver/pod-conditions.ts";
 import type { Coverage } from "../judge/coverage.ts";
 import type { Chance } from "../scenario/random.ts";
 import type { Scenario } from "../scenario/scenario.ts";
-import { isTrulyAvailable } from "../truth/pod-truth.ts";
+import { leavesNoRecord } from "../truth/pod-truth.ts";
 import { restartsContainer } from "./container-restarts.ts";
 import type { Replica } from "./replica.ts";
 
 const WEBHOOK_TIMEOUT_MS = 10_000;
 export const FORCE_ANNOTATION = "podseidon.kubewharf.io/force-delete";
-/** Reasons that allow a pod whatever the counts say; an unavailable one leaves no record then. */
-const REGARDLESS = ["Suspended", "Forced", "NothingPromised"];
-const ANY = { labels: {}, minReadySeconds: 0 };
 const OTHER_WEBHOOK_MESSAGE = "denied by another webhook";
 
 /** An admission request that the API server waits for, or that was allowed and has not committed yet. */
@@ -312,10 +309,8 @@ export class AdmissionRequests implements AdmissionChain {
       else inFlight.wasDenied = true;
       inFlight.decisions = [...(inFlight.decisions ?? []), ...decisions];
       const isBound = inFlight.operation === "DELETE" && verdict.allowed && reasons.length > 0;
-      const isReady = isTrulyAvailable(record(request.oldObject), ANY, Number.POSITIVE_INFINITY);
-      const isUnpaid = (reason: string): boolean =>
-        reason === "Unavailable" || (!isReady && REGARDLESS.includes(reason));
-      const isFree = isOnlyWarned || (isBound && reasons.every(isUnpaid));
+      const isFree =
+        isOnlyWarned || (isBound && reasons.every((reason) => leavesNoRecord(reason, record(request.oldObject))));
       inFlight.isFree = inFlight.isFree !== false && isFree;
     }
     const patch = text(response.patch);

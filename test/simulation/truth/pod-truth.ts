@@ -45,6 +45,14 @@ export function isTrulyAvailable(pod: Json, wanted: WantedPods, cutoffMs: number
   return isAvailable(factsOf(pod), wanted, cutoffMs);
 }
 
+/** Reasons that allow a pod whatever the counts say. */
+const REGARDLESS = ["Suspended", "Forced", "NothingPromised"];
+
+/** Whether a protector that allows a deletion for this reason writes no record: the pod is not Ready as reviewed. */
+export function leavesNoRecord(reason: string, pod: Json): boolean {
+  return reason === "Unavailable" || (REGARDLESS.includes(reason) && !factsOf(pod).ready);
+}
+
 function isAvailable({ labels, ready, readySinceMs, isTrue }: PodFacts, wanted: WantedPods, cutoffMs: number): boolean {
   if (!ready || wanted.conditions?.every((type) => isTrue.includes(type)) === false) return false;
   if (!hasLabels(labels, wanted.labels)) return false;
