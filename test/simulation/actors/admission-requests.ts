@@ -237,13 +237,8 @@ export class AdmissionRequests implements AdmissionChain {
     const called = sleep(replica.ports, 0)
       .then(() => {
         if (inFlight !== undefined) inFlight.wasHeard = true;
-        return replica.handle({
-          cell: this.#cell,
-          kind,
-          body,
-          timeout: "10s",
-          isCallerGone: () => timedOut || !replica.serving,
-        });
+        const isCallerGone = (): boolean => timedOut || !replica.serving;
+        return replica.handle({ cell: this.#cell, kind, body, timeout: "10s", isCallerGone });
       })
       .then(
         (response) => {
