@@ -176,7 +176,9 @@ const ON_DEMAND = [
   "webhook/request/in-place-change.ts",
   "webhook/request/node-deletion.ts",
   "webhook/request/status-change.ts",
+  "webhook/reserve/caller-shares.ts",
   "webhook/respond/event-notes.ts",
+  "webhook/respond/health-criterion.ts",
 ];
 
 /** A start loads the bundle and what it imports, directly or not, except what is loaded on demand. */

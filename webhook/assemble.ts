@@ -15,6 +15,7 @@ import type { WebhookRecovery } from "./recovery.ts";
 import type { BypassPermissions } from "./request/bypass-permission.ts";
 import { type CellClient, createPodReader } from "./request/cell-client.ts";
 import { dropsFields } from "./reserve/batch.ts";
+import type { CallerShares, CallerSharesOptions } from "./reserve/caller-shares.ts";
 import { Nonces } from "./reserve/nonces.ts";
 import { OutageDetector } from "./reserve/outage-detector.ts";
 import { Pipeline } from "./reserve/pipeline.ts";
@@ -178,14 +179,28 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   const cores = watched.map(({ cache }) => cache);
   const cellProblem = (cell: string): string | undefined =>
     recovery === "loading" ? NOT_LOADED : recovery?.problemOf(cell);
+  const cells = new Map(parts.cells.map(({ name, transport }) => [name, createCellClient(name, transport, parts)]));
+  let shares: CallerShares | undefined;
+  const loadShares = async (): Promise<CallerShares> => {
+    const { CallerShares } = await import("./reserve/caller-shares.ts");
+    const readPod: CallerSharesOptions["readPod"] = (cell, { namespace, name }, timeoutMs) =>
+      cells.get(cell)?.readPod?.(namespace, name, timeoutMs);
+    shares ??= new CallerShares({ ports, settleMs, readPod });
+    return shares;
+  };
+  const callers: Pick<CallerShares, "keepsShare" | "reserved"> = {
+    keepsShare: (...asked) => shares?.keepsShare(...asked) === true,
+    reserved: (...made) =>
+      shares === undefined ? void loadShares().then((loaded) => loaded.reserved(...made)) : shares.reserved(...made),
+  };
   const { ownNamespace, dryRunMode, requireBoundEvictions, bypassNeedsPermission = false } = parts;
   const handler = new AdmissionHandler({
     ...{ ownNamespace, dryRunMode, requireBoundEvictions, bypassNeedsPermission, cores, clock: ports.clock },
     singleAttempts: parts.singleAttempts ?? singleAttempts([], SINGLE_ATTEMPT_RETRY_MS),
     ...(parts.statusRules && { statusRules: parts.statusRules }),
     reviewsNodes: parts.reviewsNodes ?? true,
-    cells: new Map(parts.cells.map(({ name, transport }) => [name, createCellClient(name, transport, parts)])),
-    pipeline: new Pipeline({ cores, ports, nonces, settleMs, askOwner: parts.askOwner, cellProblem }),
+    cells,
+    pipeline: new Pipeline({ cores, ports, nonces, settleMs, callers, askOwner: parts.askOwner, cellProblem }),
     finished: parts.onFinished,
   });
   const loadRecovery = async (): Promise<void> => {

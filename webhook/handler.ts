@@ -41,7 +41,6 @@ import {
   responseWithoutTarget,
 } from "./respond/responses.ts";
 import { type SingleAttempts, withRetryAfter } from "./respond/single-attempt.ts";
-import { controlledWorkload } from "./respond/workload-controller.ts";
 
 /**
  * Time to pin a pending pod, which is allowed without a pin too. The rest is for a live read of whether it is still so.
@@ -108,10 +107,7 @@ export class AdmissionHandler {
       durationMs: this.#options.clock.monotonicMs() - arrivedMs,
       cell: cell.id,
       uid: request.uid,
-      workload:
-        response.outcome === "denied" && caller.kind === "delete"
-          ? controlledWorkload(caller.username, request.oldObject)
-          : undefined,
+      oldObject: request.oldObject,
     });
     if (errorStatus !== undefined) return { status: errorStatus, body: message };
     const body = encodeAdmissionReview(request.uid, response);
@@ -134,6 +130,7 @@ export class AdmissionHandler {
     const { pipeline, ownNamespace } = this.#options;
     const { response, disruptions } = await handleNodeDeletion({
       ...{ ...parsed, pipeline, ownNamespace, isCallerGone: parsed.call.isCallerGone },
+      address: parsed.call.address,
       leftMs: () => this.#leftMs(parsed.deadlineMs),
       isForced: async (pod) => claimsBypass(pod) && (await this.#bypass(pod, parsed, true)).forced,
     });
@@ -184,7 +181,7 @@ export class AdmissionHandler {
   }
 
   #decide(
-    { cell, call, arrivedMs, deadlineMs }: ParsedCall,
+    { request, cell, call, arrivedMs, deadlineMs }: ParsedCall,
     target: DisruptionTarget & Pick<Disruption, "criterionPermitted">,
     bypass: BypassResult | undefined,
     isPinned: boolean,
@@ -193,6 +190,7 @@ export class AdmissionHandler {
       ...target,
       forced: bypass?.forced === true,
       cell: cell.id,
+      caller: { address: call.address, username: request.user.username },
       arrivedMs,
       deadlineMs: isPinned ? Math.min(deadlineMs, arrivedMs + MAX_PIN_MS) : deadlineMs,
       isCallerGone: call.isCallerGone,

@@ -19,6 +19,8 @@ import { responseToNode, responseToUnknownPods } from "./respond/node-response.t
 
 export interface NodeDeletion extends Pick<Disruption, "arrivedMs" | "deadlineMs" | "isCallerGone"> {
   readonly request: AdmissionRequest;
+  /** Of the caller. */
+  readonly address: string | undefined;
   readonly cell: CellClient;
   readonly pipeline: {
     readonly decide: (disruption: Disruption) => MaybePromise<Verdict>;
@@ -74,6 +76,6 @@ async function disruptionOf(pod: Pod, deletion: NodeDeletion): Promise<Disruptio
   return {
     ...{ cell: cell.id, operation: "DELETE", pod, podReadMs: undefined, reread: undefined },
     ...{ forced: await isForced(pod), criterion: criterionOf(pod.annotations) ?? "Available", dryRun: request.dryRun },
-    ...{ arrivedMs, deadlineMs, isCallerGone },
+    ...{ arrivedMs, deadlineMs, isCallerGone, caller: { address: deletion.address, username: request.user.username } },
   };
 }

@@ -40,6 +40,22 @@ describe("quota of an available pod", () => {
     expect(verdictLine(decide(stateOf([makeCell("a", available, buckets)]), makeRequest(makePod("x"))))).toBe(expected);
   });
 
+  test.each([
+    [1, 1],
+    [2, 1],
+    [3, 2],
+    [4, 2],
+  ])("of %i, a caller that leaves half to others gets %i, and others the rest", (quota, share) => {
+    const state = stateOf([makeCell("a", 2 + quota)], { minAvailable: 2 });
+    const ask = (name: string, keepsShare: boolean): string =>
+      verdictLine(admit(state, makeRequest(makePod(name), { keepsShare })));
+    for (let index = 0; index < share; index++) expect(ask(`x${index}`, true)).toBe("allow Reserved w=1 paid");
+    expect(ask("y", true)).toBe(share === quota ? "Busy Reserved" : "Busy OthersShare");
+    expect(ask("x0", true)).toBe("allow Repeated w=1 paid");
+    for (let index = share; index < quota; index++) expect(ask(`z${index}`, false)).toBe("allow Reserved w=1 paid");
+    expect(ask("y", false)).toBe("Busy Reserved");
+  });
+
   test("a minimum of 0 promises nothing", () => {
     const state = stateOf([makeCell("a", 2)], { minAvailable: 0 });
     const verdicts = ["x", "y", "z"].map((name) => verdictLine(admit(state, makeRequest(makePod(name)))));

@@ -25,6 +25,7 @@
  * | the pod's reservation is paid for                                | allow Repeated               | reservation |
  * | fewer than minAvailable would be left, no more are available     | deny AtMinimum               |             |
  * | fewer than minAvailable would be left, because of reservations   | busy Reserved                |             |
+ * | the caller has to leave half of the quota to others              | busy OthersShare             |             |
  * | maxConcurrentLag reservations are outstanding                    | busy ConcurrentLag           |             |
  * | the pod has no record, and the history is full                   | busy HistoryFull             |             |
  * | otherwise                                                        | allow Reserved               | reservation |
@@ -64,6 +65,8 @@ export interface DisruptionRequest {
   readonly criterion: Criterion;
   /** The caller may ask for it, whatever the protector says. */
   readonly criterionPermitted?: boolean;
+  /** Leaves half of the quota to others (docs/design.md#callers-whose-disruptions-do-not-happen). */
+  readonly keepsShare?: boolean;
   /** RFC 3339, of this admission. */
   readonly startTime: string;
   /** RFC 3339, two settle periods ago: a reservation that was first made before this is not refreshed again. */
@@ -90,6 +93,7 @@ export type AllowReason =
 type DenyCause =
   | "AtMinimum"
   | "Reserved"
+  | "OthersShare"
   | "UnhealthyBudget"
   | "NotCounted"
   | "OnHold"
@@ -199,8 +203,7 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
 
 /** True where the request is allowed whatever the counts say, and whether its record can be written or not. */
 export function needsNoQuota(state: ProtectorState, request: DisruptionRequest): boolean {
-  if (isSuspended(state, request)) return true;
-  return state.spec.minAvailable <= 0 && preActivitiesOf(request.pod).length === 0;
+  return isSuspended(state, request) || (state.spec.minAvailable <= 0 && preActivitiesOf(request.pod).length === 0);
 }
 
 /** The decision where {@link needsNoQuota} holds and the record could not be written. */
@@ -240,8 +243,7 @@ function preActivityHoldsBack({ podClass, request, facts }: DecisionInput): Deci
 
 /** Annotations of x-pdb that hold a disruption back until they are removed. */
 export function preActivitiesOf({ annotations }: Pod): readonly string[] {
-  if (annotations === undefined) return [];
-  return Object.keys(annotations).filter((annotation) => annotation.startsWith(PRE_ACTIVITY_PREFIX));
+  return Object.keys(annotations ?? {}).filter((annotation) => annotation.startsWith(PRE_ACTIVITY_PREFIX));
 }
 
 function budgetIsUnhealthy(input: DecisionInput): Decision | undefined {
@@ -325,10 +327,13 @@ function isRepeat(held: Reservation, operation: Operation): boolean {
 }
 
 function noQuotaLeft(input: DecisionInput): Decision | undefined {
-  const { facts, held } = input;
+  const { facts, held, request } = input;
   const delta = isSubtracted(held, facts) ? 0 : 1;
-  if (facts.estimated - delta >= facts.minAvailable) return undefined;
-  return facts.available <= facts.minAvailable ? deny(input, "Denial", "AtMinimum") : deny(input, "Busy", "Reserved");
+  const left = facts.estimated - delta - facts.minAvailable;
+  if (left < 0 && facts.available <= facts.minAvailable) return deny(input, "Denial", "AtMinimum");
+  if (left < 0) return deny(input, "Busy", "Reserved");
+  const kept = request.keepsShare === true ? Math.floor((left + facts.reserved + 1) / 2) : 0;
+  return delta === 1 && left < kept ? deny(input, "Busy", "OthersShare") : undefined;
 }
 
 /** True when the estimate has the pod subtracted: by weight, and by any reservation where another criterion counts. */

@@ -10,6 +10,8 @@ export interface AdmissionCall {
    */
   readonly kind: "validate" | "mutate" | "gate" | "gateAll";
   readonly body: string;
+  /** The network address of the caller; undefined once it has disconnected. */
+  readonly address?: string | undefined;
   /** Value of the query parameter `timeout`. */
   readonly timeout: string | undefined;
   /** True once the caller has disconnected. */

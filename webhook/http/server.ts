@@ -268,6 +268,7 @@ export class WebhookServer {
       cell,
       kind,
       body,
+      address: incoming.socket.remoteAddress,
       timeout: context.req.query("timeout"),
       isCallerGone: () => outgoing.destroyed,
     };

@@ -12,6 +12,7 @@ import type { ProtectorId } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import type { AskOwner } from "../probe/probe-request.ts";
 import type { DisruptionTarget } from "../request/disruption-target.ts";
+import type { CallerShares, Requester } from "./caller-shares.ts";
 import type { Nonces } from "./nonces.ts";
 import { OwnerConsent } from "./owner-consent.ts";
 import type { ProtectorLookup, ProtectorMatch } from "./protector-cache.ts";
@@ -19,6 +20,7 @@ import { MAX_REREAD_MS } from "./protector-writer.ts";
 import {
   type Allowance,
   type DecisionOf,
+  idOf,
   type ProtectorDecision,
   type Undecided,
   type Verdict,
@@ -29,6 +31,7 @@ export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   readonly cell: string;
   /** The criterion is followed whatever a protector says about it. */
   readonly criterionPermitted?: boolean;
+  readonly caller?: Requester;
   /** Allowed and recorded, whatever quota says. */
   readonly forced: boolean;
   readonly arrivedMs: number;
@@ -46,6 +49,8 @@ interface PipelineOptions {
   readonly settleMs: number;
   /** Why nothing can be decided for a cell yet: its lost protectors are not known. */
   readonly cellProblem?: (cell: string) => string | undefined;
+  /** Which callers leave a share of the quota to others. */
+  readonly callers?: Pick<CallerShares, "keepsShare" | "reserved"> | undefined;
   /** Asks the owners of workloads; without it, a protector with a probe denies. */
   readonly askOwner?: AskOwner | undefined;
 }
@@ -177,7 +182,8 @@ export class Pipeline {
   /**
    * An approval may rest on the newest version known. A denial needs a fresh read (L6 of docs/design.md#invariants).
    */
-  async #evaluateOne(request: DisruptionRequest, from: Disruption, protector: ProtectorMatch): Promise<DecisionOf> {
+  async #evaluateOne(given: DisruptionRequest, from: Disruption, protector: ProtectorMatch): Promise<DecisionOf> {
+    const request = this.#sharing(given, from, protector);
     const { lost, writer } = protector;
     if (lost !== undefined) return { protector, decision: decisionOfLost(lost, request) };
     const version = writer.newest();
@@ -208,9 +214,11 @@ export class Pipeline {
     let round: Round = { request, disruption, due: matches };
     do {
       for (const match of round.due) {
-        let decision = await this.#submit(round.request, round.disruption, match, false);
+        const request = this.#sharing(round.request, round.disruption, match);
+        let decision = await this.#submit(request, round.disruption, match, false);
         if (decision.kind === "allowed") {
           if (decision.written) written.push({ match, request: round.request });
+          this.#watch(match, round.disruption, decision);
           if (consent.isMissing(match, versionOf(match)?.object, decision.decision.reason))
             decision = { kind: "overloaded", cause: "time" };
         }
@@ -245,6 +253,20 @@ export class Pipeline {
     const again = { ...request, pod: live.pod, nonce: this.#options.nonces.next() };
     const due = pinned.filter((match) => !isStillPinned(versionOf(match), again));
     return { kind: "round", request: again, disruption: { ...disruption, podReadMs: live.sentMs }, due };
+  }
+
+  #watch(
+    { writer, ...id }: ProtectorMatch,
+    disruption: Disruption,
+    { decision, written }: Allowance["decision"],
+  ): void {
+    if (!written || decision.reason !== "Reserved" || disruption.caller?.address === undefined) return;
+    this.#options.callers?.reserved(idOf(id), disruption.caller, disruption, () => writer.newest());
+  }
+
+  #sharing(request: DisruptionRequest, { caller }: Disruption, match: ProtectorMatch): DisruptionRequest {
+    const keepsShare = caller !== undefined && this.#options.callers?.keepsShare(idOf(match), caller) === true;
+    return keepsShare ? { ...request, keepsShare } : request;
   }
 
   async #submit(

@@ -2,7 +2,6 @@
  * What an admission request comes to, and its AdmissionReview. `responses` makes the response to a verdict, and
  * `deny-status` words a denial. `disruption-events` and `pending-mark` tell people and programs.
  */
-import type { ObjectReference } from "../../shared/observe/event-recorder.ts";
 import {
   jsonPatch,
   type PatchOperation,
@@ -74,8 +73,8 @@ export interface AdmissionRecord extends AdmissionResponse {
   readonly cell: string;
   readonly uid: string;
   readonly username: string;
-  /** The workload whose controller was denied the deletion. */
-  readonly workload?: ObjectReference | undefined;
+  /** Raw, for the workload whose controller was denied the deletion. */
+  readonly oldObject?: unknown;
 }
 
 /** Around the uid of an AdmissionReview that allows and says nothing else, as most do. */

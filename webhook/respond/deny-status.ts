@@ -97,6 +97,8 @@ const OVERLOADED: Readonly<Record<OverloadCause, string>> = {
 const QUOTA_TEXT: Readonly<Record<QuotaDenial["cause"], (facts: QuotaDenial["facts"]) => string>> = {
   AtMinimum: (facts) => `${countsIn(facts)} by disruptions under way: its capacity is at the minimum`,
   Reserved: (facts) => `${countsIn(facts)} by disruptions that are not accounted for yet`,
+  OthersShare: (facts) =>
+    `${countsIn(facts)}: what this caller reserved lately did not happen, so it leaves half of the quota to others`,
   UnhealthyBudget: (facts) =>
     `${countsIn(facts)} by disruptions under way: with unhealthyPodPolicy ` +
     "IfHealthyBudget even its unavailable pods stay until it is healthy",

@@ -9,7 +9,7 @@ import {
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { GROUP, VERSION } from "../../shared/schema/annotations.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
-import { backoffNote } from "./workload-controller.ts";
+import { backoffNote, controlledWorkload } from "./workload-controller.ts";
 
 /** A cluster in which Events are written. */
 interface EventCluster {
@@ -64,7 +64,7 @@ export class EventNotes {
   }
 
   record(record: AdmissionRecord): void {
-    const { outcome, pod, decisions = [], cell, workload } = record;
+    const { outcome, pod, decisions = [], cell, kind, username, oldObject } = record;
     const reason = REASONS.get(outcome);
     if (reason === undefined) return;
     const { cores, cells } = this.#options;
@@ -72,6 +72,8 @@ export class EventNotes {
     const note = (regarding: ObjectReference): EventNote => ({ regarding, type: "Warning", reason, message });
     const { transport } = cells.find(({ name }) => name === cell) ?? {};
     if (pod !== undefined) this.#send(`cell ${cell}`, transport, note({ apiVersion: "v1", kind: "Pod", ...pod }));
+    const isDenied = outcome === "denied" && kind === "delete";
+    const workload = isDenied ? controlledWorkload(username, oldObject) : undefined;
     if (workload !== undefined)
       this.#send(`cell ${cell}`, transport, { ...note(workload), message: message + backoffNote(workload) });
     for (const { protector } of decisions.slice(0, MAX_PROTECTORS)) {

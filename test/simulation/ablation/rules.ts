@@ -161,8 +161,8 @@ export const RULES = {
   Reserved: rule(
     "Reserved pods count as available.",
     QUOTA,
-    "if (facts.estimated - delta >= facts.minAvailable)",
-    "if (facts.available - delta >= facts.minAvailable)",
+    "const left = facts.estimated - delta - facts.minAvailable;",
+    "const left = facts.available - delta - facts.minAvailable;",
   ),
   Reached: rule(
     "A quorum list counts as proof before the stream has reached it.",

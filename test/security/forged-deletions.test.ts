@@ -1,0 +1,83 @@
+/**
+ * What a caller of the port takes from others by reviews of pods that nobody deletes: the shipped webhook and
+ * aggregator beside a real kube-apiserver, and a caller with an address of its own.
+ */
+import { request } from "node:https";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
+import { createProtector, readProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
+import type { AdmissionAnswer } from "./attacked-webhook.ts";
+
+const PODS = 6;
+const QUOTA = 4;
+/** On the loopback interface, like 127.0.0.1, from which the apiserver calls. */
+const FORGER = "127.0.0.2";
+const LABELS = { app: "web" };
+
+let environment: TestEnvironment;
+let names: readonly string[];
+
+beforeAll(async () => {
+  const bare = { controllerManager: false, scheduler: false, kwok: false };
+  environment = await TestEnvironment.start({ cells: ["cell"], single: true, replicas: 1, settle: "3s", cell: bare });
+  const spec = { minAvailable: PODS - QUOTA, selector: { matchLabels: LABELS } };
+  await createProtector(environment.core, "default", "web", spec);
+  names = await createReadyPods(environment.core, { namespace: "default", prefix: "web", count: PODS, labels: LABELS });
+  await waitUntilSettled(environment.core, "default", "web", PODS, 60_000);
+});
+
+afterAll(async () => {
+  await environment?.stop();
+});
+
+const pathOf = (name: string): string => `/api/v1/namespaces/default/pods/${name}`;
+
+/** The answer to a review of a deletion that nobody asked an apiserver for. */
+async function forge(name: string): Promise<AdmissionAnswer> {
+  const oldObject = await environment.core.admin.get(pathOf(name));
+  const resource = { group: "", version: "v1", resource: "pods" };
+  const review = { uid: "1", operation: "DELETE", kind: { group: "", version: "v1", kind: "Pod" }, resource };
+  const asked = { ...review, namespace: "default", name, userInfo: { username: "eve" }, oldObject };
+  const [webhook] = environment.webhooks;
+  const options = { method: "POST", ca: webhook?.caPem, localAddress: FORGER, agent: false };
+  return new Promise((resolve, reject) => {
+    const headers = { "content-type": "application/json" };
+    const sending = request(`${webhook?.url}/webhook/cell`, { ...options, headers }, (response) => {
+      let body = "";
+      response.setEncoding("utf8").on("data", (chunk: string) => {
+        body += chunk;
+      });
+      response.on("end", () => resolve(JSON.parse(body).response));
+    });
+    sending.on("error", reject);
+    sending.end(JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request: asked }));
+  });
+}
+
+const allowed = (answers: readonly AdmissionAnswer[]): number => answers.filter((answer) => answer.allowed).length;
+
+test("whose reservations did not happen takes half of the quota, and an apiserver's deletions the rest", async () => {
+  const forged = async (): Promise<AdmissionAnswer[]> => {
+    const answers: AdmissionAnswer[] = [];
+    for (const name of names) answers.push(await forge(name));
+    return answers;
+  };
+  const startedMs = performance.now();
+  expect(allowed(await forged())).toBe(QUOTA);
+  // Again and again, as a caller does who wants to keep it all.
+  const told = /did not happen, so it leaves half of the quota to others/;
+  let answers: readonly AdmissionAnswer[] = [];
+  await environment.core.waitFor("the caller to be told, and to hold half of the quota", async () => {
+    answers = await forged();
+    const isTold = answers.some(({ status }) => told.test(status?.message ?? ""));
+    return isTold && allowed(answers) === QUOTA / 2;
+  });
+  process.stdout.write(`forged deletions: all ${QUOTA} held for ${(performance.now() - startedMs).toFixed(0)} ms\n`);
+  expect(reservationCount(await readProtector(environment.core, "default", "web"))).toBe(QUOTA / 2);
+  const spared = names.filter((_, index) => answers[index]?.allowed !== true).slice(0, QUOTA / 2);
+  for (const name of spared) {
+    const { status } = await environment.core.admin.request("DELETE", `${pathOf(name)}?gracePeriodSeconds=0`);
+    expect(status).toBe(200);
+  }
+});

@@ -1,0 +1,97 @@
+import { expect, test } from "vitest";
+import { makeCell, makePod } from "../../test/support/decide/fixtures.ts";
+import { heldBucket, stateOf } from "../../test/support/decide/quota-fixtures.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
+import type { LiveRead } from "../request/cell-client.ts";
+import { CallerShares, type Requester } from "./caller-shares.ts";
+
+const SETTLE_MS = 75_000;
+const EVE = { address: "10.0.0.7", username: "eve" };
+
+/** What the object has stored for long, and what the cell has. */
+interface Found {
+  readonly stored: boolean;
+  readonly live: LiveRead["kind"] | "terminating" | "changed";
+}
+
+class World {
+  readonly time = new VirtualTime();
+  reads = 0;
+  readonly #shares: CallerShares;
+  readonly #found: Found;
+
+  constructor(found: Found = { stored: true, live: "found" }) {
+    this.#found = found;
+    this.#shares = new CallerShares({
+      ports: this.time,
+      settleMs: SETTLE_MS,
+      readPod: async (_, pod) => {
+        this.reads++;
+        const { live } = this.#found;
+        if (live === "gone") return { kind: "gone" };
+        if (live === "failed") return { kind: "failed", message: "no answer" };
+        const changed = { terminating: live === "terminating", generation: live === "changed" ? 2 : 1 };
+        return { kind: "found", pod: { ...pod, ...changed }, sentMs: 0 };
+      },
+    });
+  }
+
+  reserve(caller: Requester, name = "x", operation: "DELETE" | "EVICT" | "UPDATE" = "DELETE"): void {
+    const buckets = this.#found.stored ? [heldBucket(`uid-${name}`, { podName: name })] : [];
+    const state = stateOf([makeCell("a", 9, buckets)]);
+    this.#shares.reserved("core/default/web", caller, { cell: "a", operation, pod: makePod(name) }, () => ({ state }));
+  }
+
+  keeps(caller: Requester, protector = "core/default/web"): boolean {
+    return this.#shares.keepsShare(protector, caller);
+  }
+}
+
+test("a caller whose reservation did not happen leaves a share of that protector, and others do not", async () => {
+  const world = new World();
+  world.reserve(EVE);
+  await world.time.advance(50_000);
+  expect(world.keeps(EVE)).toBe(false);
+  await world.time.advance(11_000);
+  expect(world.keeps(EVE)).toBe(true);
+  expect(world.keeps({ ...EVE, username: "drain" })).toBe(false);
+  expect(world.keeps({ ...EVE, address: "10.0.0.8" })).toBe(false);
+  expect(world.keeps(EVE, "core/default/other")).toBe(false);
+  await world.time.advance(8 * SETTLE_MS);
+  expect(world.keeps(EVE)).toBe(false);
+});
+
+test.each<[string, Found, "DELETE" | "UPDATE", number]>([
+  ["is settled", { stored: false, live: "found" }, "DELETE", 0],
+  ["has happened, and no aggregator has seen it", { stored: true, live: "gone" }, "DELETE", 1],
+  ["is happening", { stored: true, live: "terminating" }, "DELETE", 1],
+  ["has changed its pod", { stored: true, live: "changed" }, "UPDATE", 1],
+  ["can't be told", { stored: true, live: "failed" }, "DELETE", 1],
+])("a caller whose reservation %s leaves nothing", async (_, found, operation, reads) => {
+  const world = new World(found);
+  world.reserve(EVE, "x", operation);
+  await world.time.advance(61_000);
+  expect(world.keeps(EVE)).toBe(false);
+  expect(world.reads).toBe(reads);
+});
+
+test("an address that makes up names is one caller", async () => {
+  const world = new World();
+  for (let index = 0; index < 4; index++) world.reserve({ ...EVE, username: `eve-${index}` }, `x${index}`);
+  await world.time.advance(61_000);
+  expect(world.keeps({ ...EVE, username: "eve-4" })).toBe(true);
+  expect(world.keeps({ ...EVE, address: "10.0.0.8" })).toBe(false);
+});
+
+test("no more than 2,000 reservations are watched, and those that have happened make room", async () => {
+  for (const stored of [true, false]) {
+    const world = new World({ stored, live: "found" });
+    for (let index = 0; index < 2_000; index++) world.reserve({ address: `10.1.${index}`, username: "u" }, `x${index}`);
+    world.reserve(EVE);
+    await world.time.advance(61_000);
+    expect(world.keeps(EVE)).toBe(false);
+    expect(world.reads).toBe(stored ? 2_000 : 0);
+    expect(world.keeps({ address: "10.1.0", username: "u" })).toBe(false);
+    expect(world.keeps({ address: "10.1.1999", username: "u" })).toBe(stored);
+  }
+});

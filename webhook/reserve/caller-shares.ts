@@ -1,0 +1,137 @@
+/**
+ * Which callers leave half of a protector's quota to others, because what they reserved lately did not happen
+ * (docs/design.md#callers-whose-disruptions-do-not-happen). Loaded with the first reservation.
+ */
+import { hash } from "node:crypto";
+import type { DisruptionRequest } from "../../shared/decide/quota.ts";
+import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
+import type { LiveRead } from "../request/cell-client.ts";
+
+export interface Requester {
+  /** Of its connection. No caller can choose it as it can choose a name. */
+  readonly address: string | undefined;
+  readonly username: string;
+}
+
+export interface CallerSharesOptions {
+  readonly ports: Pick<Ports, "clock" | "timers">;
+  readonly settleMs: number;
+  readonly readPod: (cell: string, pod: Pod, timeoutMs: number) => Promise<LiveRead> | undefined;
+}
+
+/** A reservation, until it is judged. */
+interface Watched {
+  readonly dueMs: number;
+  readonly protector: string;
+  readonly address: string;
+  readonly username: string;
+  readonly disruption: Pick<DisruptionRequest, "cell" | "operation" | "pod">;
+  readonly newest: () => Pick<ProtectorVersion, "state"> | undefined;
+}
+
+/** A reservation is judged this part of a settle period after it was made, while R3 can't have settled it yet. */
+const JUDGED_AFTER = 0.8;
+/** How long a caller leaves the share, in settle periods: ten minutes by default. */
+const KEPT_FOR = 8;
+/** Reservations under watch, some 2 KB each at most. What has happened makes room; then the newest go unwatched. */
+const MAX_WATCHED = 2_000;
+const SWEEP_EVERY_MS = 1_000;
+/** Protectors and addresses that are remembered, with their users; the oldest go first. */
+const MAX_ADDRESSES = 1_000;
+/** More users of one address, and the address is taken for one caller that makes up names. */
+const MAX_USERS = 4;
+const MAX_READ_MS = 3_000;
+const MAX_USERNAME = 64;
+
+export class CallerShares {
+  readonly #options: CallerSharesOptions;
+  #watched: Watched[] = [];
+  /** By protector and address: until when each user leaves the share, monotonic. */
+  readonly #unhappened = new Map<string, Map<string, number>>();
+  #sweptMs = Number.NEGATIVE_INFINITY;
+  #isJudging = false;
+
+  constructor(options: CallerSharesOptions) {
+    this.#options = options;
+  }
+
+  keepsShare(protector: string, { address, username }: Requester): boolean {
+    if (this.#unhappened.size === 0) return false;
+    const users = this.#unhappened.get(`${protector} ${address}`);
+    if (users === undefined) return false;
+    const nowMs = this.#nowMs();
+    for (const [user, untilMs] of users) if (untilMs <= nowMs) users.delete(user);
+    return users.size >= MAX_USERS || users.has(shortName(username));
+  }
+
+  /** A reservation was written for this caller. */
+  reserved(
+    protector: string,
+    caller: Requester,
+    { cell, operation, pod }: Watched["disruption"],
+    newest: Watched["newest"],
+  ): void {
+    const { settleMs } = this.#options;
+    const nowMs = this.#nowMs();
+    if (this.#watched.length >= MAX_WATCHED && nowMs - this.#sweptMs >= SWEEP_EVERY_MS) {
+      this.#sweptMs = nowMs;
+      this.#watched = this.#watched.filter(isStored);
+    }
+    if (caller.address === undefined || this.#watched.length >= MAX_WATCHED) return;
+    this.#watched.push({
+      ...{ dueMs: nowMs + JUDGED_AFTER * settleMs, protector, newest },
+      ...{ address: caller.address, username: shortName(caller.username) },
+      // The rest of a pod would be most of the memory.
+      disruption: { cell, operation, pod: { ...pod, labels: {}, annotations: undefined, conditions: [] } },
+    });
+    if (!this.#isJudging) void this.#judgeAll();
+  }
+
+  async #judgeAll(): Promise<void> {
+    this.#isJudging = true;
+    for (let next = this.#watched[0]; next !== undefined; next = this.#watched[0]) {
+      const waitMs = next.dueMs - this.#nowMs();
+      if (waitMs > 0) await new Promise<void>((resolve) => void this.#options.ports.timers.after(waitMs, resolve));
+      else {
+        this.#watched.shift();
+        if (isStored(next) && (await this.#isAlive(next))) this.#remember(next);
+      }
+    }
+    this.#isJudging = false;
+  }
+
+  /** Asked only about pods whose reservation is stored for long: the aggregator may be away. */
+  async #isAlive({ disruption: { cell, operation, pod } }: Watched): Promise<boolean> {
+    const live = await this.#options.readPod(cell, pod, MAX_READ_MS);
+    if (live?.kind !== "found" || live.pod.uid !== pod.uid || live.pod.terminating) return false;
+    return operation !== "UPDATE" || live.pod.generation <= pod.generation;
+  }
+
+  #remember({ protector, address, username }: Watched): void {
+    const key = `${protector} ${address}`;
+    const users = this.#unhappened.get(key) ?? new Map<string, number>();
+    users.delete(username);
+    const [oldestUser] = users.keys();
+    if (users.size >= MAX_USERS && oldestUser !== undefined) users.delete(oldestUser);
+    users.set(username, this.#nowMs() + KEPT_FOR * this.#options.settleMs);
+    this.#unhappened.delete(key);
+    const [oldest] = this.#unhappened.keys();
+    if (this.#unhappened.size >= MAX_ADDRESSES && oldest !== undefined) this.#unhappened.delete(oldest);
+    this.#unhappened.set(key, users);
+  }
+
+  #nowMs(): number {
+    return this.#options.ports.clock.monotonicMs();
+  }
+}
+
+/** The pod is still subtracted: its disruption was not seen. */
+function isStored({ disruption: { cell, pod }, newest }: Watched): boolean {
+  return newest()?.state.cells.get(cell)?.ledger.get(pod.uid, pod.name)?.weight === 1;
+}
+
+function shortName(username: string): string {
+  return username.length <= MAX_USERNAME ? username : hash("sha256", username, "base64");
+}
