@@ -41,6 +41,15 @@ describe.each(registrations)("of the $kind every webhook", ({ kind, webhooks }) 
   });
 });
 
+test("the component that asks about labels asks about all that the base asks about", () => {
+  const base = /expression: >-\n\s+(oldObject\.spec\.containers[\s\S]*?)\n\s+rules:/.exec(
+    manifest("base/webhook-configuration/webhook-configuration.yaml"),
+  )?.[1];
+  const oneLine = (text = ""): string => text.replaceAll(/\s+/g, " ");
+  expect(oneLine(base)).toContain("activeDeadlineSeconds");
+  expect(oneLine(manifest("components/relabelled-pods/kustomization.yaml"))).toContain(`${oneLine(base)} || (has(`);
+});
+
 const BUDGETS = globSync("base/*/disruption-budget.yaml", { cwd: join(root, "manifests") });
 
 test.each(BUDGETS)("%s keeps no node from being drained for a pod that is not ready", (path) => {

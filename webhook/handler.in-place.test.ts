@@ -40,10 +40,34 @@ describe("changes in place", () => {
 
   test("are allowed when they restart nothing, without asking a protector", async () => {
     const { asked, records, ask } = handler();
-    const labelled = withImage("app:1", { metadata: { labels: { app: "other" } } });
-    expect(responseOf(await ask(change({ object: labelled })))).toMatchObject({ allowed: true });
+    const annotated = withImage("app:1", { metadata: { annotations: { note: "other" } } });
+    expect(responseOf(await ask(change({ object: annotated })))).toMatchObject({ allowed: true });
     expect(asked).toEqual([]);
     expect(records).toMatchObject([{ kind: "change", outcome: "restartsNothing" }]);
+  });
+
+  const OTHER = { app: "other" };
+  test.each<[string, JsonObject, JsonObject, JsonObject | undefined]>([
+    [
+      "other labels take the pod from its protectors",
+      { app: "web" },
+      OTHER,
+      { labelsAfter: OTHER, done: "relabelled" },
+    ],
+    ["none are other labels, too", { app: "web" }, {}, { labelsAfter: {}, done: "relabelled" }],
+    ["the same labels in another order are no change", { a: "1", b: "2" }, { b: "2", a: "1" }, undefined],
+  ])("%s", async (_, before, after, expected) => {
+    const { asked, ask } = handler();
+    const withLabels = (labels: JsonObject): JsonObject => withImage("app:1", { metadata: { labels } });
+    await ask(change({ oldObject: withLabels(before), object: withLabels(after) }));
+    expect(asked).toMatchObject(expected === undefined ? [] : [{ operation: "UPDATE", ...expected }]);
+  });
+
+  test("that restart a container concern all protectors, whatever labels they change", async () => {
+    const { asked, ask } = handler();
+    await ask(change({ object: withImage("app:2", { metadata: { labels: OTHER } }) }));
+    expect(asked).toMatchObject([{ operation: "UPDATE" }]);
+    expect(asked[0]).not.toHaveProperty("labelsAfter");
   });
 
   test("of a pending pod are pinned, and of another subresource ignored", async () => {

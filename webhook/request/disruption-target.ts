@@ -29,6 +29,8 @@ export interface DisruptionTarget {
   readonly dryRun: boolean;
   /** Completes "the pod may not be ...", where the operation does not say it. */
   readonly done?: string;
+  /** Labels after the change, where that only takes the pod away from protectors: from those that it leaves. */
+  readonly labelsAfter?: Pod["labels"];
 }
 
 /** Why the request needs no decision. */
@@ -116,10 +118,12 @@ function requireObject(request: AdmissionRequest, field: "object" | "oldObject")
 async function changeTarget(request: AdmissionRequest): Promise<DisruptionTarget | NoTarget> {
   const target = targetInRequest(request, "UPDATE");
   requireObject(request, "object");
-  const { endsSooner, restartedContainers } = await import("./in-place-change.ts");
+  const { changedLabels, endsSooner, restartedContainers } = await import("./in-place-change.ts");
   const { object, oldObject } = request;
   if (endsSooner(oldObject, object)) return { ...target, done: "ended by activeDeadlineSeconds" };
-  return restartedContainers(oldObject, object).length === 0 ? { kind: "restartsNothing" } : target;
+  if (restartedContainers(oldObject, object).length > 0) return target;
+  const labelsAfter = changedLabels(oldObject, object);
+  return labelsAfter === undefined ? { kind: "restartsNothing" } : { ...target, labelsAfter, done: "relabelled" };
 }
 
 /** A status write by which a pod ends, or is taken out of service (docs/design.md#status-writes). */

@@ -1,5 +1,6 @@
 /**
- * What an update of a pod disrupts: a deadline ends the pod, and some changes restart containers.
+ * What an update of a pod disrupts: a deadline ends the pod, some changes restart containers, and other labels take the
+ * pod away from the protectors that select it no more.
  *
  * Which containers an update of a pod restarts (docs/design.md#in-place-changes): those with another image, and those
  * with other resources (their own, or the pod's from Kubernetes 1.36 on) whose resize policy says RestartContainer.
@@ -86,4 +87,18 @@ export function endsSooner(before: unknown, after: unknown): boolean {
     return typeof activeDeadlineSeconds === "number" ? activeDeadlineSeconds : Number.POSITIVE_INFINITY;
   };
   return deadlineOf(after) < deadlineOf(before);
+}
+
+function labelsOf(pod: unknown): Readonly<Record<string, string>> {
+  const labels = objectOf(objectOf(objectOf(pod).metadata).labels);
+  return Object.fromEntries(Object.entries(labels).map(([key, value]) => [key, textOf(value)]));
+}
+
+/** The labels that the change gives the pod; undefined where they stay as they are. */
+export function changedLabels(before: unknown, after: unknown): Readonly<Record<string, string>> | undefined {
+  const labels = labelsOf(after);
+  const earlier = Object.entries(labelsOf(before));
+  const isSame =
+    earlier.length === Object.keys(labels).length && earlier.every(([key, value]) => labels[key] === value);
+  return isSame ? undefined : labels;
 }

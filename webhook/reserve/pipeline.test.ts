@@ -48,7 +48,8 @@ function world(all: readonly Protected[]): World {
         });
         return { core, namespace, name, writer };
       });
-    return { name: core, problem: () => problems.get(core), match: () => [...matches] };
+    const match = ({ labels = {} }: Pod) => matches.filter(({ name }) => labels[name] !== "left");
+    return { name: core, problem: () => problems.get(core), match };
   });
   const pipeline = new Pipeline({ cores: sources, ports: time, nonces, settleMs: 75_000 });
   return {
@@ -92,6 +93,17 @@ describe("protectors of one pod", () => {
       verdict.kind === "allowed" ? verdict.decisions.map(({ protector }) => `${protector.core}/${protector.name}`) : [];
     expect(names).toEqual(["a/m", "a/z", "b/a"]);
     expect(reserved(w).sort()).toEqual(["a/m", "a/z", "b/a"]);
+  });
+
+  test("a change of labels concerns those that do not select the pod any more", async () => {
+    const w = world([full("a"), good("b"), full("c", "b")]);
+    const relabelled = (labelsAfter: Record<string, string>): Promise<Verdict> =>
+      w.decide({ ...disruption(pod("web-0")), labelsAfter });
+    expect(await relabelled({ note: "other" })).toEqual({ kind: "allowed", decisions: [] });
+    expect(await relabelled({ b: "left" })).toMatchObject({ kind: "allowed" });
+    expect(reserved(w)).toEqual(["a/b"]);
+    const verdict = await relabelled({ b: "left", c: "left" });
+    expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "c" } }] });
   });
 
   test("when some deny, nothing is written, and each of them is named", async () => {

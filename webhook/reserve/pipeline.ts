@@ -77,6 +77,14 @@ const MAX_RECORD_MS = 1_000;
 /** Reasons that pass: the pod may become available. */
 const PASSING: ReadonlySet<string> = new Set<Allowance["decision"]["decision"]["reason"]>(["Unavailable", "Pending"]);
 
+/** A change of labels concerns the protectors that select the pod before it and not after it. */
+function matchesOf(core: ProtectorLookup, { pod, labelsAfter }: Disruption): ProtectorMatch[] {
+  const matches = core.match(pod);
+  if (labelsAfter === undefined) return matches;
+  const staying = new Set(core.match({ ...pod, labels: labelsAfter }).map(({ name }) => name));
+  return matches.filter(({ name }) => !staying.has(name));
+}
+
 function byCoreNamespaceName(a: ProtectorId, b: ProtectorId): number {
   if (a.core !== b.core) return a.core < b.core ? -1 : 1;
   if (a.namespace !== b.namespace) return a.namespace < b.namespace ? -1 : 1;
@@ -130,7 +138,7 @@ export class Pipeline {
     let problem = this.#options.cellProblem?.(disruption.cell);
     for (const core of this.#options.cores) {
       const coreProblem = core.problem(nowMs);
-      const found = core.match(disruption.pod);
+      const found = matchesOf(core, disruption);
       // A lost protector denies whether its core is reachable or not. The others need a current cache.
       matches.push(...(coreProblem === undefined ? found : found.filter(({ lost }) => lost !== undefined)));
       problem ??= coreProblem;
