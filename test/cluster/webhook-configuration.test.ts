@@ -7,7 +7,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { field } from "../../scripts/control-plane/api-client.ts";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { root } from "../../scripts/root.ts";
@@ -135,6 +135,38 @@ describe("a cell's aggregator", () => {
     await environment.core.waitFor("the metric", async () => (await restores("altered")) === count + 1);
     await untilRestored(RESOURCES[0], before);
     await untilAsked();
+  });
+
+  it("leaves alone what AKS's admissions enforcer adds, once and for all", async () => {
+    const own = { key: "kubernetes.io/metadata.name", operator: "NotIn", values: ["kube-node-lease"] };
+    const added = [
+      { key: "control-plane", operator: "NotIn", values: ["true"] },
+      { key: "kubernetes.azure.com/managedby", operator: "NotIn", values: ["aks"] },
+    ];
+    const before = await live(RESOURCES[0]);
+    const enforce = async (matchExpressions: readonly unknown[]): Promise<void> => {
+      const webhooks = items(before, "webhooks").map((one) => ({
+        ...Object(one),
+        namespaceSelector: { matchExpressions },
+      }));
+      await environment.core.admin.call("PATCH", path(RESOURCES[0]), { webhooks });
+    };
+    const expressions = async (): Promise<unknown> =>
+      field(await live(RESOURCES[0]), "webhooks", 0, "namespaceSelector", "matchExpressions");
+    const restored = await restores("altered");
+    await enforce(added);
+    // The next alteration is put back, and with it what AKS added: the keeper has seen that by then, and left it alone.
+    await enforce([...added, own]);
+    await environment.core.waitFor("the metric", async () => (await restores("altered")) === restored + 1);
+    await untilRestored(RESOURCES[0], before);
+    await enforce(added);
+    await environment.core.waitFor("the keeper to have looked", async () => {
+      const kept = await environment.aggregators.get("east")?.metric("podseidon_registration_kept");
+      return kept === 1 && JSON.stringify(await expressions()) === JSON.stringify(added);
+    });
+    expect(await expressions()).toEqual(added);
+    expect(await restores("altered")).toBe(restored + 1);
+    await environment.core.admin.call("PATCH", path(RESOURCES[0]), { webhooks: items(before, "webhooks") });
   });
 
   it("keeps a change that an operator applies", async () => {

@@ -175,7 +175,7 @@ export class ConfigurationKeeper {
     const completed = await api.update(path, body, parseLiveConfiguration, { ...call, dryRun: true });
     if (completed.kind === "conflict" || completed.kind === "gone") return false;
     if (completed.kind !== "ok") return this.#failed(resource, "compare", completed);
-    if (hasSameWebhooks(completed.object, live)) {
+    if (hasSameWebhooks(completed.object, live, desired.declared)) {
       this.#kept.set(resource, live.metadata.resourceVersion);
       return true;
     }

@@ -110,8 +110,50 @@ describe("the desired configuration", () => {
     const updated = updatedConfiguration({ declared: declared(), bundles: { one: "T0xE" } }, live({ note: "stays" }));
     expect(updated.metadata).toEqual(live({ note: "stays" }).metadata);
     expect(bundlesOf(updated)).toEqual({ one: "Q0E=", two: "Q0E=" });
-    expect(hasSameWebhooks(updated, { ...updated, webhooks: [...(updated.webhooks ?? [])].reverse() })).toBe(true);
-    expect(hasSameWebhooks(updated, live({}))).toBe(false);
+    const reversed = { ...updated, webhooks: [...(updated.webhooks ?? [])].reverse() };
+    expect(hasSameWebhooks(updated, reversed, declared())).toBe(true);
+    expect(hasSameWebhooks(updated, live({}), declared())).toBe(false);
+  });
+
+  describe("and what AKS adds to namespaceSelectors", () => {
+    const OPTED_OUT = { "admissions.enforcer/disabled": "true" };
+    const own = { key: "kubernetes.io/metadata.name", operator: "NotIn", values: ["podseidon-system"] };
+    const added = [
+      { key: "control-plane", operator: "NotIn", values: ["true"] },
+      { key: "kubernetes.azure.com/managedby", operator: "NotIn", values: ["aks"] },
+    ];
+    const selecting = (...matchExpressions: readonly unknown[]): LiveConfiguration => ({
+      ...live({}),
+      webhooks: (live({}).webhooks ?? []).map((webhook) => ({
+        ...webhook,
+        namespaceSelector: matchExpressions.length === 0 ? {} : { matchExpressions },
+      })),
+    });
+    const from = (annotations: Record<string, string>): DeclaredConfiguration => ({
+      ...declared(),
+      metadata: { ...declared().metadata, annotations },
+    });
+
+    test.each([
+      ["is no difference", selecting(own), selecting(own, ...added), {}, true],
+      ["is none beside an empty selector", selecting(), selecting(...added), {}, true],
+      ["hides no other difference", selecting(own), selecting(...added), {}, false],
+      ["is one where the declaration opts out", selecting(own), selecting(own, ...added), OPTED_OUT, false],
+      [
+        "is another expression than one that is like it",
+        selecting(own),
+        selecting(own, { key: "control-plane", operator: "NotIn", values: ["true", "false"] }),
+        {},
+        false,
+      ],
+    ])("%s", (_name, wanted, found, annotations, isSame) => {
+      expect(hasSameWebhooks(wanted, found, from(annotations))).toBe(isSame);
+    });
+
+    test("is not added again, because an update has the declared annotation against it", () => {
+      const updated = updatedConfiguration({ declared: from(OPTED_OUT), bundles }, live({ note: "stays" }));
+      expect(updated.metadata.annotations).toEqual({ note: "stays", ...OPTED_OUT });
+    });
   });
 });
 

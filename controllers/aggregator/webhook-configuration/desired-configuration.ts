@@ -162,18 +162,57 @@ export function restoredConfiguration({ declared, bundles }: DesiredConfiguratio
   return { ...rest, metadata: { ...metadata, annotations }, webhooks: withBundles(webhooks, bundles) };
 }
 
-/** The object to update. The CA injector keeps `caBundle`, so that of the live object stays. */
+/** The annotation by which AKS leaves webhooks as they are. */
+const NOT_ENFORCED = "admissions.enforcer/disabled";
+/** Without that annotation AKS adds these to the namespaceSelector of every webhook, whatever restores it. */
+const ENFORCED: readonly unknown[] = [
+  { key: "control-plane", operator: "NotIn", values: ["true"] },
+  { key: "control-plane", operator: "DoesNotExist" },
+  { key: "kubernetes.azure.com/managedby", operator: "NotIn", values: ["aks"] },
+];
+
+/**
+ * The object to update. The CA injector keeps `caBundle`, so that of the live object stays. Without the annotation
+ * against AKS's additions, AKS would add them again.
+ */
 export function updatedConfiguration(
   { declared, bundles }: DesiredConfiguration,
   live: LiveConfiguration,
 ): LiveConfiguration {
-  return { ...live, webhooks: withBundles(declared.webhooks, { ...bundles, ...bundlesOf(live) }) };
+  const optOut = declared.metadata.annotations?.[NOT_ENFORCED];
+  const annotations =
+    optOut === undefined ? {} : { annotations: { ...live.metadata.annotations, [NOT_ENFORCED]: optOut } };
+  return {
+    ...live,
+    metadata: { ...live.metadata, ...annotations },
+    webhooks: withBundles(declared.webhooks, { ...bundles, ...bundlesOf(live) }),
+  };
 }
 
-/** Whether two objects have the same webhooks, in whatever order. */
-export function hasSameWebhooks(one: LiveConfiguration, other: LiveConfiguration): boolean {
-  const byName = ({ webhooks }: LiveConfiguration): unknown =>
-    [...(webhooks ?? [])].sort((a, b) => (a.name < b.name ? -1 : 1));
+/** The webhooks without what AKS adds to their namespaceSelector. */
+function withoutEnforced(webhook: ConfiguredWebhook): ConfiguredWebhook {
+  const selector = Object(webhook.namespaceSelector);
+  if (!Array.isArray(selector.matchExpressions)) return webhook;
+  const isEnforced = (one: unknown): boolean => ENFORCED.some((known) => isDeepStrictEqual(one, known));
+  const { matchExpressions, ...rest } = selector;
+  const kept = matchExpressions.filter((one: unknown) => !isEnforced(one));
+  return { ...webhook, namespaceSelector: kept.length === 0 ? rest : { ...rest, matchExpressions: kept } };
+}
+
+/**
+ * Whether two objects have the same webhooks, in whatever order. Where the declaration does not opt out of what AKS
+ * adds, its additions are no difference.
+ */
+export function hasSameWebhooks(
+  one: LiveConfiguration,
+  other: LiveConfiguration,
+  { metadata }: Pick<DeclaredConfiguration, "metadata">,
+): boolean {
+  const isEnforced = metadata.annotations?.[NOT_ENFORCED] !== "true";
+  const byName = ({ webhooks }: LiveConfiguration): unknown => {
+    const sorted = [...(webhooks ?? [])].sort((a, b) => (a.name < b.name ? -1 : 1));
+    return isEnforced ? sorted.map(withoutEnforced) : sorted;
+  };
   return isDeepStrictEqual(byName(one), byName(other));
 }
 
