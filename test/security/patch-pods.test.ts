@@ -9,6 +9,7 @@ import * as v from "valibot";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, readProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
@@ -29,20 +30,25 @@ function shippedExpression(): string {
   return typeof value === "string" ? value : value.expression;
 }
 
-/** A webhook of the test environment asks about all that is decided in one entry. */
+const Rules = v.array(v.looseObject({ operations: v.array(v.string()) }));
+const Webhook = v.looseObject({ rules: Rules, matchConditions: v.optional(v.unknown()) });
+const Configuration = v.looseObject({ webhooks: v.array(Webhook) });
+
+/** The test environment has one webhook for all that happens to a pod: it asks about changes as the component does. */
 async function askAsShipped(): Promise<void> {
-  const path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
-  const found = v.parse(
-    v.object({ webhooks: v.array(v.looseObject({ rules: v.array(v.object({ operations: v.array(v.string()) })) })) }),
-    await environment.core.admin.get(path),
-  );
-  const expression = `request.operation != 'UPDATE' || (${shippedExpression()})`;
-  const webhooks = found.webhooks.map((one) => {
-    const isOfPods =
-      one.rules.some(({ operations }) => operations.includes("DELETE")) && one.matchConditions === undefined;
-    return isOfPods ? { ...one, matchConditions: [{ name: "changes", expression }] } : one;
+  const url = `https://127.0.0.1:${environment.balancer.port}`;
+  const caPem = environment.core.identity.certificateAuthorityPem;
+  const expression = `request.operation != 'UPDATE' || request.subResource != '' || (${shippedExpression()})`;
+  const configurations = registrations({ cell: "cell", url, caPem }).map((raw) => {
+    const configuration = v.parse(Configuration, raw);
+    const webhooks = configuration.webhooks.map((one) => {
+      const isOfPods =
+        one.matchConditions === undefined && one.rules.some((rule) => rule.operations.includes("UPDATE"));
+      return isOfPods ? { ...one, matchConditions: [{ name: "changes", expression }] } : one;
+    });
+    return { ...configuration, webhooks };
   });
-  await environment.core.admin.call("PATCH", path, { webhooks });
+  await environment.core.apply(configurations);
 }
 
 beforeAll(async () => {
