@@ -165,6 +165,7 @@ const ON_DEMAND = [
   "shared/kube/credentials/exec-credentials.ts",
   "shared/kube/credentials/plugin-credentials.ts",
   "shared/kube/credentials/proxy.ts",
+  "shared/observe/core-tokens.ts",
   "webhook/node-handler.ts",
   "webhook/recovery.ts",
   "webhook/probe/",

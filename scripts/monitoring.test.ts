@@ -64,6 +64,7 @@ test.each<[string, string, string]>([
   ["a wrong clock", "PodseidonClockWrong", "clock_skew_seconds"],
   ["a registration that is gone", "PodseidonRegistrationMissing", "registration_ca_current"],
   ["a certificate about to expire", "PodseidonCertificateExpiring", "webhook_certificate_expiration_timestamp_seconds"],
+  ["a token for a core that is not renewed", "PodseidonCoreTokenExpiring", "core_token_expiry_timestamp_seconds"],
   ["a protector that can never be satisfied", "PodseidonProtectorImpossible", "protectors_in_trouble"],
   ["the oldest reservation", "PodseidonReservationStuck", "aggregator_oldest_reservation_seconds"],
   ["a generator that can't watch", "PodseidonWatchFailing", "generator_watch_failures_total"],

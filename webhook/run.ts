@@ -1,11 +1,13 @@
 import { createHttpsTransport } from "../shared/kube/client/https-transport.ts";
 import type { Transport } from "../shared/kube/client/transport.ts";
 import { accessOrExit } from "../shared/kube/credentials/kubeconfig.ts";
+import type { CoreTokensOptions } from "../shared/observe/core-tokens.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
 import { observeKubeconfigs, observeKubernetesEvents, observeLifecycle } from "../shared/observe/process-observer.ts";
 import { HealthServer } from "../shared/runtime/health-server.ts";
-import { Lifecycle } from "../shared/runtime/lifecycle.ts";
+import { Lifecycle, type Part } from "../shared/runtime/lifecycle.ts";
+import { mounted } from "../shared/runtime/mount-root.ts";
 import type { NamedPath } from "../shared/runtime/options/option-types.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
 import { systemProcess } from "../shared/runtime/system-process.ts";
@@ -76,13 +78,25 @@ function checkCaller(
   return callerTokens.then((tokens) => tokens.check(caller));
 }
 
+/** The renewal of tokens is loaded when the webhook serves. */
+function coreTokens(options: CoreTokensOptions): Part {
+  let end = (): void => {};
+  return {
+    name: "core tokens",
+    start: async () => {
+      end = (await import("../shared/observe/core-tokens.ts")).followCoreTokens(options);
+    },
+    stop: () => end(),
+  };
+}
+
 /** Everything behind the open port: connects, serves, and resolves with the exit code when the process is to end. */
 export async function run(options: WebhookFlags, server: WebhookServer): Promise<number> {
   const log = createLog({ component: "webhook", level: options.logLevel === "trace" ? "debug" : options.logLevel });
   const metrics = new Metrics({ processMetrics: true });
   const onKubeconfig = observeKubeconfigs(metrics, log);
   const cores = await Promise.all(
-    options.core.map(async (core) => ({ name: core.name, transport: await connect("--core", core, onKubeconfig) })),
+    options.core.map(async (core) => ({ ...core, transport: await connect("--core", core, onKubeconfig) })),
   );
   const cells = await Promise.all(
     options.cell.map(async (cell) => ({
@@ -151,6 +165,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
         await Promise.race([server.drain(), new Promise((resolve) => signal.addEventListener("abort", resolve))]);
         await server.close();
       },
-    });
+    })
+    .add(coreTokens({ cores, cells, ports: systemPorts, metrics, log, mounted }));
   return lifecycle.run();
 }

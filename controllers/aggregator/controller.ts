@@ -6,6 +6,7 @@ import { hash } from "node:crypto";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ClusterAccess } from "../../shared/kube/credentials/cluster-access.ts";
 import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
+import { followCoreTokens } from "../../shared/observe/core-tokens.ts";
 import { EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { observeKubernetesEvents } from "../../shared/observe/process-observer.ts";
 import { observeReconciles } from "../../shared/observe/reconcile-observer.ts";
@@ -13,6 +14,7 @@ import { observeListWatch, type WatchObserver } from "../../shared/observe/watch
 import { BackupKeeper } from "../../shared/recovery/backup/backup-keeper.ts";
 import { observeRecovery, recoveryMetrics } from "../../shared/recovery/recovery-events.ts";
 import type { Part } from "../../shared/runtime/lifecycle.ts";
+import { mounted } from "../../shared/runtime/mount-root.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
 import { AGGREGATOR_LEASE } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
@@ -86,6 +88,10 @@ async function build(context: Context): Promise<ControllerParts> {
   const onOutcome = observeKubernetesEvents(metrics);
   const events = new EventRecorder({ transport, ports, component: aggregatorOptions.name, onOutcome });
   const keeper = await configurationKeeper(context, configuration, events);
+  let endRenewal = (): void => {};
+  const startRenewal = (): void => {
+    endRenewal = followCoreTokens({ cores, cells: [{ name: flags.cellId, transport }], ports, metrics, log, mounted });
+  };
   return {
     async lead(signal) {
       const keeping = flags.outlive ? backups.run(signal) : undefined;
@@ -94,6 +100,7 @@ async function build(context: Context): Promise<ControllerParts> {
     parts: [
       watchPart("pods", pods),
       ...cores.map(({ name, protectors }) => watchPart(`protectors of ${name}`, protectors)),
+      { name: "core tokens", start: startRenewal, stop: () => endRenewal() },
       { name: "releases", stop: () => backups.stop() },
       { name: "registration", stop: () => events.stop(LAST_EVENTS_MS) },
     ],

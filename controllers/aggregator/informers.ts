@@ -4,6 +4,7 @@
 
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { PODPROTECTORS_PATH, podPath } from "../../shared/kube/client/api-path.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import { ShardedReflector } from "../../shared/kube/informer/sharded-reflector.ts";
@@ -83,6 +84,9 @@ async function shardsOf({ flags: { podShards, coreTimeout }, transport, log }: P
 /** A core cluster, as the aggregator and the backup keeper use it. */
 export interface Core {
   readonly name: string;
+  /** Of the kubeconfig. */
+  readonly path: string;
+  readonly transport: Transport;
   readonly client: ApiClient;
   readonly api: ApiClient;
   readonly protectors: Reflector<PodProtector>;
@@ -115,5 +119,5 @@ export async function connectCore(
   });
   watches.track(name, protectors);
   const releases = new ReleaseRegister({ core: name, transport, ports, namespace: flags.systemNamespace });
-  return { name, client, api: client, protectors, releases };
+  return { name, path, transport, client, api: client, protectors, releases };
 }

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { corePath, podPath } from "../../shared/kube/client/api-path.ts";
 import type { ApiResponse } from "../../shared/kube/client/transport.ts";
+import { KUBECONFIG_KEY } from "../../shared/kube/credentials/account-token.ts";
 import { AGGREGATOR_LEASE, GENERATOR_LEASE, GROUP, PLURAL } from "../../shared/schema/annotations.ts";
 import {
   cellFindings,
@@ -24,6 +25,7 @@ import { type ClusterClient, statusOf } from "./invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "./invocation/command.ts";
 import { EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
 import { cellOfWebhookConfiguration, VALIDATING } from "./question.ts";
+import { KUBECONFIG_SECRETS, tokenFinding } from "./token-findings.ts";
 import { type ProtectorView, viewProtector } from "./view.ts";
 import { webhookConfigurationFindings } from "./webhook-configuration-findings.ts";
 
@@ -32,6 +34,7 @@ const ABSENT_POD = "podseidon-doctor-asks-about-no-pod";
 /** The oldest that this version was tested with. */
 const OLDEST_MINOR = 30;
 
+const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
 const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
 
 async function reach(cluster: ClusterClient, nowMs: () => number): Promise<readonly Finding[]> {
@@ -111,6 +114,7 @@ class Doctor {
     await this.#check(cluster, "webhook configuration", () => this.#webhookConfiguration(cluster, views));
     await this.#check(cluster, "webhook", () => this.#answers(cluster, views));
     await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
+    await this.#check(cluster, "core token", () => this.#tokens(cluster));
     await this.#check(cluster, "aggregator", () => this.#lease(cluster, "aggregator", AGGREGATOR_LEASE));
     await this.#check(cluster, "components", async () => deploymentFindings(await cluster.list(deployments)));
     await this.#check(cluster, "permissions", () => this.#permissions(cluster, CELL_PERMISSIONS));
@@ -154,10 +158,7 @@ class Doctor {
   }
 
   async #serving(cluster: ClusterClient): Promise<Finding> {
-    const raw = await cluster.find(corePath("secrets", this.#system, "podseidon-webhook-tls"));
-    const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
-    const parsed = v.safeParse(Secret, raw);
-    const text = parsed.success ? parsed.output.data["tls.crt"] : undefined;
+    const text = await this.#secret(cluster, "podseidon-webhook-tls", "tls.crt");
     if (text === undefined) {
       return unknown(
         "serving certificate",
@@ -165,11 +166,23 @@ class Doctor {
         "that is right where the webhook runs elsewhere, or has its certificate from files",
       );
     }
-    return certificateFinding(
-      "serving certificate",
-      [Buffer.from(text, "base64").toString("utf8")],
-      this.#context.nowMs(),
-    );
+    return certificateFinding("serving certificate", [text], this.#context.nowMs());
+  }
+
+  /** A cluster that is its own core has none. */
+  async #tokens(cluster: ClusterClient): Promise<readonly Finding[]> {
+    const findings: Finding[] = [];
+    for (const name of KUBECONFIG_SECRETS) {
+      const text = await this.#secret(cluster, name, KUBECONFIG_KEY);
+      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#context.nowMs()));
+    }
+    return findings;
+  }
+
+  async #secret(cluster: ClusterClient, name: string, key: string): Promise<string | undefined> {
+    const parsed = v.safeParse(Secret, await cluster.find(corePath("secrets", this.#system, name)));
+    const data = parsed.success ? parsed.output.data[key] : undefined;
+    return data === undefined ? undefined : Buffer.from(data, "base64").toString("utf8");
   }
 
   async #lease(cluster: ClusterClient, part: string, name: string): Promise<Finding> {
@@ -255,8 +268,9 @@ export const doctor: Command = {
   doing: "looking for the clusters",
   description:
     "Looks at the core cluster and at the clusters of the named contexts (of --context when none is named): " +
-    "reachability, clocks, the CRD, protectors, cells, webhook configurations, certificates, leases, versions, and " +
-    "the permissions of the ServiceAccounts. Changes nothing. Exit code 0: no problem; 1: at least one.",
+    "reachability, clocks, the CRD, protectors, cells, webhook configurations, certificates, tokens for the core, " +
+    "leases, versions, and the permissions of the ServiceAccounts. Changes nothing. " +
+    "Exit code 0: no problem; 1: at least one.",
   flags: SYSTEM_NAMESPACE,
   arity: [0, 100],
   run,

@@ -3,9 +3,11 @@
  * accounts of their own there. The core cluster itself is a second cell.
  */
 import { execFile } from "node:child_process";
+import { createPrivateKey } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { SignJWT } from "jose";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ApiserverClient, field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster, type ClusterOptions } from "../../scripts/control-plane/cluster.ts";
@@ -14,11 +16,16 @@ import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
 import { root } from "../../scripts/root.ts";
 import { readAccountToken } from "../../shared/kube/credentials/account-token.ts";
+import { DeletionLoad } from "../support/cluster/deletion-load.ts";
 import { block } from "../support/cluster/documented.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, readProtector } from "../support/cluster/protectors.ts";
 
 const CELL = "worker-1";
+const COMPONENTS = ["webhook", "aggregator"] as const;
+const LOAD = { app: "load" };
+/** The least that an apiserver issues. */
+const LIFE_SECONDS = 600;
 const SECRETS = `/api/v1/namespaces/${SYSTEM}/secrets`;
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 const BUNDLES = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
@@ -157,7 +164,7 @@ describe("join", () => {
 
   test("gives each component an account of its own, whose tokens end with the Secret of the cell", async () => {
     expect((await joined("worker-2", "core")).code).toBe(0);
-    for (const component of ["webhook", "aggregator"]) {
+    for (const component of COMPONENTS) {
       const token = await tokenOf(worker, component);
       const claims = readAccountToken(token);
       expect([claims?.account?.name, claims?.boundTo?.name]).toEqual([
@@ -203,6 +210,91 @@ test("webhook and aggregator of the manifests work by the accounts of their cell
   const remove = (name: string) => worker.admin.request("DELETE", `/api/v1/namespaces/default/pods/${name}`);
   expect((await remove("web-0")).status).toBe(200);
   expect((await remove("web-1")).status).toBe(429);
+});
+
+/** The token with this share of ten minutes passed, as the core itself signs it. */
+async function agedToken(component: string, share: number): Promise<string> {
+  const [, payload = ""] = (await tokenOf(worker, component)).split(".");
+  const claims = JSON.parse(Buffer.from(payload, "base64url").toString());
+  const iat = Math.round(Date.now() / 1000 - share * LIFE_SECONDS);
+  const key = createPrivateKey(readFileSync(join(core.identity.directory, "service-account.key")));
+  const { keys } = JSON.parse((await core.kubectl(["get", "--raw", "/openid/v1/jwks"])).stdout);
+  return await new SignJWT({ ...claims, iat, nbf: iat, exp: iat + LIFE_SECONDS })
+    .setProtectedHeader({ alg: "ES256", kid: keys[0].kid })
+    .sign(key);
+}
+
+/** Puts the token into the Secret of the worker cluster. */
+async function hold(component: string, token: string): Promise<void> {
+  const text = (await kubeconfigOf(worker, component)).replaceAll(await tokenOf(worker, component), token);
+  const data = { kubeconfig: Buffer.from(text).toString("base64") };
+  await worker.admin.call("PATCH", `${SECRETS}/podseidon-core-${component}`, { data });
+}
+
+/** When the tokens expire that the processes of the worker cluster hold, Unix milliseconds. */
+async function heldUntil(): Promise<number[]> {
+  const using = pods.pods.filter(({ deployment }) => /-(webhook|aggregator)$/.test(deployment));
+  const texts = await Promise.all(using.map(async ({ metricsUrl }) => (await fetch(metricsUrl)).text()));
+  return texts.map(
+    (text) => 1000 * Number(/^podseidon_core_token_expiry_timestamp_seconds\S* (\S+)$/m.exec(text)?.[1]),
+  );
+}
+
+test("a token that ends is renewed under load: no review fails, and a restart finds the new one", async () => {
+  await createProtector(core, "default", "load", {
+    minAvailable: 1,
+    minReadySeconds: 0,
+    selector: { matchLabels: LOAD },
+  });
+  await createReadyPods(worker, { namespace: "default", prefix: "base", count: 8, labels: LOAD });
+  const load = new DeletionLoad(worker, 2, LOAD);
+  await load.more(20);
+  // Half a minute is left; the core takes a token for a minute longer than it says.
+  const old = { webhook: await agedToken("webhook", 0.95), aggregator: await agedToken("aggregator", 0.95) };
+  const endMs = readAccountToken(old.webhook)?.expiresMs ?? 0;
+  for (const component of COMPONENTS) await hold(component, old[component]);
+  await worker.waitFor("every process to hold a renewed token", async () => {
+    const ends = await heldUntil();
+    return ends.length === 3 && ends.every((ms) => ms > endMs && ms < endMs + LIFE_SECONDS * 1000);
+  });
+  for (const component of COMPONENTS) {
+    const claims = readAccountToken(await tokenOf(worker, component));
+    expect([claims?.account?.name, claims?.boundTo?.name]).toEqual([
+      `podseidon-${component}.${CELL}`,
+      `podseidon-cell.${CELL}`,
+    ]);
+    await core.waitFor("the old token to end", async () => (await statusFor(old[component])) === 401, 180_000);
+  }
+  await load.more(20);
+  await Promise.all(
+    pods.pods.filter(({ webhookPort }) => webhookPort === undefined).map((pod) => pod.process.restart()),
+  );
+  await load.more(20);
+  await load.stop();
+  // A denial of a deletion for which there is no quota is an answer.
+  expect(load.oddities.filter((answer) => !answer.startsWith("429"))).toEqual([]);
+});
+
+test("doctor says whose token ends when", async () => {
+  const { stdout } = await plugin("doctor", "--core-context", "core");
+  for (const component of COMPONENTS)
+    expect(stdout).toMatch(
+      new RegExp(`ok .* core token .* of podseidon-${component}.${CELL} expires in \\S+, and renews`),
+    );
+});
+
+test("the deletion of a cell's Secret revokes its tokens alone, until it joins again", async () => {
+  const tokens = await Promise.all([worker, core].map((cluster) => tokenOf(cluster, "webhook")));
+  const answers = (): Promise<number[]> => Promise.all(tokens.map((token) => statusFor(token)));
+  expect(await answers()).toEqual([200, 200]);
+  await core.admin.call("DELETE", `${SECRETS}/podseidon-cell.${CELL}`);
+  await core.waitFor("the cell to be rejected", async () => (await answers())[0] === 401);
+  expect(await answers()).toEqual([401, 200]);
+  const remove = () => worker.admin.request("DELETE", "/api/v1/namespaces/default/pods/base-0?dryRun=All");
+  await worker.waitFor("the cell's webhook to decide nothing", async () => (await remove()).status === 500);
+  const { code, stdout } = await plugin(...documented("join"));
+  expect([code, stdout.match(/ issued, /g)?.length]).toEqual([0, 2]);
+  await worker.waitFor("the cell's webhook to decide again", async () => (await remove()).status === 200);
 });
 
 describe("leave", () => {

@@ -1,24 +1,18 @@
 /** Loads the probes' machinery with the first protector that has a probe, and counts what becomes of each request. */
-import { readFileSync } from "node:fs";
 import type { Log } from "../../shared/observe/log.ts";
 import type { Counter, Histogram, Metrics } from "../../shared/observe/metrics.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
-import type { ProbeEndpoints, ProbeEvent } from "./probe-endpoints.ts";
+import type { ProbeCertificateFiles, ProbeEndpoints, ProbeEvent } from "./probe-endpoints.ts";
 import { type AskOwner, PROBE_RESULTS } from "./probe-request.ts";
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
-interface OwnerProbesOptions {
+interface OwnerProbesOptions extends ProbeCertificateFiles {
   readonly metrics: Metrics;
   readonly log: Log;
   readonly ports: Ports;
-  /** PEM certificates for probes whose protector names none; empty is the system's. */
-  readonly caFile: string;
   /** Hosts that may be asked. */
   readonly allowed: readonly string[];
-  /** PEM certificate and key that the webhook shows; empty shows none. */
-  readonly clientCertFile: string;
-  readonly clientKeyFile: string;
 }
 
 export class OwnerProbes {
@@ -38,9 +32,7 @@ export class OwnerProbes {
     const { metrics } = options;
     this.#asked = metrics.counter({
       name: "webhook_probe_questions_total",
-      help:
-        "Requests to owners of workloads (spec.probe), by result; every " +
-        "result but allowed and refused is no answer, which denies.",
+      help: "Requests to owners of workloads (spec.probe), by result; all but allowed deny.",
       labels: { result: PROBE_RESULTS },
     });
     this.#seconds = metrics.histogram({
@@ -52,9 +44,7 @@ export class OwnerProbes {
     metrics.gaugeFrom(
       {
         name: "webhook_probe_circuits_open",
-        help:
-          "Probe endpoints that are not asked at the moment because they " +
-          "did not answer; disruptions are denied meanwhile.",
+        help: "Probe endpoints that did not answer and are not asked for a while: disruptions are denied.",
         labels: {},
       },
       (set) => set({}, this.#loaded?.openCircuits ?? 0),
@@ -66,18 +56,12 @@ export class OwnerProbes {
   }
 
   async #load(): Promise<ProbeEndpoints> {
-    const { ProbeEndpoints } = await import("./probe-endpoints.ts");
-    const { ports, caFile, allowed, clientCertFile, clientKeyFile } = this.#options;
+    const { ProbeEndpoints, certificatesOf } = await import("./probe-endpoints.ts");
+    const certificates = certificatesOf(this.#options);
     this.#loaded = new ProbeEndpoints({
-      ports,
-      allowed,
+      ...this.#options,
+      ...certificates,
       onAsked: (event) => this.#count(event),
-      // Read for each new or failing endpoint, so that a replaced certificate authority is followed.
-      defaultCa: () => (caFile === "" ? undefined : readFileSync(caFile, "utf8")),
-      clientCertificate: () =>
-        clientCertFile === ""
-          ? undefined
-          : { cert: readFileSync(clientCertFile, "utf8"), key: readFileSync(clientKeyFile, "utf8") },
     });
     return this.#loaded;
   }

@@ -2,6 +2,7 @@
  * The endpoints that are asked (docs/design.md#owner-probe). Each has a semaphore and a circuit breaker, so that an
  * endpoint that is slow or down costs the others nothing. No answer is a denial.
  */
+import { readFileSync } from "node:fs";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { CircuitBreaker } from "./circuit-breaker.ts";
 import { GrpcProbeClient } from "./grpc-client.ts";
@@ -59,6 +60,25 @@ interface ProbeEndpointsOptions {
   readonly clientCertificate?: () => ClientCertificate | undefined;
   /** Default: a client of the probe's protocol. */
   readonly connect?: (probe: ProbeSpec, clientCertificate: ClientCertificate | undefined) => ProbeClient;
+}
+
+/** Files of flags. */
+export interface ProbeCertificateFiles {
+  /** PEM certificates for probes whose protector names none; empty is the system's. */
+  readonly caFile: string;
+  /** PEM certificate and key that the webhook shows; empty shows none. */
+  readonly clientCertFile: string;
+  readonly clientKeyFile: string;
+}
+
+/** Reads the files for each new or failing endpoint, so that replaced ones are followed. */
+export function certificatesOf({ caFile, clientCertFile, clientKeyFile }: ProbeCertificateFiles) {
+  const read = (path: string): string => readFileSync(path, "utf8");
+  return {
+    defaultCa: () => (caFile === "" ? undefined : read(caFile)),
+    clientCertificate: () =>
+      clientCertFile === "" ? undefined : { cert: read(clientCertFile), key: read(clientKeyFile) },
+  };
 }
 
 function connectTo(

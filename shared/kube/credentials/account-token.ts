@@ -40,9 +40,9 @@ export function readAccountToken(token: string): AccountToken | undefined {
 /** The kubelet renews at the same point of a token's life. */
 const RENEW_AFTER = 0.8;
 /** Replicas of one kubeconfig renew one after the other, so that the first one's token serves all. */
-const JITTER = 0.1;
+const JITTER = 0.05;
 
-/** When a token is renewed, Unix milliseconds: at 80 to 90 per cent of its life, as `fraction` (0 to 1) draws it. */
+/** When a token is renewed, Unix milliseconds: at 80 to 85 per cent of its life, as `fraction` (0 to 1) draws it. */
 export function renewalMs({ issuedMs, expiresMs }: AccountToken, fraction: number): number {
   return issuedMs + (expiresMs - issuedMs) * (RENEW_AFTER + JITTER * fraction);
 }

@@ -1,6 +1,7 @@
 /** Creates and deletes pods all the time, during something that must not fail a single call. */
 import { ApiserverClient } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { setReady } from "./pods.ts";
 
 const PODS = "/api/v1/namespaces/default/pods";
 
@@ -10,12 +11,14 @@ export class DeletionLoad {
   /** Responses to deletions that failed. */
   readonly oddities: string[] = [];
   readonly #cluster: Cluster;
+  readonly #labels: Readonly<Record<string, string>> | undefined;
   readonly #work: readonly Promise<void>[];
   #running = true;
 
-  /** Starts at once, with as many clients as `workers`. */
-  constructor(cluster: Cluster, workers: number) {
+  /** Starts at once, with as many clients as `workers`. Pods with `labels` are ready when they are deleted. */
+  constructor(cluster: Cluster, workers: number, labels?: Readonly<Record<string, string>>) {
     this.#cluster = cluster;
+    this.#labels = labels;
     this.#work = Array.from({ length: workers }, (_, index) => this.#deleteAllTheTime(index));
   }
 
@@ -36,8 +39,10 @@ export class DeletionLoad {
     const client = new ApiserverClient({ url: this.#cluster.url, certificateAuthorityPem, token: adminToken });
     for (let round = 0; this.#running; round++) {
       const name = `load-${worker}-${round}`;
+      const labels = this.#labels;
       const spec = { schedulerName: "none", containers: [{ name: "app", image: "app:1" }] };
-      await client.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name }, spec });
+      await client.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name, labels }, spec });
+      if (labels !== undefined) await setReady(this.#cluster, "default", name, true);
       const answer = await client.request("DELETE", `${PODS}/${name}`);
       this.deletions++;
       if (answer.status !== 200) this.oddities.push(`${answer.status}: ${answer.text}`);

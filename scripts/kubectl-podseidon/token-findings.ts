@@ -1,0 +1,36 @@
+/** What `doctor` says of the tokens with which a worker cluster uses its core. */
+import { homeOf, readAccountToken } from "../../shared/kube/credentials/account-token.ts";
+import { parseKubeconfig } from "../../shared/kube/credentials/kubeconfig-file.ts";
+import { type Finding, ok, problem, unknown, warning } from "./findings.ts";
+import { messageOf } from "./invocation/errors.ts";
+import { age } from "./invocation/output.ts";
+
+const CHECK = "core token";
+/** Those of `join`, and the one that webhook and aggregator share. */
+export const KUBECONFIG_SECRETS = ["podseidon-core-webhook", "podseidon-core-aggregator", "podseidon-core"];
+/** The same share as in the alert PodseidonCoreTokenExpiring: a component renews its token long before. */
+const SHARE_LEFT = 0.1;
+
+/** The finding about the kubeconfig in this Secret. */
+export async function tokenFinding(secret: string, text: string, nowMs: number): Promise<Finding> {
+  let user: Awaited<ReturnType<typeof parseKubeconfig>>["user"];
+  try {
+    ({ user } = await parseKubeconfig(secret, undefined, text));
+  } catch (error) {
+    return problem(CHECK, messageOf(error), "make it by kubectl podseidon join");
+  }
+  const token = readAccountToken(user.token ?? "");
+  if (token === undefined)
+    return unknown(CHECK, `${secret} has no token that says its life`, "whoever made it has to renew it");
+  const home = homeOf(user);
+  const advice =
+    home === undefined
+      ? "renew the Secret, or let the cluster join: kubectl podseidon join"
+      : `kubectl podseidon join ${home.cell} issues another one; see docs/runbooks/PodseidonCoreTokenExpiring.md`;
+  const who = token.account?.name ?? secret;
+  const leftMs = token.expiresMs - nowMs;
+  if (leftMs <= 0) return problem(CHECK, `of ${who} expired ${age(-leftMs)} ago`, advice);
+  const found = `of ${who} expires in ${age(leftMs)}`;
+  if (leftMs < SHARE_LEFT * (token.expiresMs - token.issuedMs)) return warning(CHECK, found, advice);
+  return ok(CHECK, home === undefined ? `${found}, and podseidon does not renew it` : `${found}, and renews itself`);
+}
