@@ -25,6 +25,7 @@ import {
 } from "./fixture/contenders.ts";
 import { HEADER, median, processFigures, row, table } from "./fixture/figures.ts";
 import { buildLoadGenerator, generateLoad, type LoadRun } from "./fixture/load-generator.ts";
+import { hostileTables } from "./hostile.ts";
 import { type Pair, quotaFreeRows } from "./quota-free.ts";
 import { reservedObject } from "./reserved-object.ts";
 import { rolloutTable } from "./rollout.ts";
@@ -35,11 +36,11 @@ const HELP = `usage: npm run bench -- webhook [options]
 ${UPSTREAM_HELP}${BEFORE_HELP}  --full              also what takes minutes: memory and rollout
   --only WORK,..      none, hot3, hot1, wide, reserved, free; memory: after 100,000 and 200,000 reviews with 10,000
                       protectors watched; rollout: a rolling update of 200 replicas and a drain of 50 pods, with and
-                      without the project
+                      without the project; hostile: honest reviews beside large ones
 `;
 
 const USUAL = ["none", "hot3", "hot1", "wide", "reserved", "free"];
-const LONG = ["memory", "rollout"];
+const LONG = ["memory", "rollout", "hostile"];
 
 const BEFORE_HEADER = ["work", "figure", "this project", "before", "ratio"];
 const WITHOUT_GOALS = BEFORE_HEADER.length;
@@ -94,6 +95,7 @@ export async function run(args: readonly string[]): Promise<number> {
   const shown = before === undefined ? rows : rows.map((cells) => cells.slice(0, WITHOUT_GOALS));
   const header = before === undefined ? HEADER : BEFORE_HEADER;
   if (rows.length > 0) process.stdout.write(`\n${description}\n\n${table(header, shown)}\n`);
+  if (wanted.has("hostile")) process.stdout.write(`\n${await hostileTables()}\n`);
   if (wanted.has("rollout")) process.stdout.write(`\n${await rolloutTable()}\n`);
   return 0;
 }
@@ -105,7 +107,7 @@ async function sideBySide(
   binaries: UpstreamBinaries | undefined,
   before: string | undefined,
 ): Promise<string[][]> {
-  if ([...wanted].every((name) => name === "rollout")) return [];
+  if ([...wanted].every((name) => name === "rollout" || name === "hostile")) return [];
   await using cluster = await bareCluster();
   const own = await ownWebhooks(cluster);
   const upstream = await otherWebhooks(cluster, binaries, before);
