@@ -19,7 +19,7 @@ import {
   observeLifecycle,
 } from "../shared/observe/process-observer.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
-import { HealthServer } from "../shared/runtime/health-server.ts";
+import { HealthServer, type ServerFactory } from "../shared/runtime/health-server.ts";
 import { Lifecycle, type Part } from "../shared/runtime/lifecycle.ts";
 import type * as common from "../shared/runtime/options/common-options.ts";
 import type { OptionValues } from "../shared/runtime/options/options.ts";
@@ -116,9 +116,15 @@ export async function runController<F extends ControllerFlags>(controller: Contr
   const parts = await controller.build(context);
   // With connections of its own the Lease is renewed, whatever the other calls wait for.
   const leader: LeaderRunner = leaderRunner(lease, open(cluster, server), context, parts);
+  const guardOf = async (metricsAuth: string): Promise<ServerFactory | undefined> => {
+    if (metricsAuth === "") return undefined;
+    const { guardedServers } = await import("../shared/observe/metrics-auth.ts");
+    const access = (path: string) => accessOrExit(name, "--metrics-auth", path, onKubeconfig);
+    return guardedServers(metricsAuth, async (path) => open(await access(path)), ports);
+  };
   const onEvent = observeLifecycle(log);
   const lifecycle = new Lifecycle({ ports, process: systemProcess, unreadyMs: 0, graceMs, onEvent });
-  const health = new HealthServer(flags, lifecycle, metrics);
+  const health = new HealthServer(flags, lifecycle, metrics, await guardOf(flags.metricsAuth));
   lifecycle
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
     .add({ name: "transports", stop: () => transports.forEach((one) => void one.close()) });

@@ -162,6 +162,7 @@ const ON_DEMAND = [
   "node_modules/jose/",
   "node_modules/js-yaml/",
   "shared/kube/client/proxy-tunnel.ts",
+  "shared/observe/metrics-auth.ts",
   "shared/kube/credentials/exec-credentials.ts",
   "shared/kube/credentials/plugin-credentials.ts",
   "shared/kube/credentials/proxy.ts",

@@ -5,7 +5,7 @@ import type { CoreTokensOptions } from "../shared/observe/core-tokens.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
 import { observeKubeconfigs, observeKubernetesEvents, observeLifecycle } from "../shared/observe/process-observer.ts";
-import { HealthServer } from "../shared/runtime/health-server.ts";
+import { HealthServer, type ServerFactory } from "../shared/runtime/health-server.ts";
 import { Lifecycle, type Part } from "../shared/runtime/lifecycle.ts";
 import { mounted } from "../shared/runtime/mount-root.ts";
 import type { NamedPath } from "../shared/runtime/options/option-types.ts";
@@ -30,6 +30,14 @@ type OnKubeconfig = ReturnType<typeof observeKubeconfigs>;
 async function connect(flag: string, { name, path }: NamedPath, onKubeconfig: OnKubeconfig): Promise<Transport> {
   const access = await accessOrExit("podseidon-webhook", `${flag} ${name}`, path ?? "", onKubeconfig);
   return createHttpsTransport(access, { ports: systemPorts, userAgent: `podseidon-webhook/${version}` });
+}
+
+/** Asks each reader of /metrics who it is, where an operator wants that. */
+async function guardOf({ metricsAuth }: WebhookFlags, onKubeconfig: OnKubeconfig): Promise<ServerFactory | undefined> {
+  if (metricsAuth === "") return undefined;
+  const { guardedServers } = await import("../shared/observe/metrics-auth.ts");
+  const toReviews = (path: string): Promise<Transport> => connect("--metrics-auth", { name: "", path }, onKubeconfig);
+  return guardedServers(metricsAuth, toReviews, systemPorts);
 }
 
 type OnEvent = (event: WebhookEvent) => void;
@@ -142,7 +150,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
     for (const { transport } of [...cores, ...cells]) transport?.close();
   };
   const lifecycle = createLifecycle(options, server, log);
-  const health = new HealthServer(options, lifecycle, metrics);
+  const health = new HealthServer(options, lifecycle, metrics, await guardOf(options, onKubeconfig));
   lifecycle
     .add({ name: "health", start: () => health.start(), stop: () => health.stop() })
     .add({

@@ -26,6 +26,8 @@ export interface ComponentOptions {
   readonly address?: string;
   /** The folder of the bundles; PODSEIDON_BUNDLES or `dist` by default. */
   readonly bundles?: string;
+  /** `ADDRESS:PORT` of /metrics, where it is not that of the other endpoints. */
+  readonly metricsAddress?: string;
   /** Added to the few variables that every process gets. */
   readonly environment?: Readonly<Record<string, string>>;
 }
@@ -64,7 +66,7 @@ export class Component implements AsyncDisposable {
         binary: globalThis.process.execPath,
         args: [
           ...[...NODE_FLAGS, join(bundles, `${options.kind}.mjs`), ...options.args],
-          ...["--health-probe-bind-address", health, "--metrics-bind-address", health],
+          ...["--health-probe-bind-address", health, "--metrics-bind-address", options.metricsAddress ?? health],
         ],
         environment: options.environment ?? {},
       }),

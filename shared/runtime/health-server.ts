@@ -1,4 +1,11 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerOptions,
+  type ServerResponse,
+} from "node:http";
 import type { Socket } from "node:net";
 import type { CheckResult, Lifecycle } from "./lifecycle.ts";
 
@@ -18,6 +25,9 @@ interface HealthAddresses {
   readonly healthProbeBindAddress: BindAddress | null;
   readonly metricsBindAddress: BindAddress | null;
 }
+
+/** Makes a server whose connections and requests are bounded by the options. */
+export type ServerFactory = (options: ServerOptions, listener: RequestListener) => Server;
 
 type Checks = Pick<Lifecycle, "readiness" | "liveness">;
 
@@ -56,13 +66,16 @@ export class HealthServer {
   readonly #addresses: HealthAddresses;
   readonly #checks: Checks;
   readonly #renderer: MetricsRenderer;
+  readonly #guarded: ServerFactory | undefined;
   #health: Server | undefined;
   #metrics: Server | undefined;
 
-  constructor(addresses: HealthAddresses, checks: Checks, renderer: MetricsRenderer) {
+  /** With `guarded`, /metrics has a server of its own, which that makes. */
+  constructor(addresses: HealthAddresses, checks: Checks, renderer: MetricsRenderer, guarded?: ServerFactory) {
     this.#addresses = addresses;
     this.#checks = checks;
     this.#renderer = renderer;
+    this.#guarded = guarded;
   }
 
   /** The port in use; 0 when nothing is served. */
@@ -86,14 +99,14 @@ export class HealthServer {
       "/livez": (url) => checked("livez", checks.liveness(), url),
       "/readyz": (url) => checked("readyz", checks.readiness(), url),
     };
-    const shared = isSameAddress(healthAddress, metricsAddress);
+    const shared = this.#guarded === undefined && isSameAddress(healthAddress, metricsAddress);
     if (healthAddress !== null) {
       const routes = shared ? { ...healthRoutes, ...metricsRoutes } : healthRoutes;
       this.#health = await listen(healthAddress, "--health-probe-bind-address", routes);
     }
     if (shared) this.#metrics = this.#health;
     else if (metricsAddress !== null)
-      this.#metrics = await listen(metricsAddress, "--metrics-bind-address", metricsRoutes);
+      this.#metrics = await listen(metricsAddress, "--metrics-bind-address", metricsRoutes, this.#guarded);
   }
 
   async stop(): Promise<void> {
@@ -116,8 +129,13 @@ function checked(name: string, results: readonly CheckResult[], { searchParams }
   return { status: failed ? 500 : 200, body: `${lines.join("\n")}\n${name} check ${failed ? "failed" : "passed"}\n` };
 }
 
-async function listen(address: BindAddress, option: string, routes: Readonly<Record<string, Route>>): Promise<Server> {
-  const server = createServer(
+async function listen(
+  address: BindAddress,
+  option: string,
+  routes: Readonly<Record<string, Route>>,
+  create: ServerFactory = createServer,
+): Promise<Server> {
+  const server = create(
     { requestTimeout: REQUEST_TIMEOUT_MS, headersTimeout: REQUEST_TIMEOUT_MS },
     (request, response) => {
       void respond(routes, request, response);

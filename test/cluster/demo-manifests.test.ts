@@ -95,6 +95,7 @@ describe("kubectl apply -k accepts, in full and without a warning,", () => {
     ["single-cluster", "provided-certificate"],
     ["worker", "client-certificates"],
     ["worker", "caller-tokens"],
+    ["worker", "metrics-auth"],
     ["worker", "relabelled-pods"],
     ["worker", "scale-by-reviews"],
     ["single-cluster", "prometheus-operator"],

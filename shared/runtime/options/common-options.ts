@@ -27,6 +27,11 @@ export const observeOptions = {
     { ...EVERYWHERE, port: 8080 },
     "Where /metrics is served, in plain HTTP; 0 for nowhere.",
   ),
+  metricsAuth: option(
+    text("KUBECONFIG"),
+    "",
+    "Serve /metrics by HTTPS to those whom this cluster, or in-cluster, lets get it.",
+  ),
   logLevel: option(choice(LOG_LEVELS), "info", "The least severe log lines that are written."),
 };
 
