@@ -301,13 +301,13 @@ describe("leave", () => {
   test("without --yes changes nothing", async () => {
     const before = await objectsOf(CELL);
     const { code, stdout } = await plugin(...documented("leave"));
-    expect([code, stdout]).toEqual([0, expect.stringContaining("Nothing was changed")]);
+    expect([code, stdout]).toEqual([1, expect.stringContaining("Nothing was changed")]);
     expect(await objectsOf(CELL)).toEqual(before);
   });
 
   test("keeps the kubeconfigs of another cell", async () => {
     const { code, stdout } = await plugin("leave", "worker-2", "--core-context", "core", "--context", CELL);
-    expect([code, stdout.match(/kept: it is of worker-1/g)?.length]).toEqual([0, 2]);
+    expect([code, stdout.match(/kept: it is of worker-1/g)?.length]).toEqual([1, 2]);
   });
 
   test("takes everything back, and says what is left to do", async () => {

@@ -161,7 +161,9 @@ export function harmless(command: string, context: string, stand: Stand): string
 
 /** Exit codes with which a documented command has done what it says: some answer a question by theirs. */
 export function goodCodes(command: string): readonly number[] {
-  return /^kubectl (podseidon (why|drain-check|doctor)|auth can-i)\b/.test(command) ? [0, 1] : [0];
+  return /^kubectl (podseidon (why|drain-check|doctor|suspend|release|remove-cell)|auth can-i)\b/.test(command)
+    ? [0, 1]
+    : [0];
 }
 
 const CHANGES = /^(apply|create|delete|label|annotate|scale|patch|drain|cordon|replace|set)$/;

@@ -53,7 +53,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
       `  kubectl podseidon remove-cell ${cell} --all-namespaces\n`
     : "Nothing was changed. Repeat the command with --yes to do it: then the cluster's webhook denies deletions.\n";
   context.print({ cell, done, steps, ...(left !== "" && { warning: left }) }, `${stepsText(steps)}${left}\n${advice}`);
-  return EXIT.yes;
+  return done ? EXIT.yes : EXIT.no;
 }
 
 export const leave: Command = {
