@@ -25,7 +25,7 @@ export interface AvailabilityCounts {
   readonly terminating: number;
 }
 
-export class AvailabilityJudge {
+export class AvailabilityJudge implements AsyncDisposable {
   readonly #watches: readonly Reflector<Pod>[];
   readonly #sources: readonly PodSource[];
   #pending = false;
@@ -102,20 +102,30 @@ export class AvailabilityJudge {
     await Promise.all(this.#watches.map((watch) => watch.stop()));
   }
 
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
   /**
-   * The streams of two clusters have no common order. All events that have arrived are applied before the sum is read.
-   * Otherwise a pod that one cluster gained before the other lost one could seem to come later.
+   * One cluster's events come in their order, so each counts. The streams of two clusters have no common order: all
+   * events that have arrived are applied before the sum is read. Otherwise a pod that one cluster gained before the
+   * other lost one could seem to come later.
    */
   #changed(): void {
     this.#versions += 1;
-    if (this.#pending) return;
+    if (this.#watches.length === 1) this.#count();
+    if (this.#pending || this.#watches.length === 1) return;
     this.#pending = true;
     setImmediate(() => {
       this.#pending = false;
-      const counts = this.counts();
-      this.#lowest = Math.min(this.#lowest, counts.total);
-      this.#listener?.(counts);
+      this.#count();
     });
+  }
+
+  #count(): void {
+    const counts = this.counts();
+    this.#lowest = Math.min(this.#lowest, counts.total);
+    this.#listener?.(counts);
   }
 }
 

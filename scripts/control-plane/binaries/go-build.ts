@@ -1,7 +1,7 @@
 /** Builds binaries with Go from the modules under `build/`, whose go.sum pins every source file that goes into them. */
 import { spawn } from "node:child_process";
 import { copyFileSync, globSync, mkdirSync, readFileSync, renameSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { createInterface } from "node:readline";
 import { theReaper } from "../reaper.ts";
 import type { BuildProgress } from "./progress.ts";
@@ -33,7 +33,7 @@ interface Module {
   readonly kubernetes?: () => string;
 }
 
-export type ModuleName = "kubernetes" | "oldest-kubernetes" | "cert-manager" | "promtool";
+export type ModuleName = "kubernetes" | "oldest-kubernetes" | "cert-manager" | "kruise" | "promtool";
 
 const MODULES: Readonly<Record<ModuleName, Module>> = {
   // One module for all, so that what they have in common (client-go, the API types) is compiled once.
@@ -58,6 +58,7 @@ const MODULES: Readonly<Record<ModuleName, Module>> = {
       "github.com/cert-manager/cert-manager/cmd/cainjector",
     ],
   },
+  kruise: { packages: ["github.com/openkruise/kruise"] },
   promtool: { packages: ["github.com/prometheus/prometheus/cmd/promtool"] },
 };
 
@@ -83,13 +84,18 @@ export async function buildControlPlane(directory: string, progress: BuildProgre
   renameSync(join(directory, "server"), join(directory, "etcd"));
 }
 
-export async function copyCertManagerCrds(directory: string): Promise<void> {
-  const path = "github.com/cert-manager/cert-manager";
-  const [sources] = await go(["list", "-m", "-f", "{{.Dir}}", path], "cert-manager", () => {});
+/** Copies files of a module that is among the requirements of `build/MODULE`, flat, into a new directory. */
+export async function copySources(
+  module: ModuleName,
+  path: string,
+  files: string | readonly string[],
+  directory: string,
+): Promise<void> {
+  const [sources] = await go(["list", "-m", "-f", "{{.Dir}}", path], module, () => {});
   if (sources === undefined) throw new Error(`the sources of ${path} are not in the module cache`);
   mkdirSync(directory);
-  for (const file of globSync("crd-*.yaml", { cwd: join(sources, "deploy/crds") }))
-    copyFileSync(join(sources, "deploy/crds", file), join(directory, file));
+  for (const file of globSync(files, { cwd: sources }))
+    copyFileSync(join(sources, file), join(directory, basename(file)));
 }
 
 /**

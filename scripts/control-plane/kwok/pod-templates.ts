@@ -216,6 +216,7 @@ containerStatuses:
 {{ $next = set $next "imageID" $container.image }}
 {{ $next = set $next "ready" false }}
 {{ $next = set $next "restartCount" (add1 .restartCount) }}
+{{ $next = set $next "containerID" (printf "kwok://%s/%s/%d" $pod.metadata.uid .name .restartCount) }}
 {{ $next = set $next "state" (dict "running" (dict "startedAt" $now)) }}
 {{ end }}
 - {{ toJson $next }}

@@ -5,7 +5,7 @@ import { type Binaries, cacheDirectory, ensureBinaries } from "../../../scripts/
 import { exclusively, lockNameOf } from "../../../scripts/control-plane/binaries/exclusive.ts";
 import {
   buildModule,
-  copyCertManagerCrds,
+  copySources,
   type ModuleName,
   pinnedVersion,
 } from "../../../scripts/control-plane/binaries/go-build.ts";
@@ -45,9 +45,11 @@ export async function oldestBinaries(): Promise<Binaries> {
   return { ...binaries, "kube-apiserver": join(directory, "kube-apiserver") };
 }
 
+const CERT_MANAGER = "github.com/cert-manager/cert-manager";
+
 /** The version of cert-manager, without a leading `v`. */
 export function certManagerVersion(): string {
-  return pinnedVersion("cert-manager", "github.com/cert-manager/cert-manager");
+  return pinnedVersion("cert-manager", CERT_MANAGER);
 }
 
 /** cert-manager, which can issue the webhook's certificates instead of the project's own controller. */
@@ -61,7 +63,7 @@ export interface CertManager {
 
 export async function ensureCertManager(): Promise<CertManager> {
   const directory = await builtOnce("cert-manager", `cert-manager-${certManagerVersion()}`, 5, (staging) =>
-    copyCertManagerCrds(join(staging, "crds")),
+    copySources("cert-manager", CERT_MANAGER, "deploy/crds/crd-*.yaml", join(staging, "crds")),
   );
   const crds = join(directory, "crds");
   return {
@@ -72,6 +74,33 @@ export async function ensureCertManager(): Promise<CertManager> {
       readFileSync(join(crds, file), "utf8").replaceAll(/'\{\{.*\}\}'/g, "x"),
     ),
   };
+}
+
+const KRUISE = "github.com/openkruise/kruise";
+
+/** The version of OpenKruise, without a leading `v`. */
+export function kruiseVersion(): string {
+  return pinnedVersion("kruise", KRUISE);
+}
+
+/** OpenKruise's controller manager, with the files of its repository that it needs. */
+export interface Kruise {
+  /** Path of the binary. */
+  readonly manager: string;
+  /** CRDs, YAML. */
+  readonly definitions: readonly string[];
+  /** Its webhook configurations, YAML. */
+  readonly webhooks: string;
+}
+
+export async function ensureKruise(): Promise<Kruise> {
+  const files = ["config/crd/bases/*.yaml", "config/webhook/manifests.yaml"];
+  const directory = await builtOnce("kruise", `kruise-${kruiseVersion()}`, 4, (staging) =>
+    copySources("kruise", KRUISE, files, join(staging, "config")),
+  );
+  const read = (file: string): string => readFileSync(join(directory, "config", file), "utf8");
+  const crds = readdirSync(join(directory, "config")).filter((file) => file.includes(".kruise.io_"));
+  return { manager: join(directory, "kruise"), definitions: crds.map(read), webhooks: read("manifests.yaml") };
 }
 
 /** Resolves with the path of promtool: the installed one, else one that is built. */
