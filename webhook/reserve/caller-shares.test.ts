@@ -18,16 +18,16 @@ class World {
   readonly time = new VirtualTime();
   reads = 0;
   readonly #shares: CallerShares;
-  readonly #found: Found;
+  found: Found;
 
   constructor(found: Found = { stored: true, live: "found" }) {
-    this.#found = found;
+    this.found = found;
     this.#shares = new CallerShares({
       ports: this.time,
       settleMs: SETTLE_MS,
       readPod: async (_, pod) => {
         this.reads++;
-        const { live } = this.#found;
+        const { live } = this.found;
         if (live === "gone") return { kind: "gone" };
         if (live === "failed") return { kind: "failed", message: "no answer" };
         const changed = { terminating: live === "terminating", generation: live === "changed" ? 2 : 1 };
@@ -37,7 +37,7 @@ class World {
   }
 
   reserve(caller: Requester, name = "x", operation: "DELETE" | "EVICT" | "UPDATE" = "DELETE"): void {
-    const buckets = this.#found.stored ? [heldBucket(`uid-${name}`, { podName: name })] : [];
+    const buckets = this.found.stored ? [heldBucket(`uid-${name}`, { podName: name })] : [];
     const state = stateOf([makeCell("a", 9, buckets)]);
     this.#shares.reserved("core/default/web", caller, { cell: "a", operation, pod: makePod(name) }, () => ({ state }));
   }
@@ -73,6 +73,31 @@ test.each<[string, Found, "DELETE" | "UPDATE", number]>([
   await world.time.advance(61_000);
   expect(world.keeps(EVE)).toBe(false);
   expect(world.reads).toBe(reads);
+});
+
+test("a caller leaves nothing while most of what its address reserves happens", async () => {
+  const world = new World();
+  world.reserve(EVE);
+  await world.time.advance(61_000);
+  expect(world.keeps(EVE)).toBe(true);
+  const gone = { stored: false, live: "gone" } as const;
+  for (const [reserved, keeps] of [
+    [1, true],
+    [1, false],
+  ] as const) {
+    world.found = gone;
+    for (let index = 0; index < reserved; index++) world.reserve(EVE, `gone-${index}`);
+    await world.time.advance(61_000);
+    expect(world.keeps(EVE)).toBe(keeps);
+  }
+  world.found = { stored: false, live: "found" };
+  world.reserve(EVE, "superseded");
+  await world.time.advance(61_000);
+  expect(world.keeps(EVE)).toBe(false);
+  world.found = { stored: true, live: "found" };
+  world.reserve(EVE, "again");
+  await world.time.advance(61_000);
+  expect(world.keeps(EVE)).toBe(true);
 });
 
 test("an address that makes up names is one caller", async () => {

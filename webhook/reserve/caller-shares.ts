@@ -42,12 +42,16 @@ const SWEEP_EVERY_MS = 1_000;
 const MAX_ADDRESSES = 1_000;
 /** More users of one address, and the address is taken for one caller that makes up names. */
 const MAX_USERS = 4;
+/** Outcomes of an address that are counted in full. */
+const MAX_OUTCOMES = 64;
 const MAX_READ_MS = 3_000;
 const MAX_USERNAME = 64;
 
 export class CallerShares {
   readonly #options: CallerSharesOptions;
   #watched: Watched[] = [];
+  /** What became of the reservations of an address, from the first one that did not happen. */
+  readonly #outcomes = new Map<string, { happened: number; unhappened: number }>();
   /** By protector and address: until when each user leaves the share, monotonic. */
   readonly #unhappened = new Map<string, Map<string, number>>();
   #sweptMs = Number.NEGATIVE_INFINITY;
@@ -60,7 +64,7 @@ export class CallerShares {
   keepsShare(protector: string, { address, username }: Requester): boolean {
     if (this.#unhappened.size === 0) return false;
     const users = this.#unhappened.get(`${protector} ${address}`);
-    if (users === undefined) return false;
+    if (users === undefined || this.#mostlyHappens(address)) return false;
     const nowMs = this.#nowMs();
     for (const [user, untilMs] of users) if (untilMs <= nowMs) users.delete(user);
     return users.size >= MAX_USERS || users.has(shortName(username));
@@ -96,35 +100,65 @@ export class CallerShares {
       if (waitMs > 0) await new Promise<void>((resolve) => void this.#options.ports.timers.after(waitMs, resolve));
       else {
         this.#watched.shift();
-        if (isStored(next) && (await this.#isAlive(next))) this.#remember(next);
+        await this.#judge(next);
       }
     }
     this.#isJudging = false;
   }
 
-  /** Asked only about pods whose reservation is stored for long: the aggregator may be away. */
-  async #isAlive({ disruption: { cell, operation, pod } }: Watched): Promise<boolean> {
+  async #judge(watched: Watched): Promise<void> {
+    const stored = isStored(watched);
+    if (!stored && !this.#outcomes.has(watched.address)) return;
+    const { cell, operation, pod } = watched.disruption;
     const live = await this.#options.readPod(cell, pod, MAX_READ_MS);
-    if (live?.kind !== "found" || live.pod.uid !== pod.uid || live.pod.terminating) return false;
-    return operation !== "UPDATE" || live.pod.generation <= pod.generation;
+    if (live === undefined || live.kind === "failed") return;
+    const isOver = live.kind !== "found" || live.pod.uid !== pod.uid || live.pod.terminating;
+    if (isOver || (operation === "UPDATE" && live.pod.generation > pod.generation)) this.#count(watched.address, true);
+    // What a newer version of the pod has superseded holds no quota.
+    else if (stored) {
+      this.#count(watched.address, false);
+      this.#remember(watched);
+    }
+  }
+
+  /** An apiserver, some of whose requests something else denies. A caller that forges them makes none happen. */
+  #mostlyHappens(address: string | undefined): boolean {
+    const { happened, unhappened } = this.#outcomes.get(address ?? "") ?? { happened: 0, unhappened: 0 };
+    return happened > unhappened;
+  }
+
+  #count(address: string, hasHappened: boolean): void {
+    const before = this.#outcomes.get(address);
+    if (before === undefined && hasHappened) return;
+    const { happened, unhappened } = before ?? { happened: 0, unhappened: 0 };
+    // What was long ago counts less and less.
+    const weight = happened + unhappened >= MAX_OUTCOMES ? 0.5 : 1;
+    const [more, others] = [Number(hasHappened), Number(!hasHappened)];
+    this.#outcomes.delete(address);
+    dropOldest(this.#outcomes, MAX_ADDRESSES);
+    this.#outcomes.set(address, { happened: weight * happened + more, unhappened: weight * unhappened + others });
   }
 
   #remember({ protector, address, username }: Watched): void {
     const key = `${protector} ${address}`;
     const users = this.#unhappened.get(key) ?? new Map<string, number>();
     users.delete(username);
-    const [oldestUser] = users.keys();
-    if (users.size >= MAX_USERS && oldestUser !== undefined) users.delete(oldestUser);
+    dropOldest(users, MAX_USERS);
     users.set(username, this.#nowMs() + KEPT_FOR * this.#options.settleMs);
     this.#unhappened.delete(key);
-    const [oldest] = this.#unhappened.keys();
-    if (this.#unhappened.size >= MAX_ADDRESSES && oldest !== undefined) this.#unhappened.delete(oldest);
+    dropOldest(this.#unhappened, MAX_ADDRESSES);
     this.#unhappened.set(key, users);
   }
 
   #nowMs(): number {
     return this.#options.ports.clock.monotonicMs();
   }
+}
+
+/** Makes room for one more. */
+function dropOldest<K>(map: Map<K, unknown>, limit: number): void {
+  const [oldest] = map.keys();
+  if (map.size >= limit && oldest !== undefined) map.delete(oldest);
 }
 
 /** The pod is still subtracted: its disruption was not seen. */
