@@ -9,6 +9,8 @@ const ABLATION_SOURCES = "test/simulation/ablation/*.test.ts";
 const chaiConfig = { truncateThreshold: 2000 };
 /** Limits for what hangs, not for what is slow: a busy machine must not fail a test. */
 const MINUTE_MS = 60_000;
+/** `expect.poll` gives up after a second by default. */
+const expectConfig = { poll: { timeout: MINUTE_MS } };
 
 /** The files that take a minute and more, the longest first: one of them begun last would run alone at the end. */
 const LONGEST = [
@@ -40,6 +42,7 @@ export default defineConfig({
         test: {
           name: "unit",
           chaiConfig,
+          expect: expectConfig,
           // Files share processes: to start one and load the modules again for each file took half of the time.
           isolate: false,
           include: ["{shared,webhook,controllers,scripts}/**/*.test.ts", ABLATION_SOURCES],
@@ -51,6 +54,7 @@ export default defineConfig({
         test: {
           name: "simulation",
           chaiConfig,
+          expect: expectConfig,
           include: [SIMULATION_TESTS],
           exclude: [ABLATION_SOURCES],
           sequence: { groupOrder: 1 },
@@ -63,6 +67,7 @@ export default defineConfig({
         test: {
           name: "cluster",
           chaiConfig,
+          expect: expectConfig,
           include: ["test/**/*.test.ts"],
           exclude: [SIMULATION_TESTS],
           globalSetup: "test/support/cluster/binaries-setup.ts",
