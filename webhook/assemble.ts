@@ -120,8 +120,11 @@ function watchCore(
       }
       onEvent({ ...event, core: name });
       if (event.kind !== "historyLost") return;
-      const cells = new Set(event.before.object.status?.cells.map(({ cellID }) => cellID));
-      recent.reassert(event.now.key, event.finding === "wentBack" ? "WentBack" : "Replaced", cells);
+      const { before, now, finding } = event;
+      // The webhooks of other cells notice the same, and a worker's account may write the entry of its own cell only.
+      const known = new Set([...before.state.cells.keys(), ...now.state.cells.keys()]);
+      const own = parts.cells.map((cell) => cell.name).filter((cell) => known.has(cell));
+      recent.reassert(now.key, finding === "wentBack" ? "WentBack" : "Replaced", own);
     },
     tag,
     isRecovering: () => outage.isRecovering || watch.hasStalled,

@@ -12,15 +12,16 @@ import { parsePodProtector } from "../schema/podprotector.ts";
 
 export type RestoreCalls = Pick<ApiClient, "create" | "putPodProtectorStatus" | "getPodProtector">;
 
-const MARK = "the protector before this one vanished without a release";
+/** In the mark `restored`: why. A cell says who before it, which the policy of the core checks. */
+export const RESTORED = "the protector before this one vanished without a release";
 /** Webhooks and aggregators write the status of a protector as soon as it exists. */
 const MAX_CONFLICTS = 3;
 
 /**
- * The object to create. Owner references only `withOwners`: the garbage collector deletes an object whose owner does
- * not exist.
+ * The object to create; `mark` says why. Owner references only `withOwners`: the garbage collector deletes an object
+ * whose owner does not exist.
  */
-export function restoredObject(lost: PodProtector, withOwners: boolean): object {
+export function restoredObject(lost: PodProtector, withOwners: boolean, mark = RESTORED): object {
   const { namespace, name, labels, annotations, finalizers, ownerReferences } = lost.metadata;
   return {
     apiVersion: `${GROUP}/${VERSION}`,
@@ -29,7 +30,7 @@ export function restoredObject(lost: PodProtector, withOwners: boolean): object 
       namespace,
       name,
       labels,
-      annotations: { ...annotations, [RESTORED_ANNOTATION]: MARK },
+      annotations: { ...annotations, [RESTORED_ANNOTATION]: mark },
       finalizers,
       ...(withOwners && ownerReferences !== undefined ? { ownerReferences } : {}),
     },

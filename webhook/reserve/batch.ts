@@ -81,7 +81,7 @@ function add(batch: Batch, pending: PendingRequest, cellSinceMs: (cell: string) 
   else {
     // Other replicas do the same with their own reservations, and what is stored already stays as it is.
     for (const { request, decision } of pending.reassertions) apply(working, request, decision);
-    for (const cell of new Set([...pending.cells, ...working.cells.keys()])) holdCell(working, cell, pending.hold);
+    for (const cell of pending.cells) holdCell(working, cell, pending.hold);
   }
   batch.writes.push(pending);
 }

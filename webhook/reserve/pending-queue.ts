@@ -43,12 +43,12 @@ export interface Reassertion {
   readonly decision: Extract<Decision, { allowed: true }>;
 }
 
-/** Writes lost reservations again and puts every cell on hold (docs/design.md#lost-history). */
+/** Writes lost reservations again and puts cells on hold (docs/design.md#lost-history). */
 interface PendingReassert extends Timed {
   readonly kind: "reassert";
   readonly reassertions: readonly Reassertion[];
-  /** Cells that the object had before its history was lost. */
-  readonly cells: ReadonlySet<string>;
+  /** Cells that this replica serves, and the object has, or had before its history was lost. */
+  readonly cells: readonly string[];
   readonly hold: string;
 }
 

@@ -59,8 +59,8 @@ export class RecentReservations {
     this.#prune(atMs, protector);
   }
 
-  /** Writes the reservations of one protector again, with a hold on every cell. */
-  reassert(key: string, reason: string, cells: ReadonlySet<string>): void {
+  /** Writes the reservations of one protector again, with a hold on these cells. */
+  reassert(key: string, reason: string, cells: readonly string[]): void {
     const nowMs = this.#options.ports.clock.monotonicMs();
     this.#prune(nowMs);
     const protector = this.#protectors.get(key);

@@ -3,6 +3,7 @@
  * reference; and the repair of a protector that somebody has altered. Pure.
  */
 import { isDeepStrictEqual } from "node:util";
+import { RESTORED } from "../../../shared/recovery/restore-protector.ts";
 import {
   DERIVATION_ANNOTATION,
   GENERATOR_FINALIZER,
@@ -65,7 +66,7 @@ export function newProtector(
   name: string,
   again = false,
 ) {
-  const mark = again ? { [RESTORED_ANNOTATION]: "the protector before this one vanished without a release" } : {};
+  const mark = again ? { [RESTORED_ANNOTATION]: RESTORED } : {};
   return {
     apiVersion: `${GROUP}/${VERSION}`,
     kind: KIND,

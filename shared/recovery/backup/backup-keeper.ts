@@ -14,7 +14,7 @@ import type { RecoveryEvent } from "../recovery-events.ts";
 import { ReleaseAcknowledgement } from "../register/acknowledgement.ts";
 import type { ReleaseRegister } from "../register/release-register.ts";
 import { BackupChunks } from "./backup-chunks.ts";
-import { type BackupContents, encodeBackup, type ProtectorBackup } from "./backup-format.ts";
+import { type BackupContents, decodeBackup, encodeBackup, type ProtectorBackup } from "./backup-format.ts";
 import { BackupRestorer } from "./backup-restorer.ts";
 import { CoreVersions } from "./core-versions.ts";
 import { Lanes } from "./lanes.ts";
@@ -149,7 +149,7 @@ class KeeperRun {
       ]),
     );
     this.restorer = new BackupRestorer({
-      ...{ ports, headStartMs, timeoutMs, mayWrite, onEvent },
+      ...{ cellID, ports, headStartMs, timeoutMs, mayWrite, onEvent },
       isRecorded: (core, uid) => this.#core(core)?.releases.has(uid) ?? false,
       isPresent: (core, key) => membership.protector(core, key) !== undefined,
       apiOf: (core) => this.#core(core)?.api,
@@ -253,7 +253,8 @@ class KeeperRun {
     if (!this.#knownCores.has(id.core)) return;
     const { uid } = protector.metadata;
     if (!this.chunks.has(uid) && !this.#isWanted(id.core, protector, 1)) return;
-    const backup = { core: id.core, object: protector };
+    // Of the status, what this cell may write: its own reservations. The other cells are on hold all the same.
+    const backup = decodeBackup(encodeBackup(id.core, protector, this.#options.cellID));
     if (this.restorer.add(backup, this.#isRelisting(id.core))) this.#put(backup);
     else this.chunks.remove(uid);
   }

@@ -37,6 +37,7 @@ function rig() {
   let answer: ApiResult<never> | undefined;
   const made = { ...protector({ uid: "u2", resourceVersion: "9" }), status: undefined };
   const lost = new BackupRestorer({
+    cellID: "cell-1",
     ports: time,
     headStartMs: HEAD_START_MS,
     isRecorded: (_, uid) => recorded.has(uid),
@@ -89,7 +90,7 @@ describe("a lost protector", () => {
     await work(1);
     expect(created).toMatchObject([
       {
-        metadata: { name: "web", annotations: { [RESTORED_ANNOTATION]: expect.any(String) } },
+        metadata: { name: "web", annotations: { [RESTORED_ANNOTATION]: expect.stringMatching(/^cell cell-1: /) } },
         spec: { minAvailable: 5 },
       },
     ]);

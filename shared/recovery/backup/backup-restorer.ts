@@ -1,13 +1,15 @@
 import type { CallOptions } from "../../kube/client/api-client.ts";
 import { describeFailure } from "../../kube/client/api-result.ts";
 import type { Ports } from "../../runtime/clock.ts";
+import { REMOVE_CELL_ONCE_ANNOTATION } from "../../schema/annotations.ts";
 import { namespacedName } from "../../schema/podprotector.ts";
 import { isReleased } from "../lost-protector.ts";
 import type { RecoveryEvent } from "../recovery-events.ts";
-import { type RestoreCalls, restore, restoredObject } from "../restore-protector.ts";
+import { RESTORED, type RestoreCalls, restore, restoredObject } from "../restore-protector.ts";
 import type { ProtectorBackup } from "./backup-format.ts";
 
 interface BackupRestorerOptions {
+  readonly cellID: string;
   readonly ports: Ports;
   readonly headStartMs: number;
   /** The release register of this core has this UID. */
@@ -93,12 +95,18 @@ export class BackupRestorer {
 
   /** False when the core gives no answer, so that the others need not be tried now. */
   async #restore(lost: Lost, signal: AbortSignal): Promise<boolean> {
-    const { apiOf, timeoutMs, onEvent, ports } = this.#options;
+    const { cellID, apiOf, timeoutMs, onEvent, ports } = this.#options;
     const { backup } = lost;
     const api = apiOf(backup.core);
     if (api === undefined) return false;
     const options: CallOptions = { timeoutMs, signal };
-    const result = await restore(api, restoredObject(backup.object, true), backup.object, options);
+    // A cell gives no orders: it suspends nothing, and removes no other cell.
+    const { spec, metadata } = backup.object;
+    const { suspend: _, ...inForce } = spec;
+    const { [REMOVE_CELL_ONCE_ANNOTATION]: __, ...annotations } = metadata.annotations ?? {};
+    const lostObject = { spec: inForce, metadata: { ...metadata, annotations } };
+    const object = restoredObject(lostObject, true, `cell ${cellID}: ${RESTORED}`);
+    const result = await restore(api, object, backup.object, options);
     lost.dueMs = ports.clock.monotonicMs() + RETRY_MS;
     if (result.kind === "ok") onEvent({ kind: "recreated", ...named(backup) });
     // A conflict: another cell, or the generator, has restored it first.

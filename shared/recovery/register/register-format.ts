@@ -30,6 +30,11 @@ export function segmentNumber(name: string): number | undefined {
   return found === undefined ? undefined : Number(found);
 }
 
+/** True for the names of segments: a ConfigMap of another name releases nothing, whatever its labels are. */
+export function isSegment(name: string): boolean {
+  return name === BY_HAND || segmentNumber(name) !== undefined;
+}
+
 /** The key of a cell in {@link ACKNOWLEDGEMENTS}. Cell ids may hold a `~`, keys may not; the escape is unambiguous. */
 export function acknowledgementKey(cellID: string): string {
   return cellID.replaceAll("_", "__").replaceAll("~", "_.");

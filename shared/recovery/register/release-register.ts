@@ -6,7 +6,7 @@ import type { Ports } from "../../runtime/clock.ts";
 import { RELEASED_ANNOTATION } from "../../schema/annotations.ts";
 import { type ConfigMap, parseConfigMap } from "../../schema/config-map.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
-import { REGISTER_LABEL, REGISTER_LABEL_VALUE } from "./register-format.ts";
+import { isSegment, REGISTER_LABEL, REGISTER_LABEL_VALUE } from "./register-format.ts";
 
 interface ReleaseRegisterOptions {
   /** Of the core cluster, for messages. */
@@ -88,7 +88,8 @@ export class ReleaseRegister {
   }
 
   #learn(segment: ConfigMap | undefined): void {
-    const fresh = Object.keys(segment?.data ?? {}).filter((uid) => !this.#released.has(uid));
+    const data = segment !== undefined && isSegment(segment.metadata.name) ? segment.data : undefined;
+    const fresh = Object.keys(data ?? {}).filter((uid) => !this.#released.has(uid));
     if (fresh.length === 0) return;
     for (const uid of fresh) this.#released.add(uid);
     for (const uid of this.#released) {
@@ -100,7 +101,9 @@ export class ReleaseRegister {
   }
 
   #isStored(uid: string): boolean {
-    for (const { data } of this.segments.values()) if (data?.[uid] !== undefined) return true;
+    for (const { metadata, data } of this.segments.values()) {
+      if (isSegment(metadata.name) && data?.[uid] !== undefined) return true;
+    }
     return false;
   }
 }

@@ -185,8 +185,8 @@ export const RULES = {
   Reassert: rule(
     "A webhook does not write its reservations again after a protector's history was lost.",
     "webhook/reserve/recent-reservations.ts",
-    "reassert(key: string, reason: string, cells: ReadonlySet<string>): void {",
-    "reassert(key: string, reason: string, cells: ReadonlySet<string>): void {\n    return;",
+    "reassert(key: string, reason: string, cells: readonly string[]): void {",
+    "reassert(key: string, reason: string, cells: readonly string[]): void {\n    return;",
   ),
   OwnAnswers: rule(
     "A list that lacks what an own write has shown is used as it is.",
