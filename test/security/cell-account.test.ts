@@ -8,7 +8,15 @@ import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay } from "../../scripts/demo/install.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { cellEntry, type PodProtector } from "../../shared/schema/podprotector.ts";
-import { asAccount, createCellAccounts } from "../support/cluster/cell-accounts.ts";
+import {
+  asAccount,
+  createCellAccounts,
+  type Json,
+  refusals,
+  SUMMARY,
+  withEntry,
+  writeStatus,
+} from "../support/cluster/cell-accounts.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { readProtector, reservationCount } from "../support/cluster/protectors.ts";
 
@@ -23,8 +31,6 @@ const BARE = {
 /** Of cell a; cell b has another one, and a reservation for it. */
 const PODS = 5;
 const PROMISED = 4;
-
-type Json = Readonly<Record<string, unknown>>;
 
 let environment: TestEnvironment;
 let core: Cluster;
@@ -45,7 +51,6 @@ const ENTRY_OF_B = {
   aggregation: { totalReplicas: 2, availableReplicas: 2, resourceVersion: "5", epoch: 1 },
   admissionHistory: { buckets: [bucket] },
 };
-const SUMMARY = { totalReplicas: 2, aggregatedAvailableReplicas: 2, estimatedAvailableReplicas: 1 };
 
 const protectorObject = (name: string, metadata: Json = {}, spec: Json = {}): Json => ({
   apiVersion: `${GROUP}/v1alpha1`,
@@ -63,32 +68,11 @@ async function prepare(cluster: Cluster): Promise<void> {
 async function createCounted(name: string): Promise<void> {
   const metadata = { labels: { [`${GROUP}/source-name`]: name }, finalizers: [`${GROUP}/generator`] };
   await core.admin.call("POST", PROTECTORS, protectorObject(name, metadata));
-  await writeStatus(core.admin, name, ({ status }) => ({
+  await writeStatus(core, core.admin, name, ({ status }) => ({
     summary: SUMMARY,
     ...status,
     cells: [...(status?.cells ?? []), ENTRY_OF_B],
   }));
-}
-
-/** PUT of the status, again after each conflict: the components write, too. */
-async function writeStatus(
-  client: ApiserverClient,
-  name: string,
-  change: (protector: PodProtector) => unknown,
-): Promise<ApiAnswer> {
-  for (;;) {
-    const protector = await readProtector(core, NAMESPACE, name);
-    const body = { ...protector, status: change(protector) };
-    const answer = await client.request("PUT", `${PROTECTORS}/${name}/status`, body);
-    if (answer.status !== 409) return answer;
-  }
-}
-
-/** The status with another entry of one cell; undefined removes it. */
-function withEntry({ status }: PodProtector, cellID: string, change: (entry: Json) => Json | undefined): Json {
-  const cells = (status?.cells ?? []).filter((cell) => cell.cellID !== cellID);
-  const entry = change(status?.cells.find((cell) => cell.cellID === cellID) ?? { cellID });
-  return { summary: SUMMARY, ...status, cells: entry === undefined ? cells : [...cells, entry] };
 }
 
 const aggregation = (entry: Json): Json => Object(entry.aggregation);
@@ -138,15 +122,6 @@ afterAll(async () => {
   await environment?.stop();
 });
 
-/** Refusals by policies since the apiserver began. */
-async function refusals(): Promise<number> {
-  const { text } = await core.admin.request("GET", "/metrics");
-  const lines = text
-    .split("\n")
-    .filter((line) => /^apiserver_validating_admission_policy_check_total\{.*"deny"/.test(line));
-  return lines.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
-}
-
 const storedEntry = async (name: string, cell: string): Promise<unknown> =>
   cellEntry(await readProtector(core, NAMESPACE, name), cell);
 
@@ -166,7 +141,7 @@ describe("the status of a protector that other cells write to", () => {
 
   beforeEach(async () => {
     const entry = { cellID: "a", aggregation: { ...zeros, resourceVersion: "7", epoch: 1, hold: "Test/1" } };
-    expect((await writeStatus(core.admin, "idle", (one) => withEntry(one, "a", () => entry))).status).toBe(200);
+    expect((await writeStatus(core, core.admin, "idle", (one) => withEntry(one, "a", () => entry))).status).toBe(200);
   });
 
   test.each<[string, () => ApiserverClient, Change, string]>([
@@ -218,14 +193,14 @@ describe("the status of a protector that other cells write to", () => {
       "the accounts of cell a may not change conditions that are not made from the counts",
     ],
   ])("%s: refused", async (_, client, change, message) => {
-    const answer = await writeStatus(client(), "idle", change);
+    const answer = await writeStatus(core, client(), "idle", change);
     expect(answer.text).toContain(message);
     expect(answer.status).toBe(403);
     expect(await storedEntry("idle", "b")).toEqual(ENTRY_OF_B);
   });
 
   test("each account writes what its component writes into the own entry", async () => {
-    const taken = await writeStatus(webhook, "idle", (protector) =>
+    const taken = await writeStatus(core, webhook, "idle", (protector) =>
       withEntry(protector, "a", (entry) => ({
         ...entry,
         aggregation: { ...aggregation(entry), hold: "WentBack/2" },
@@ -233,12 +208,15 @@ describe("the status of a protector that other cells write to", () => {
       })),
     );
     expect(taken).toMatchObject({ status: 200 });
-    expect(await writeStatus(aggregator, "idle", counts("a", { availableReplicas: 3 }))).toMatchObject({ status: 200 });
+    expect(await writeStatus(core, aggregator, "idle", counts("a", { availableReplicas: 3 }))).toMatchObject({
+      status: 200,
+    });
   });
 
   test("the account that cells share writes all entries, until each cell has its own", async () => {
     const shared = await asAccount(core, "aggregator");
     const answer = await writeStatus(
+      core,
       shared,
       "idle",
       inB((entry) => entry),
@@ -377,7 +355,7 @@ describe("the shipped webhook and aggregator of cell a", () => {
   }
 
   test("count, admit, refuse and settle beside another cell, and acknowledge releases", async () => {
-    const before = await refusals();
+    const before = await refusals(core);
     await createCounted("web");
     await make("web", PODS);
     await untilCounted(PODS);
@@ -389,7 +367,7 @@ describe("the shipped webhook and aggregator of cell a", () => {
     await core.waitFor("an acknowledgement", async () => {
       return field(await core.admin.get(`${CONFIG_MAPS}/podseidon-cells`), "data", "a") !== undefined;
     });
-    expect(await refusals()).toBe(before);
+    expect(await refusals(core)).toBe(before);
   });
 
   test("find lost history, put their own cell on hold, and go on", async () => {
@@ -409,7 +387,7 @@ describe("the shipped webhook and aggregator of cell a", () => {
     await untilCounted(PODS - 2);
     expect(await storedEntry("web", "b")).toEqual(ENTRY_OF_B);
     // The apiserver has begun again.
-    expect(await refusals()).toBe(0);
+    expect(await refusals(core)).toBe(0);
   });
 
   test("restore a lost protector in the name of their cell", async () => {
@@ -426,6 +404,6 @@ describe("the shipped webhook and aggregator of cell a", () => {
     await untilCounted(PODS);
     expect((await deleted(PODS)).map(({ status }) => status)).toEqual([200, 429, 429, 429, 429]);
     await untilCounted(PROMISED);
-    expect(await refusals()).toBe(0);
+    expect(await refusals(core)).toBe(0);
   });
 });

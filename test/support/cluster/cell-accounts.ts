@@ -1,11 +1,18 @@
-/** The accounts of cells in a core, and clients that use them. */
-import { ApiserverClient } from "../../../scripts/control-plane/api-client.ts";
+/** The accounts of cells in a core, clients that use them, and what they write. */
+import { type ApiAnswer, ApiserverClient } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { readProtector } from "./protectors.ts";
 
 const SYSTEM = "podseidon-system";
+const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors";
 const RBAC = "rbac.authorization.k8s.io";
 
-export type CellAccount = `${"webhook" | "aggregator"}.${string}`;
+export type Json = Readonly<Record<string, unknown>>;
+
+export const SUMMARY = { totalReplicas: 2, aggregatedAvailableReplicas: 2, estimatedAvailableReplicas: 1 };
+
+type CellAccount = `${"webhook" | "aggregator"}.${string}`;
 
 /** Creates the two accounts of a cell with the permissions of `manifests/base`, which the core has to have. */
 export async function createCellAccounts(core: Cluster, cell: string): Promise<void> {
@@ -32,4 +39,35 @@ export async function createCellAccounts(core: Cluster, cell: string): Promise<v
 export async function asAccount(core: Cluster, account: CellAccount | "webhook" | "aggregator") {
   const token = await core.serviceAccountToken(SYSTEM, `podseidon-${account}`);
   return new ApiserverClient({ url: core.url, certificateAuthorityPem: core.identity.certificateAuthorityPem, token });
+}
+
+/** PUT of the status, again after each conflict: the components write, too. */
+export async function writeStatus(
+  core: Cluster,
+  client: ApiserverClient,
+  name: string,
+  change: (protector: PodProtector) => unknown,
+): Promise<ApiAnswer> {
+  for (;;) {
+    const protector = await readProtector(core, "shop", name);
+    const body = { ...protector, status: change(protector) };
+    const answer = await client.request("PUT", `${PROTECTORS}/${name}/status`, body);
+    if (answer.status !== 409) return answer;
+  }
+}
+
+/** The status with another entry of one cell; undefined removes it. */
+export function withEntry({ status }: PodProtector, cellID: string, change: (entry: Json) => Json | undefined): Json {
+  const cells = (status?.cells ?? []).filter((cell) => cell.cellID !== cellID);
+  const entry = change(status?.cells.find((cell) => cell.cellID === cellID) ?? { cellID });
+  return { summary: SUMMARY, ...status, cells: entry === undefined ? cells : [...cells, entry] };
+}
+
+/** Refusals by policies since the apiserver began. */
+export async function refusals(core: Cluster): Promise<number> {
+  const { text } = await core.admin.request("GET", "/metrics");
+  const lines = text
+    .split("\n")
+    .filter((line) => /^apiserver_validating_admission_policy_check_total\{.*"deny"/.test(line));
+  return lines.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
 }
