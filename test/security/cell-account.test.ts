@@ -10,7 +10,9 @@ import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { cellEntry, type PodProtector } from "../../shared/schema/podprotector.ts";
 import {
   asAccount,
+  bucket,
   createCellAccounts,
+  ENTRY_OF_B,
   type Json,
   refusals,
   SUMMARY,
@@ -37,20 +39,7 @@ let core: Cluster;
 let aggregator: ApiserverClient;
 let webhook: ApiserverClient;
 
-const bucket = {
-  startTime: "2026-01-01T00:00:00.000000Z",
-  podUID: "b1",
-  podName: "web-b1",
-  counter: 1,
-  operation: "EVICT",
-};
 const zeros = { totalReplicas: 0, availableReplicas: 0 };
-/** What the aggregator and the webhook of cell b have written. */
-const ENTRY_OF_B = {
-  cellID: "b",
-  aggregation: { totalReplicas: 2, availableReplicas: 2, resourceVersion: "5", epoch: 1 },
-  admissionHistory: { buckets: [bucket] },
-};
 
 const protectorObject = (name: string, metadata: Json = {}, spec: Json = {}): Json => ({
   apiVersion: `${GROUP}/v1alpha1`,

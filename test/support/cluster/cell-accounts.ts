@@ -12,6 +12,20 @@ export type Json = Readonly<Record<string, unknown>>;
 
 export const SUMMARY = { totalReplicas: 2, aggregatedAvailableReplicas: 2, estimatedAvailableReplicas: 1 };
 
+export const bucket = {
+  startTime: "2026-01-01T00:00:00.000000Z",
+  podUID: "b1",
+  podName: "web-b1",
+  counter: 1,
+  operation: "EVICT",
+};
+/** What the aggregator and the webhook of cell b have written. */
+export const ENTRY_OF_B = {
+  cellID: "b",
+  aggregation: { totalReplicas: 2, availableReplicas: 2, resourceVersion: "5", epoch: 1 },
+  admissionHistory: { buckets: [bucket] },
+};
+
 type CellAccount = `${"webhook" | "aggregator"}.${string}`;
 
 /** Creates the two accounts of a cell with the permissions of `manifests/base`, which the core has to have. */
