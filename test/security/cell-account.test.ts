@@ -13,7 +13,7 @@ import {
   bucket,
   createCellAccounts,
   ENTRY_OF_B,
-  type Json,
+  type Fields,
   refusals,
   SUMMARY,
   withEntry,
@@ -41,7 +41,7 @@ let webhook: ApiserverClient;
 
 const zeros = { totalReplicas: 0, availableReplicas: 0 };
 
-const protectorObject = (name: string, metadata: Json = {}, spec: Json = {}): Json => ({
+const protectorObject = (name: string, metadata: Fields = {}, spec: Fields = {}): Fields => ({
   apiVersion: `${GROUP}/v1alpha1`,
   kind: "PodProtector",
   metadata: { name, namespace: NAMESPACE, ...metadata },
@@ -64,7 +64,7 @@ async function createCounted(name: string): Promise<void> {
   }));
 }
 
-const aggregation = (entry: Json): Json => Object(entry.aggregation);
+const aggregation = (entry: Fields): Fields => Object(entry.aggregation);
 
 beforeAll(async () => {
   const prepared = new Map<Cluster, Promise<void>>();
@@ -120,11 +120,11 @@ const COUNTS = "the webhook of cell a may not change counts, nor take away a hol
 describe("the status of a protector that other cells write to", () => {
   type Change = (protector: PodProtector) => unknown;
   const inB =
-    (change: (entry: Json) => Json | undefined): Change =>
+    (change: (entry: Fields) => Fields | undefined): Change =>
     (protector) =>
       withEntry(protector, "b", change);
   const counts =
-    (cell: string, more: Json): Change =>
+    (cell: string, more: Fields): Change =>
     (protector) =>
       withEntry(protector, cell, (entry) => ({ ...entry, aggregation: { ...zeros, ...aggregation(entry), ...more } }));
 
@@ -216,12 +216,12 @@ describe("the status of a protector that other cells write to", () => {
 });
 
 describe("a protector", () => {
-  const restored = (who: string, more: Json = {}, spec: Json = {}): Json =>
+  const restored = (who: string, more: Fields = {}, spec: Fields = {}): Fields =>
     protectorObject("lost", { annotations: { [`${GROUP}/restored`]: `${who}: it vanished`, ...more } }, spec);
   const MARK = "the aggregator of cell a creates lost protectors only";
   const ORDERS = "the aggregator of cell a may not create a protector that is released or suspended, or removes a cell";
 
-  test.each<[string, Json, string]>([
+  test.each<[string, Fields, string]>([
     ["is new", protectorObject("lost"), MARK],
     ["is restored in the name of another cell", restored("cell b"), MARK],
     ["is released", restored("cell a", { [`${GROUP}/released`]: "x" }), ORDERS],
@@ -261,7 +261,7 @@ describe("a protector", () => {
 
 describe("a ConfigMap of the core", () => {
   const CELLS = "podseidon-cells";
-  const configMap = (name: string, more: Json = {}): Json => ({
+  const configMap = (name: string, more: Fields = {}): Fields => ({
     apiVersion: "v1",
     kind: "ConfigMap",
     metadata: { name, labels: { [`${GROUP}/register`]: "released" } },
@@ -299,7 +299,7 @@ describe("a ConfigMap of the core", () => {
     expect(answer.text).toContain(REGISTER);
   });
 
-  test.each<[string, Json, string]>([
+  test.each<[string, Fields, string]>([
     ["b's acknowledgement is raised", { data: { b: "999" } }, "may change no key of podseidon-cells but a"],
     ["b's acknowledgement is removed", { data: { b: null } }, "may change no key of podseidon-cells but a"],
     ["there is another key", { data: { c: "1" } }, "may change no key of podseidon-cells but a"],

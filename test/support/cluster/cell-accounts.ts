@@ -8,7 +8,7 @@ const SYSTEM = "podseidon-system";
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors";
 const RBAC = "rbac.authorization.k8s.io";
 
-export type Json = Readonly<Record<string, unknown>>;
+export type Fields = Readonly<Record<string, unknown>>;
 
 export const SUMMARY = { totalReplicas: 2, aggregatedAvailableReplicas: 2, estimatedAvailableReplicas: 1 };
 
@@ -71,7 +71,11 @@ export async function writeStatus(
 }
 
 /** The status with another entry of one cell; undefined removes it. */
-export function withEntry({ status }: PodProtector, cellID: string, change: (entry: Json) => Json | undefined): Json {
+export function withEntry(
+  { status }: PodProtector,
+  cellID: string,
+  change: (entry: Fields) => Fields | undefined,
+): Fields {
   const cells = (status?.cells ?? []).filter((cell) => cell.cellID !== cellID);
   const entry = change(status?.cells.find((cell) => cell.cellID === cellID) ?? { cellID });
   return { summary: SUMMARY, ...status, cells: entry === undefined ? cells : [...cells, entry] };
