@@ -23,6 +23,10 @@ const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     about: "a core cluster full of Deployments at the generator's start, the next start, and single changes",
     load: () => import("./generator-bench.ts"),
   },
+  status: {
+    about: "what the rule of status writes costs kube-apiserver",
+    load: () => import("./status-bench.ts"),
+  },
   index: {
     about: "matching a pod among 10,000 protectors, against a linear scan",
     load: () => import("./index-bench.ts"),

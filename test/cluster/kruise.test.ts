@@ -3,6 +3,9 @@
  * SidecarSet finish their updates within the promise. With PODSEIDON_TEST_SIZE=full only, because OpenKruise is built
  * for it; test/cluster/in-place-gates.test.ts plays the controller otherwise.
  */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { load } from "js-yaml";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -10,6 +13,7 @@ import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.t
 import type { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { root } from "../../scripts/root.ts";
 import { startKruiseManager } from "../support/cluster/kruise-manager.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { ensureKruise, kruiseVersion } from "../support/cluster/test-tools.ts";
@@ -20,6 +24,8 @@ const PROMISED = 6;
 const MAX_UNAVAILABLE = "50%";
 const PODS = "/api/v1/namespaces/default/pods";
 const KRUISE = "/apis/apps.kruise.io";
+const CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
+const COMPONENT = join(root, "manifests/components/without-status-writes/kustomization.yaml");
 const MERGE = { contentType: "application/merge-patch+json" };
 const WAIT_MS = 5 * 60_000;
 
@@ -189,6 +195,19 @@ async function updateInPlace(
   return outcome;
 }
 
+/** What `kubectl apply` with the component does: any other change of the configuration is undone by the aggregator. */
+async function withoutStatusWrites(): Promise<void> {
+  const component = load(readFileSync(COMPONENT, "utf8"));
+  const deleted = String(field(load(String(field(component, "patches", 0, "patch"))), "webhooks", 0, "name"));
+  const live = await worker.admin.get(CONFIGURATION);
+  const applied = JSON.parse(
+    String(field(live, "metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")),
+  );
+  const webhooks = applied.webhooks.filter((one: { readonly name: string }) => one.name !== deleted);
+  expect(webhooks).toHaveLength(applied.webhooks.length - 1);
+  await worker.apply([{ ...applied, webhooks }]);
+}
+
 describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with OpenKruise ${kruiseVersion()}`, () => {
   beforeAll(async () => {
     const kruise = await ensureKruise();
@@ -212,5 +231,12 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with OpenKruise ${kr
     expect(denied).toBeGreaterThan(0);
     expect(lowest).toBeGreaterThanOrEqual(PROMISED);
     await waitUntilSettled(environment.core, "default", name, REPLICAS, WAIT_MS);
+  });
+
+  test("with the component without-status-writes a CloneSet goes below the promise", async () => {
+    await withoutStatusWrites();
+    await deploy("unreviewed", CLONE_SET);
+    const { lowest } = await updateInPlace("unreviewed", CLONE_SET, async (now) => (await now()).lowest < PROMISED);
+    expect(lowest).toBeLessThan(PROMISED);
   });
 });
