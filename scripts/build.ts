@@ -171,6 +171,7 @@ const ON_DEMAND = [
   "webhook/recovery.ts",
   "webhook/probe/",
   "webhook/http/caller-tokens.ts",
+  "webhook/http/secret-path.ts",
   "webhook/request/bypass.ts",
   "webhook/request/bypass-permission.ts",
   "webhook/respond/pending-mark.ts",

@@ -15,7 +15,7 @@ import type { WebhookRecovery } from "./recovery.ts";
 import type { BypassPermissions } from "./request/bypass-permission.ts";
 import { type CellClient, createPodReader } from "./request/cell-client.ts";
 import { dropsFields } from "./reserve/batch.ts";
-import type { CallerShares, CallerSharesOptions } from "./reserve/caller-shares.ts";
+import type { CallerShares } from "./reserve/caller-shares.ts";
 import { Nonces } from "./reserve/nonces.ts";
 import { OutageDetector } from "./reserve/outage-detector.ts";
 import { Pipeline } from "./reserve/pipeline.ts";
@@ -186,15 +186,12 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   let shares: CallerShares | undefined;
   const loadShares = async (): Promise<CallerShares> => {
     const { CallerShares } = await import("./reserve/caller-shares.ts");
-    const readPod: CallerSharesOptions["readPod"] = (cell, { namespace, name }, timeoutMs) =>
-      cells.get(cell)?.readPod?.(namespace, name, timeoutMs);
-    shares ??= new CallerShares({ ports, settleMs, readPod });
+    shares ??= new CallerShares({ ports, settleMs, cells });
     return shares;
   };
   const callers: Pick<CallerShares, "keepsShare" | "reserved"> = {
-    keepsShare: (...asked) => shares?.keepsShare(...asked) === true,
-    reserved: (...made) =>
-      shares === undefined ? void loadShares().then((loaded) => loaded.reserved(...made)) : shares.reserved(...made),
+    keepsShare: (...asked) => shares?.keepsShare(...asked) ?? false,
+    reserved: (...made) => (shares ? shares.reserved(...made) : void loadShares().then((one) => one.reserved(...made))),
   };
   const { ownNamespace, dryRunMode, requireBoundEvictions, bypassNeedsPermission = false } = parts;
   const handler = new AdmissionHandler({

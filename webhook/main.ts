@@ -29,6 +29,10 @@ async function checkCallers(): Promise<never> {
   }
 }
 
+async function secretPaths(file: string): Promise<((segment: string) => boolean) | undefined> {
+  return file === "" ? undefined : (await import("./http/secret-path.ts")).secretPathsOrExit(file, systemPorts.clock);
+}
+
 const options = await commandLine(webhookOptions);
 // The port answers before the rest of the program is loaded: an apiserver that finds no listener waits for its timeout,
 // and one that gets 503 applies its failurePolicy at once.
@@ -37,6 +41,7 @@ const server = new WebhookServer({
   pathPrefix: options.pathPrefix,
   cells: new Set(options.cell.map(({ name }) => name)),
   clientNames: options.clientName,
+  isPathKnown: await secretPaths(options.secretPathFile),
 });
 try {
   await server.listen(options.securePort, options.bindAddress === "" ? undefined : options.bindAddress);

@@ -79,12 +79,12 @@ function callRows(metrics: Metrics): Rows<"wrote" | "read" | "exact" | "inexact"
   });
   const exact = metrics.gauge({
     name: "webhook_exact",
-    help: "1 when the core stores the fields that exact accounting needs, 0 when its CRD drops them.",
+    help: "1 when the core stores what exact accounting needs, 0 when its CRD drops fields.",
     labels: { core: NAMES },
   });
   const unparsable = metrics.counter({
     name: "webhook_unreadable_protectors_total",
-    help: "Versions of protectors that could not be read; the version before stays in force.",
+    help: "Versions of protectors that can't be read; the one before stays in force.",
     labels: { core: NAMES },
   });
   return {
@@ -138,7 +138,7 @@ const WATCH_LINES: Readonly<Partial<Record<ReflectorEvent["kind"], readonly ["wa
 function lossRows(metrics: Metrics): Rows<"historyLost" | "lost" | "lostEnded" | "registerFailed" | "backupRead"> {
   const lostEvents = metrics.counter({
     name: "webhook_ghost_events_total",
-    help: "Protectors that vanished without a release, and lost protectors that came back or were released.",
+    help: "Protectors that vanished without a release, that came back, or that were released.",
     labels: { core: NAMES, event: LOST_EVENTS },
   });
   return {
@@ -190,7 +190,7 @@ function lossRows(metrics: Metrics): Rows<"historyLost" | "lost" | "lostEnded" |
       fields: ({ cell, detail }) => ({ cell, detail }),
       count: counted(metrics, {
         name: "webhook_copies_reads_total",
-        help: "Reads of the backups in the cells at the start, by result; none: the permission is missing.",
+        help: "Reads of the cells' backups at the start, by result; none: the permission is missing.",
         labels: { cell: NAMES, result: BACKUP_RESULTS },
         of: ({ cell, result }) => ({ cell, result }),
       }),
@@ -203,7 +203,7 @@ function processRows(
 ): Rows<"crashed" | "requestCrashed" | "rejected" | "markFailed" | "certificateReloaded" | "certificateUnusable"> {
   const defects = metrics.counter({
     name: "webhook_defects_total",
-    help: "Decisions that failed because of a defect of the program; each cost one admission request.",
+    help: "Decisions that failed by a defect; each cost one admission request.",
   });
   const reloads = metrics.counter({
     name: "webhook_certificate_reloads_total",
@@ -219,7 +219,7 @@ function processRows(
       message: "A call was not an admission request",
       count: counted(metrics, {
         name: "webhook_rejected_calls_total",
-        help: "Calls that were not admission requests: wrong method, type, cell, size or form.",
+        help: "Calls that were no admission requests: wrong method, type, cell, size or form.",
         labels: { status: REJECTED_STATUSES },
         of: ({ status }) => ({ status: REJECTED_STATUSES.find((known) => known === String(status)) ?? "500" }),
       }),
@@ -253,12 +253,12 @@ export function observeAdmissions(metrics: Metrics, log: Log): (record: Admissio
   });
   const failures = metrics.counter({
     name: "webhook_review_failures_total",
-    help: "Admission requests answered with an HTTP error, so that failurePolicy decided.",
+    help: "Admission requests answered with an HTTP error: failurePolicy decided.",
     labels: { reason: FAILURE_TAGS },
   });
   const bypassIgnored = metrics.counter({
     name: "webhook_bypass_ignored_total",
-    help: "Force-delete annotations that were ignored, by reason; the outcome forced counts those that were followed.",
+    help: "Force-delete annotations that were ignored, by reason; forced ones are an outcome.",
     labels: { reason: BYPASS_IGNORED },
   });
   const lostDenials = metrics.counter({

@@ -50,6 +50,11 @@ export const webhookOptions = defineOptions({
       "Reject calls without an identity token of the cell's kube-apiserver (KEP-6060). " +
         "A token that is there is always verified.",
     ),
+    secretPathFile: option(
+      text("FILE"),
+      "",
+      "Published CAs (PEM): accept only paths with the segment of the aggregator's --secret-path.",
+    ),
     pathPrefix: option(
       matching(/^(\/[A-Za-z0-9._~-]+)+$/, "a path such as /webhook", "PATH"),
       "/webhook",
@@ -69,8 +74,7 @@ export const webhookOptions = defineOptions({
     probeCaFile: option(
       text("FILE"),
       "",
-      "PEM certificates that a probe's certificate is checked against " +
-        "where the protector names none; empty is the system's.",
+      "PEM certificates that vouch for probes whose protector names none; empty is the system's.",
     ),
     probeAllow: option(
       hosts(),
@@ -128,25 +132,22 @@ export const webhookOptions = defineOptions({
     kubernetesEvents: option(
       boolean(),
       true,
-      "Report denied and forced disruptions by Kubernetes Events, rate " +
-        "limited: at the pod in its cell, at the protector in its core.",
+      "Report denied and forced disruptions by Events, at the pod in its cell and the protector in its core.",
     ),
     namespace: option(
       text("NAMESPACE"),
       "podseidon-system",
-      "The namespace of the project's own pods, which are exempt; it also " +
-        "has the release registers and the backups of protectors.",
+      "The namespace of the project's own pods, which are exempt, of release registers and of backups.",
     ),
     outlive: option(
       boolean(),
       true,
-      "Keep lost protectors in force: follow the release register of each " +
-        "core, and read the backup of each cell at the start.",
+      "Keep lost protectors in force, by the release registers of cores and the backups in cells.",
     ),
     shutdownDelay: option(
       duration(),
       5_000,
-      "How long admission requests are still accepted after SIGTERM, until the Service has removed this replica.",
+      "How long requests are accepted after SIGTERM, until the Service has removed this replica.",
     ),
     ...observeOptions,
   },

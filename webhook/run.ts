@@ -15,7 +15,7 @@ import { version } from "../shared/runtime/version.ts";
 import { assembleWebhook, type Webhook, type WebhookParts } from "./assemble.ts";
 import type { Caller, CallerTokens } from "./http/caller-tokens.ts";
 import type { WebhookServer } from "./http/server.ts";
-import { servesHost, watchServingCertificate } from "./http/serving-certificate.ts";
+import { watchServingCertificate } from "./http/serving-certificate.ts";
 import { declareGauges, observeAdmissions, observeWebhook, type WebhookEvent } from "./observe.ts";
 import type { WebhookFlags } from "./options.ts";
 import { OwnerProbes } from "./probe/owner-probes.ts";
@@ -80,7 +80,7 @@ function checkCaller(
 ): ReturnType<CallerTokens["check"]> {
   if (caller.authorization === undefined && !isRequired) return undefined;
   callerTokens ??= import("./http/caller-tokens.ts").then((module) => {
-    const servesUrl = (host: string): boolean => servesHost(server.certificate, host);
+    const servesUrl = (host: string): boolean => module.servesHost(server.certificate, host);
     return new module.CallerTokens({ cells, isRequired, ports: systemPorts, servesHost: servesUrl });
   });
   return callerTokens.then((tokens) => tokens.check(caller));

@@ -180,6 +180,7 @@ function caInjector(
     ...{ ...options, publisher },
     cellID: flags.cellId,
     intervalMs: flags.caInterval,
+    secretPath: flags.secretPath,
     onEvent: observeCaInjector(metrics, log),
     onWatchEvent: (resource, event) => watches.observe(resource)(event),
   });

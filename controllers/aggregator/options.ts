@@ -150,6 +150,12 @@ export const aggregatorOptions = defineOptions({
       15_000,
       "Pause between two reads of the published CAs.",
     ),
+    secretPath: option(
+      boolean(),
+      false,
+      "Keep a secret segment, which follows the published CAs, at the beginning of the webhook's path in the " +
+        "cell's webhook configuration. See --secret-path-file of the webhook.",
+    ),
     registration: option(
       text("NAME"),
       "podseidon",

@@ -327,6 +327,7 @@ function callersFinding(args: readonly string[]): Finding {
   const has = (flag: string): boolean => args.some((arg) => arg === `--${flag}` || arg.startsWith(`--${flag}=`));
   const ways = [
     ...(has("client-ca-file") ? [`client certificates${has("client-name") ? " by name" : ""}`] : []),
+    ...(has("secret-path-file") ? ["a secret path (whoever reads the webhook configuration knows it)"] : []),
     ...(has("require-caller-token") ? ["identity tokens of apiservers"] : []),
   ];
   if (ways.length > 0) return ok("callers", `known by ${ways.join(" and ")}`);

@@ -33,6 +33,14 @@ export function fingerprintOf(certificates: readonly string[]): string {
   return hash("sha256", certificates.map((pem) => pem.trim()).join("\n"), "hex");
 }
 
+/**
+ * The secret segment of the webhook's path, by a published authority. The certificate is in the webhook configurations
+ * and beside the webhook, and in no handshake.
+ */
+export function pathSegment(pem: string): string {
+  return hash("sha256", `path of the podseidon webhook\n${pem.trim()}`, "base64url");
+}
+
 /** Whether clients that call `host`, a name or an address, accept the certificate. */
 export function isForHost(certificate: X509Certificate, host: string): boolean {
   return (isIP(host) === 0 ? certificate.checkHost(host) : certificate.checkIP(host)) !== undefined;

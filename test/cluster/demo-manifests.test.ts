@@ -96,6 +96,8 @@ describe("kubectl apply -k accepts, in full and without a warning,", () => {
     ["worker", "client-certificates"],
     ["worker", "caller-tokens"],
     ["worker", "metrics-auth"],
+    ["worker", "secret-path"],
+    ["worker", "secret-path-required"],
     ["worker", "relabelled-pods"],
     ["worker", "scale-by-reviews"],
     ["single-cluster", "prometheus-operator"],

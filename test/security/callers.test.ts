@@ -3,12 +3,14 @@
  * tokens (KEP-6060). Kubernetes 1.36 does not send them yet, so the test signs them with the apiserver's own key.
  */
 import { createPrivateKey, type KeyObject } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:https";
 import { join } from "node:path";
 import { type JWTPayload, SignJWT } from "jose";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { field } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { PUBLISHED_CONFIG_MAP, PUBLISHED_KEY, pathSegment } from "../../shared/certificates/ca-bundle.ts";
 import { createCertificateAuthority, type KeyAndCertificate } from "../../shared/certificates/x509.ts";
 
 const PATH = "/webhook/cell";
@@ -39,7 +41,10 @@ interface Call {
 }
 
 beforeAll(async () => {
-  environment = await TestEnvironment.start({ cells: ["cell"], single: true, replicas: 1, aggregators: false });
+  environment = await TestEnvironment.start({
+    ...{ cells: ["cell"], single: true, replicas: 1, aggregators: false },
+    aggregatorArgs: ["--ca-cluster", "cell", "--ca-interval", "100ms", "--secret-path"],
+  });
   key = createPrivateKey(readFileSync(join(environment.core.identity.directory, "service-account.key")));
 });
 
@@ -139,5 +144,58 @@ describe("client certificates", () => {
     expect(await ask({})).toBe("no connection");
     await restart(...authority, "--client-name", "apiserver");
     expect([await ask({ client: apiserver }), await ask({ client: other })]).toEqual([200, 403]);
+  });
+});
+
+describe("a secret path", () => {
+  const configuration = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
+  const published = `/api/v1/namespaces/podseidon-system/configmaps/${PUBLISHED_CONFIG_MAP}`;
+  const pathOf = (pem: string): string => `/~${pathSegment(pem)}${PATH}`;
+
+  /** Resolves once the cell's webhook configuration has the path that belongs to this authority. */
+  async function untilAskedAt(pem: string): Promise<void> {
+    await environment.core.waitFor("the path", async () => {
+      const address = field(await environment.core.admin.get(configuration), "webhooks", 0, "clientConfig", "url");
+      return String(address).endsWith(pathOf(pem));
+    });
+  }
+
+  /** The webhook refuses the eviction of a pod that is not there, in its own name. */
+  async function untilApiserverIsAnswered(): Promise<void> {
+    const metadata = { name: "absent", namespace: "default" };
+    const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata };
+    const path = "/api/v1/namespaces/default/pods/absent/eviction?dryRun=All";
+    await environment.core.waitFor("the apiserver to be answered", async () => {
+      const { status, text } = await environment.core.admin.request("POST", path, eviction);
+      return status === 404 && text.includes("admission webhook");
+    });
+  }
+
+  it("is kept by the aggregator, needed by every caller, and rotates with the CA", async () => {
+    const { certificateAuthorityPem: served, directory } = environment.core.identity;
+    const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
+    const { certificatePem: earlier } = await createCertificateAuthority({ commonName: "earlier", ...validity });
+    const file = join(directory, "published.crt");
+    writeFileSync(file, earlier + served);
+    await restart("--secret-path-file", file);
+    expect(await ask({})).toBe(404);
+
+    const metadata = { name: PUBLISHED_CONFIG_MAP, namespace: "podseidon-system" };
+    const data = { [PUBLISHED_KEY]: earlier + served };
+    await environment.core.apply([{ apiVersion: "v1", kind: "ConfigMap", metadata, data }]);
+    await environment.startAggregator("cell");
+    await untilAskedAt(earlier);
+    await untilApiserverIsAnswered();
+    expect(await ask({}, pathOf(earlier))).toBe(200);
+    expect([await ask({}), await ask({}, `/~guess${PATH}`), await ask({}, `/~${PATH}`)]).toEqual([404, 404, 404]);
+
+    await environment.core.admin.call("PATCH", published, { data: { [PUBLISHED_KEY]: served } });
+    writeFileSync(file, served);
+    await untilAskedAt(served);
+    await untilApiserverIsAnswered();
+    // While cells may be late, both are good.
+    expect([await ask({}, pathOf(earlier)), await ask({}, pathOf(served))]).toEqual([200, 200]);
+    await restart("--secret-path-file", file);
+    expect([await ask({}, pathOf(earlier)), await ask({}, pathOf(served))]).toEqual([404, 200]);
   });
 });

@@ -3,12 +3,14 @@
  * bound to a webhook configuration. A token of that kind is verified whenever a caller presents one. Callers without
  * one are rejected only where the operator says that every apiserver sends it.
  */
-import { hash } from "node:crypto";
+import { hash, X509Certificate } from "node:crypto";
 import * as v from "valibot";
+import { isForHost } from "../../shared/certificates/ca-bundle.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { chain, type MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import { HttpError } from "./call.ts";
+import type { ServingCertificate } from "./serving-certificate.ts";
 
 const KEYS_PATH = "/openid/v1/jwks";
 const KEYS_TIMEOUT_MS = 3_000;
@@ -28,6 +30,11 @@ const Claims = v.looseObject({
   "kubernetes.io": v.looseObject({ validatingWebhookConfiguration: Bound, mutatingWebhookConfiguration: Bound }),
 });
 const Keys = v.object({ keys: v.array(v.looseObject({ kty: v.string() })) });
+
+/** Whether a client that calls this host would accept the certificate. */
+export function servesHost({ cert }: ServingCertificate, host: string): boolean {
+  return isForHost(new X509Certificate(cert), host);
+}
 
 interface CallerTokenOptions {
   readonly cells: readonly { readonly name: string; readonly transport: Transport | undefined }[];
@@ -111,7 +118,7 @@ export class CallerTokens {
     const url = URL.parse(audience);
     return (
       url?.protocol === "https:" &&
-      url.pathname === path &&
+      url.pathname.replace(/^\/~[^/]*/, "") === path &&
       this.#options.servesHost(url.hostname.replace(/^\[|\]$/g, ""))
     );
   }

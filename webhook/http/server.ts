@@ -28,6 +28,8 @@ interface WebhookServerOptions {
   readonly cells: ReadonlySet<string>;
   /** Which client certificates are accepted, by their names. Default: all that the authorities signed. */
   readonly clientNames?: readonly string[];
+  /** Whether the secret segment of a path is known; empty where a path has none. Default: every one is. */
+  readonly isPathKnown?: ((segment: string) => boolean) | undefined;
   /** Default: those of `limits.ts`. */
   readonly limits?: InFlightLimits & { readonly connections: number };
 }
@@ -212,17 +214,18 @@ export class WebhookServer {
   #receive(incoming: ReceivedRequest, outgoing: ServerResponse): void {
     const { socket } = incoming;
     this.slowCallers.requestBegan(socket);
-    const slot = this.#isAccepted(incoming)
-      ? readBody(incoming, this.#limiter, MAX_REQUEST_BYTES, (body) => {
-          this.slowCallers.requestComplete(socket);
-          const respond = (): void => {
-            incoming.received = body instanceof HttpError ? body : body.text();
-            void this.#respond(incoming, outgoing).then(() => this.#finished(socket, slot));
-          };
-          if (!(body instanceof HttpError) && body.isLarge) this.#flush.afterOthers(respond);
-          else this.#flush.after(respond);
-        })
-      : undefined;
+    const slot =
+      this.#readPath(incoming) && this.#isAccepted(incoming)
+        ? readBody(incoming, this.#limiter, MAX_REQUEST_BYTES, (body) => {
+            this.slowCallers.requestComplete(socket);
+            const respond = (): void => {
+              incoming.received = body instanceof HttpError ? body : body.text();
+              void this.#respond(incoming, outgoing).then(() => this.#finished(socket, slot));
+            };
+            if (!(body instanceof HttpError) && body.isLarge) this.#flush.afterOthers(respond);
+            else this.#flush.after(respond);
+          })
+        : undefined;
     if (slot === undefined) {
       outgoing.once("close", () => this.slowCallers.requestComplete(socket));
       void this.#respond(incoming, outgoing);
@@ -230,6 +233,15 @@ export class WebhookServer {
     }
     this.#inFlight++;
     this.#connections.requestStarted(socket);
+  }
+
+  /** Takes the secret segment, `/~` and a text, from the path. One that is not known leaves no path. */
+  #readPath(incoming: IncomingMessage): boolean {
+    const { url = "/" } = incoming;
+    const [, segment = "", path = url] = /^\/~([^/]*)(.+)/.exec(url) ?? [];
+    const isKnown = this.#options.isPathKnown?.(segment) ?? true;
+    incoming.url = isKnown ? path : "/";
+    return isKnown;
   }
 
   #isAccepted(incoming: IncomingMessage): boolean {

@@ -2,7 +2,6 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import { createSecureContext } from "node:tls";
-import { isForHost } from "../../shared/certificates/ca-bundle.ts";
 import type { Timer, Timers } from "../../shared/runtime/clock.ts";
 import { mounted } from "../../shared/runtime/mount-root.ts";
 
@@ -20,11 +19,6 @@ export interface ServingCertificate {
 /** Unix milliseconds at which the certificate expires. */
 export function certificateExpiryMs({ cert }: ServingCertificate): number {
   return new X509Certificate(cert).validToDate.getTime();
-}
-
-/** Whether a client that calls this host would accept the certificate. */
-export function servesHost({ cert }: ServingCertificate, host: string): boolean {
-  return isForHost(new X509Certificate(cert), host);
 }
 
 /** The files to read, as the flags name them. An empty `clientCaFile` is none: callers need no certificate. */

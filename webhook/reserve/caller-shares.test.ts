@@ -25,15 +25,17 @@ class World {
     this.#shares = new CallerShares({
       ports: this.time,
       settleMs: SETTLE_MS,
-      readPod: async (_, pod) => {
-        this.reads++;
-        const { live } = this.found;
-        if (live === "gone") return { kind: "gone" };
-        if (live === "failed") return { kind: "failed", message: "no answer" };
-        const changed = { terminating: live === "terminating", generation: live === "changed" ? 2 : 1 };
-        return { kind: "found", pod: { ...pod, ...changed }, sentMs: 0 };
-      },
+      cells: new Map([["a", { readPod: (_, name) => this.#readPod(name) }]]),
     });
+  }
+
+  async #readPod(name: string): Promise<LiveRead> {
+    this.reads++;
+    const { live } = this.found;
+    if (live === "gone") return { kind: "gone" };
+    if (live === "failed") return { kind: "failed", message: "no answer" };
+    const changed = { terminating: live === "terminating", generation: live === "changed" ? 2 : 1 };
+    return { kind: "found", pod: { ...makePod(name), ...changed }, sentMs: 0 };
   }
 
   reserve(caller: Requester, name = "x", operation: "DELETE" | "EVICT" | "UPDATE" = "DELETE"): void {

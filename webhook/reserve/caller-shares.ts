@@ -6,8 +6,7 @@ import { hash } from "node:crypto";
 import type { DisruptionRequest } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
-import type { LiveRead } from "../request/cell-client.ts";
+import type { CellClient } from "../request/cell-client.ts";
 
 export interface Requester {
   /** Of its connection. No caller can choose it as it can choose a name. */
@@ -15,10 +14,10 @@ export interface Requester {
   readonly username: string;
 }
 
-export interface CallerSharesOptions {
+interface CallerSharesOptions {
   readonly ports: Pick<Ports, "clock" | "timers">;
   readonly settleMs: number;
-  readonly readPod: (cell: string, pod: Pod, timeoutMs: number) => Promise<LiveRead> | undefined;
+  readonly cells: ReadonlyMap<string, Pick<CellClient, "readPod">>;
 }
 
 /** A reservation, until it is judged. */
@@ -110,7 +109,7 @@ export class CallerShares {
     const stored = isStored(watched);
     if (!stored && !this.#outcomes.has(watched.address)) return;
     const { cell, operation, pod } = watched.disruption;
-    const live = await this.#options.readPod(cell, pod, MAX_READ_MS);
+    const live = await this.#options.cells.get(cell)?.readPod?.(pod.namespace, pod.name, MAX_READ_MS);
     if (live === undefined || live.kind === "failed") return;
     const isOver = live.kind !== "found" || live.pod.uid !== pod.uid || live.pod.terminating;
     if (isOver || (operation === "UPDATE" && live.pod.generation > pod.generation)) this.#count(watched.address, true);

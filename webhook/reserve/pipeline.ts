@@ -273,7 +273,7 @@ export class Pipeline {
   }
 
   #sharing(request: DisruptionRequest, { caller }: Disruption, match: ProtectorMatch): DisruptionRequest {
-    const keepsShare = caller !== undefined && this.#options.callers?.keepsShare(idOf(match), caller) === true;
+    const keepsShare = caller && this.#options.callers?.keepsShare(idOf(match), caller);
     return keepsShare ? { ...request, keepsShare } : request;
   }
 

@@ -21,7 +21,7 @@ const GATE = "mutatingwebhookconfigurations/podseidon-gate";
 
 interface StoredConfiguration {
   readonly metadata: { readonly name: string; readonly uid: string; resourceVersion: string };
-  readonly webhooks: { readonly name: string; readonly clientConfig: { caBundle?: string } }[];
+  readonly webhooks: { readonly name: string; clientConfig: { caBundle?: string; service?: unknown; url?: string } }[];
 }
 
 /** Webhook configurations by plural and name, and the acknowledgements that the publisher got. */
@@ -37,8 +37,8 @@ class TableOfObjects implements Transport {
     this.configurations.set(path, {
       metadata,
       webhooks: [
-        { name: "one", clientConfig: {} },
-        { name: "two", clientConfig: {} },
+        { name: "one", clientConfig: { service: { name: "w", path: "/webhook/cell" } } },
+        { name: "two", clientConfig: { url: "https://w:8443/webhook/cell/mutate" } },
       ],
     });
     this.#notify("ADDED", path);
@@ -65,9 +65,9 @@ class TableOfObjects implements Transport {
     const found = this.configurations.get(key);
     if (found === undefined) throw new Error(`there is no ${key}`);
     for (const { op, path: pointer, value } of JSON.parse(body)) {
-      const index = /^\/webhooks\/(\d+)\/clientConfig\/caBundle$/.exec(pointer)?.[1];
+      const index = /^\/webhooks\/(\d+)\/clientConfig$/.exec(pointer)?.[1];
       const webhook = found.webhooks[Number(index)];
-      if (op === "add" && webhook !== undefined) webhook.clientConfig.caBundle = value;
+      if (op === "replace" && webhook !== undefined) webhook.clientConfig = value;
     }
     found.metadata.resourceVersion = String(++this.#version);
     this.#notify("MODIFIED", key);

@@ -10,6 +10,7 @@ import {
   PUBLISHED_CONFIG_MAP,
   PUBLISHED_KEY,
   parseConfigMapData,
+  pathSegment,
   splitCertificates,
   TRUSTED_CONFIG_MAP,
 } from "../../../shared/certificates/ca-bundle.ts";
@@ -27,8 +28,9 @@ import {
 } from "./configuration-watch.ts";
 import {
   type ConfigurationResource,
-  caBundlePatch,
   encodeCaBundle,
+  type Injected,
+  injectingPatch,
   type LiveConfiguration,
   parseLiveConfiguration,
   RESOURCES,
@@ -51,15 +53,16 @@ export interface CaInjectorOptions extends ConfigurationOptions {
   readonly cellID: string;
   /** The cluster where the webhook's certificates are made; `namespace` is one of its namespaces. */
   readonly publisher: Pick<ApiClient, "get" | "patch">;
+  /** Also keep the secret segment of the webhook's path. */
+  readonly secretPath?: boolean;
   /** Pause between two reads of what is published; the webhook configuration is watched. */
   readonly intervalMs: number;
   readonly onEvent: (event: CaInjectorEvent) => void;
   readonly onWatchEvent: (resource: ConfigurationResource, event: ReflectorEvent) => void;
 }
 
-/** What is published: as `caBundle`, and as the fingerprint of an acknowledgement. */
-interface Published {
-  readonly caBundle: string;
+/** What is published: as the webhook configurations have it, and as the fingerprint of an acknowledgement. */
+interface Published extends Injected {
   readonly fingerprint: string;
 }
 
@@ -86,7 +89,7 @@ export class CaInjector {
     const first = this.#watches[0]?.watch;
     if (published === undefined || first?.synced !== true) return undefined;
     const found = this.#watches.flatMap(({ watch }) => [...watch.values()]);
-    return first.size > 0 && found.every((configuration) => trusts(configuration, published.caBundle));
+    return first.size > 0 && found.every((configuration) => trusts(configuration, published));
   }
 
   /** One term of leadership: works until `signal` aborts. */
@@ -109,21 +112,25 @@ export class CaInjector {
   }
 
   async #reconcile(): Promise<void> {
-    const { publisher, namespace, timeoutMs } = this.#options;
+    const { publisher, namespace, timeoutMs, secretPath } = this.#options;
     const path = configMapPath(namespace, PUBLISHED_CONFIG_MAP);
     const result = await publisher.get(path, parseConfigMapData, { timeoutMs });
     if (result.kind === "ok") {
       const certificates = splitCertificates(result.object[PUBLISHED_KEY] ?? "");
       // Nothing is published before the first certificate is made.
-      if (certificates.length === 0) return;
-      this.#published = { caBundle: encodeCaBundle(certificates.join("")), fingerprint: fingerprintOf(certificates) };
+      const [oldest] = certificates;
+      if (oldest === undefined) return;
+      // Of the oldest: the replicas of the webhook have known it for long. It stays published beside the next one.
+      const segment = secretPath ? `/~${pathSegment(oldest)}` : "";
+      const caBundle = encodeCaBundle(certificates.join(""));
+      this.#published = { caBundle, segment, fingerprint: fingerprintOf(certificates) };
     } else this.#failed(PUBLISHED_CONFIG_MAP, result);
     // What was read last stays in force while the publisher can't be reached.
     const published = this.#published;
     if (published === undefined) return;
     for (const { resource, watch } of this.#watches) {
       for (const configuration of watch.values()) {
-        if (!trusts(configuration, published.caBundle)) await this.#inject(resource, configuration, published);
+        if (!trusts(configuration, published)) await this.#inject(resource, configuration, published);
       }
     }
     if (this.isTrusting) await this.#acknowledge(published.fingerprint);
@@ -132,15 +139,15 @@ export class CaInjector {
   async #inject(
     resource: ConfigurationResource,
     configuration: LiveConfiguration,
-    { caBundle, fingerprint }: Published,
+    published: Published,
   ): Promise<void> {
     const { api, timeoutMs, mayWrite, onEvent } = this.#options;
     if (!mayWrite()) return;
     const path = configurationPath(resource, configuration.metadata.name);
-    const patch = caBundlePatch(configuration, caBundle);
+    const patch = injectingPatch(configuration, published);
     const call = { timeoutMs, fieldManager: FIELD_MANAGER };
     const result = await api.patch(path, "application/json-patch+json", patch, parseLiveConfiguration, call);
-    if (result.kind === "ok") onEvent({ kind: "injected", resource, fingerprint });
+    if (result.kind === "ok") onEvent({ kind: "injected", resource, fingerprint: published.fingerprint });
     // After a conflict the watch brings the new version.
     else if (result.kind !== "conflict") this.#failed(resource, result);
   }

@@ -7,10 +7,12 @@ import {
   desiredConfiguration,
   forCell,
   hasSameWebhooks,
+  injectingPatch,
   type LiveConfiguration,
   lastApplied,
   recordChange,
   restoredConfiguration,
+  trusts,
   updatedConfiguration,
   withBundles,
 } from "./desired-configuration.ts";
@@ -167,4 +169,34 @@ test("CELL in paths and URLs stands for the cell's id", () => {
   const [one, two] = forCell(declared(), "east").webhooks ?? [];
   expect(one?.clientConfig).toMatchObject({ service: { path: "/webhook/east" } });
   expect(two?.clientConfig).toMatchObject({ url: "https://127.0.0.1:8443/webhook/east/mutate" });
+});
+
+describe("the secret segment of the webhook's path", () => {
+  const injected = { caBundle: "Q0E=", segment: "/~secret" };
+  const webhooks = (segment: string): LiveConfiguration["webhooks"] => [
+    {
+      name: "one",
+      clientConfig: { service: { name: "w", path: `${segment}/webhook/east` }, caBundle: "Q0E=" },
+    },
+    { name: "two", clientConfig: { url: `https://127.0.0.1:8443${segment}/webhook/east/mutate`, caBundle: "Q0E=" } },
+  ];
+  const configuration = (segment: string): LiveConfiguration => ({ ...live({}), webhooks: webhooks(segment) });
+  const withPatch = (segment: string): unknown =>
+    injectingPatch(configuration(segment), injected).flatMap((one) => Reflect.get(one, "value"));
+
+  test("is written in front of the path, once", () => {
+    const expected = ["5", ...(webhooks("/~secret") ?? []).map(({ clientConfig }) => clientConfig)];
+    expect(withPatch("")).toEqual(expected);
+    expect(withPatch("/~old")).toEqual(expected);
+    expect(withPatch("/~secret")).toEqual(["5"]);
+    expect(["", "/~old", "/~secret"].map((one) => trusts(configuration(one), injected))).toEqual([false, false, true]);
+  });
+
+  test("is no part of the declared form, and stays when that is restored", () => {
+    const form = declarationOf(KIND, configuration("/~secret"));
+    expect(declarationText(form)).toBe(declarationText(declarationOf(KIND, configuration(""))));
+    const desired = { declared: declarationOf(KIND, configuration("/~old")), bundles: {} };
+    expect(updatedConfiguration(desired, configuration("/~secret")).webhooks).toEqual(webhooks("/~secret"));
+    expect(updatedConfiguration(desired, configuration("")).webhooks).toEqual(webhooks(""));
+  });
 });

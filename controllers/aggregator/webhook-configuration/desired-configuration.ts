@@ -68,7 +68,7 @@ export function declarationText({ kind, metadata, webhooks }: DeclaredConfigurat
     metadata: { name, labels: labels ?? {}, annotations: kept },
     webhooks: (webhooks ?? []).map((webhook) => {
       const { caBundle: __, ...clientConfig } = webhook.clientConfig;
-      return { ...webhook, clientConfig };
+      return withSegment({ ...webhook, clientConfig }, "");
     }),
   });
 }
@@ -102,19 +102,34 @@ export function withBundles(
 
 /** `CELL` in the paths and URLs of a file stands for the cell's id, as in the manifests. */
 export function forCell(declared: DeclaredConfiguration, cellID: string): DeclaredConfiguration {
-  const segment = (text: unknown): unknown =>
-    typeof text === "string" ? text.replace(/\/CELL(?=\/|$)/, `/${cellID}`) : text;
-  const webhooks = (declared.webhooks ?? []).map((webhook) => {
-    const { service, url, ...rest } = webhook.clientConfig;
-    const isService = typeof service === "object" && service !== null;
-    const clientConfig = {
-      ...rest,
-      ...(isService ? { service: { ...service, path: segment(Reflect.get(service, "path")) } } : {}),
-      ...(url === undefined ? {} : { url: segment(url) }),
-    };
-    return { ...webhook, clientConfig };
-  });
-  return { ...declared, webhooks };
+  const change = (address: string): string => address.replace(/\/CELL(?=\/|$)/, `/${cellID}`);
+  return { ...declared, webhooks: (declared.webhooks ?? []).map((webhook) => atAddress(webhook, change)) };
+}
+
+/** The webhook with another path of its Service, or another URL. */
+function atAddress(webhook: ConfiguredWebhook, change: (address: string) => string): ConfiguredWebhook {
+  const { service, url, ...rest } = webhook.clientConfig;
+  const changed = (text: unknown): unknown => (typeof text === "string" ? change(text) : text);
+  const isService = typeof service === "object" && service !== null;
+  const clientConfig = {
+    ...rest,
+    ...(isService ? { service: { ...service, path: changed(Reflect.get(service, "path")) } } : {}),
+    ...(url === undefined ? {} : { url: changed(url) }),
+  };
+  return { ...webhook, clientConfig };
+}
+
+/** Before the path: the origin of a URL, and the secret segment (docs/security.md#who-calls), if any. */
+const BEFORE_PATH = /^(https:\/\/[^/]+)?(\/~[^/]*)?/;
+
+function withSegment(webhook: ConfiguredWebhook, segment: string): ConfiguredWebhook {
+  return atAddress(webhook, (address) => address.replace(BEFORE_PATH, `$1${segment}`));
+}
+
+/** `/~` and the secret of the webhook's path; empty without one. */
+function segmentOf({ clientConfig: { service, url } }: ConfiguredWebhook): string {
+  const address = url ?? Reflect.get(Object(service), "path");
+  return (typeof address === "string" ? BEFORE_PATH.exec(address)?.[2] : undefined) ?? "";
 }
 
 /** What a webhook configuration is to be: its declared form, and `caBundle` by webhook name as it was last seen. */
@@ -172,8 +187,8 @@ const ENFORCED: readonly unknown[] = [
 ];
 
 /**
- * The object to update. The CA injector keeps `caBundle`, so that of the live object stays. Without the annotation
- * against AKS's additions, AKS would add them again.
+ * The object to update. The CA injector keeps `caBundle` and the secret segment: those of the live object stay. Without
+ * the annotation against AKS's additions, AKS would add them again.
  */
 export function updatedConfiguration(
   { declared, bundles }: DesiredConfiguration,
@@ -182,10 +197,12 @@ export function updatedConfiguration(
   const optOut = declared.metadata.annotations?.[NOT_ENFORCED];
   const annotations =
     optOut === undefined ? {} : { annotations: { ...live.metadata.annotations, [NOT_ENFORCED]: optOut } };
+  const segments = new Map((live.webhooks ?? []).map((webhook) => [webhook.name, segmentOf(webhook)]));
+  const webhooks = withBundles(declared.webhooks, { ...bundles, ...bundlesOf(live) });
   return {
     ...live,
     metadata: { ...live.metadata, ...annotations },
-    webhooks: withBundles(declared.webhooks, { ...bundles, ...bundlesOf(live) }),
+    webhooks: webhooks.map((webhook) => withSegment(webhook, segments.get(webhook.name) ?? "")),
   };
 }
 
@@ -221,18 +238,29 @@ export function encodeCaBundle(pem: string): string {
   return Buffer.from(pem, "utf8").toString("base64");
 }
 
-/** Every webhook of the configuration has this `caBundle`. */
-export function trusts({ webhooks }: LiveConfiguration, caBundle: string): boolean {
-  return (webhooks ?? []).every(({ clientConfig }) => clientConfig.caBundle === caBundle);
+/** What the CA injector keeps of each webhook. */
+export interface Injected {
+  readonly caBundle: string;
+  /** `/~` and the secret of the path; empty for none. */
+  readonly segment: string;
 }
 
-/** A JSON patch that sets `caBundle`; the apiserver refuses it as a conflict when the object has changed meanwhile. */
-export function caBundlePatch({ metadata, webhooks }: LiveConfiguration, caBundle: string): readonly object[] {
-  const lacking = (webhooks ?? []).flatMap(({ clientConfig }, index) =>
-    clientConfig.caBundle === caBundle ? [] : [index],
-  );
-  return [
-    { op: "replace", path: "/metadata/resourceVersion", value: metadata.resourceVersion },
-    ...lacking.map((index) => ({ op: "add", path: `/webhooks/${index}/clientConfig/caBundle`, value: caBundle })),
-  ];
+/** Every webhook of the configuration has this `caBundle` and this segment. */
+export function trusts({ webhooks }: LiveConfiguration, injected: Injected): boolean {
+  return (webhooks ?? []).every((webhook) => isInjected(webhook, injected));
+}
+
+function isInjected(webhook: ConfiguredWebhook, { caBundle, segment }: Injected): boolean {
+  return webhook.clientConfig.caBundle === caBundle && segmentOf(webhook) === segment;
+}
+
+/** A JSON patch that sets both; the apiserver refuses it as a conflict when the object has changed meanwhile. */
+export function injectingPatch({ metadata, webhooks }: LiveConfiguration, injected: Injected): readonly object[] {
+  const { caBundle, segment } = injected;
+  const changed = (webhooks ?? []).flatMap((webhook, index) => {
+    if (isInjected(webhook, injected)) return [];
+    const { clientConfig } = withSegment(webhook, segment);
+    return [{ op: "replace", path: `/webhooks/${index}/clientConfig`, value: { ...clientConfig, caBundle } }];
+  });
+  return [{ op: "replace", path: "/metadata/resourceVersion", value: metadata.resourceVersion }, ...changed];
 }

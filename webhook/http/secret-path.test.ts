@@ -1,0 +1,45 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { pathSegment } from "../../shared/certificates/ca-bundle.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
+import { secretPaths } from "./secret-path.ts";
+
+const pem = (body: string): string => `-----BEGIN CERTIFICATE-----\n${body}\n-----END CERTIFICATE-----\n`;
+const [FIRST, SECOND, THIRD] = [pem("AAAA"), pem("BBBB"), pem("CCCC")];
+
+let folder = "";
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "secret-path-"));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+test("the segments of all published authorities are known, and those before them", async () => {
+  const time = new VirtualTime();
+  const file = join(folder, "ca.crt");
+  writeFileSync(file, FIRST);
+  const isKnown = secretPaths(file, time.clock);
+  const known = (): boolean[] => [FIRST, SECOND, THIRD].map((one) => isKnown(pathSegment(one)));
+  expect(known()).toEqual([true, false, false]);
+  expect(["", "~", "AAAA", `${pathSegment(FIRST)}x`].map(isKnown)).toEqual([false, false, false, false]);
+  writeFileSync(file, FIRST + SECOND);
+  // A caller who guesses has the file read once a second.
+  expect(known()).toEqual([true, false, false]);
+  await time.advance(1_000);
+  expect(known()).toEqual([true, true, false]);
+  writeFileSync(file, SECOND + THIRD);
+  await time.advance(1_000);
+  expect(isKnown(pathSegment(THIRD))).toBe(true);
+  expect(known()).toEqual([true, true, true]);
+  rmSync(file);
+  await time.advance(1_000);
+  expect([isKnown("guess"), isKnown(pathSegment(THIRD))]).toEqual([false, true]);
+});
+
+test("a file without a certificate is an error, not an open door", () => {
+  const file = join(folder, "empty");
+  writeFileSync(file, "");
+  expect(() => secretPaths(file, new VirtualTime().clock)).toThrow("holds no certificate");
+  expect(() => secretPaths(join(folder, "absent"), new VirtualTime().clock)).toThrow("absent");
+});
