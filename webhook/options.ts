@@ -63,7 +63,7 @@ export const webhookOptions = defineOptions({
     settlePeriod: option(
       duration({ minMs: 100 }),
       75_000,
-      "How long after its admission a deletion can still be committed by an apiserver; the same as the aggregators'.",
+      "How long after its admission a deletion can still be committed; the same as the aggregators'.",
     ),
     dryRun: option(boolean(), false, "Deny nothing: what would be denied is allowed with a warning."),
     requireBoundEvictions: option(
@@ -101,14 +101,13 @@ export const webhookOptions = defineOptions({
     nodeGroups: option(
       list("GROUP"),
       ["system:nodes"],
-      "Groups whose status writes are facts and not requests: the kubelets'. The " +
-        "match conditions of the webhook configuration name them too.",
+      "Groups whose status writes are facts: the kubelets'. The webhook configuration names them, too.",
     ),
     voluntaryGates: option(
       list("CONDITION"),
       ["InPlaceUpdateReady"],
       "Readiness gates by which a controller takes a pod out of service before it changes it " +
-        "in place. The match conditions of the webhook configuration name them too.",
+        "in place. The webhook configuration names them, too.",
     ),
     bypassNeedsPermission: option(
       boolean(),
@@ -126,8 +125,7 @@ export const webhookOptions = defineOptions({
     singleAttemptRetryAfter: option(
       duration({ maxMs: 600_000 }),
       SINGLE_ATTEMPT_RETRY_MS,
-      "After which time such a client repeats a denied deletion, in whole " +
-        "seconds; client-go does so ten times. 0 tells none.",
+      "When such a client repeats a denied deletion, in whole seconds; client-go does so ten times. 0 tells none.",
     ),
     kubernetesEvents: option(
       boolean(),
