@@ -25,7 +25,7 @@ export const webhookOptions = defineOptions({
       namedPaths("ID=KUBECONFIG", true),
       [],
       "A cell whose admission requests are decided, at PREFIX/ID, with the kubeconfig for " +
-        "live reads of evicted pods; an empty path is the cluster that the process runs in. " +
+        "live reads of pods; an empty path is the cluster of this process. " +
         "Without a kubeconfig the cell's evictions get an HTTP error.",
     ),
     bindAddress: option(text("ADDRESS"), "", "The address to listen on; empty is every address."),
@@ -58,7 +58,7 @@ export const webhookOptions = defineOptions({
     pathPrefix: option(
       matching(/^(\/[A-Za-z0-9._~-]+)+$/, "a path such as /webhook", "PATH"),
       "/webhook",
-      "Admission requests are decided at PATH/CELL; evictions are bound to their pod's UID at PATH/CELL/mutate.",
+      "Admission requests are decided at PATH/CELL; evictions are bound to their pods at PATH/CELL/mutate.",
     ),
     settlePeriod: option(
       duration({ minMs: 100 }),
@@ -74,19 +74,19 @@ export const webhookOptions = defineOptions({
     probeCaFile: option(
       text("FILE"),
       "",
-      "PEM certificates that vouch for probes whose protector names none; empty is the system's.",
+      "PEM certificates for probes whose protector names none; empty is the system's.",
     ),
     probeAllow: option(
       hosts(),
       ["*.svc", "*.svc.cluster.local"],
-      "A host that probes may ask: a name, *. and the end of a name, an address or a network such as 10.0.0.0/8.",
+      "A host that probes may ask: a name, *. and the end of a name, an address or a network (10.0.0.0/8).",
     ),
     probeClientCertFile: option(text("FILE"), "", "The certificate that is shown to the servers of probes, PEM."),
     probeClientKeyFile: option(text("FILE"), "", "The private key of that certificate, PEM."),
     markPendingDisruptions: option(
       boolean(),
       false,
-      "Annotate a pod with xpdb.form3.tech/has-pending-disruption when its disruption waits for a pre-activity.",
+      "Annotate a pod with xpdb.form3.tech/has-pending-disruption while a pre-activity holds its disruption.",
     ),
     reviewNodes: option(
       boolean(),
@@ -96,7 +96,7 @@ export const webhookOptions = defineOptions({
     reviewStatus: option(
       boolean(),
       true,
-      "Treat a status write by which a Ready pod ends, or is taken out of service, as a disruption of the pod.",
+      "Treat a status write that ends a Ready pod, or takes it out of service, as a disruption.",
     ),
     nodeGroups: option(
       list("GROUP"),
@@ -113,8 +113,7 @@ export const webhookOptions = defineOptions({
       boolean(),
       false,
       "Follow the force-delete annotation only for users who may bypass " +
-        "podprotectors.podseidon.kubewharf.io in the pod's namespace of their cell " +
-        "(SubjectAccessReview).",
+        "podprotectors.podseidon.kubewharf.io in the pod's namespace of their cell.",
     ),
     singleAttemptUser: option(
       list("USERNAME"),
@@ -130,12 +129,12 @@ export const webhookOptions = defineOptions({
     kubernetesEvents: option(
       boolean(),
       true,
-      "Report denied and forced disruptions by Events, at the pod in its cell and the protector in its core.",
+      "Report denied and forced disruptions by Events, at the pod and at the protector.",
     ),
     namespace: option(
       text("NAMESPACE"),
       "podseidon-system",
-      "The namespace of the project's own pods, which are exempt, of release registers and of backups.",
+      "The namespace of podseidon's pods, which are exempt, of release registers and of backups.",
     ),
     outlive: option(
       boolean(),
