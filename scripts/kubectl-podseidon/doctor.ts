@@ -24,6 +24,14 @@ import {
 import { type ClusterClient, statusOf } from "./invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "./invocation/command.ts";
 import { EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
+import {
+  ADMISSION_API,
+  hasCellAccounts,
+  POLICIES,
+  policyFinding,
+  type StoredPolicy,
+  servesPolicies,
+} from "./policy-findings.ts";
 import { cellOfWebhookConfiguration, VALIDATING } from "./question.ts";
 import { KUBECONFIG_SECRETS, tokenFinding } from "./token-findings.ts";
 import { type ProtectorView, viewProtector } from "./view.ts";
@@ -99,6 +107,7 @@ class Doctor {
       return [...protectorFindings(views), ...cellFindings(views)];
     });
     await this.#check(core, "generator", () => this.#lease(core, "generator", GENERATOR_LEASE));
+    await this.#check(core, "cell policies", () => this.#policies(core));
     await this.#check(core, "permissions", () => this.#permissions(core, CORE_PERMISSIONS));
     return views;
   }
@@ -118,6 +127,18 @@ class Doctor {
     await this.#check(cluster, "aggregator", () => this.#lease(cluster, "aggregator", AGGREGATOR_LEASE));
     await this.#check(cluster, "components", async () => deploymentFindings(await cluster.list(deployments)));
     await this.#check(cluster, "permissions", () => this.#permissions(cluster, CELL_PERMISSIONS));
+  }
+
+  async #policies(core: ClusterClient): Promise<Finding> {
+    const accounts = await core.list(corePath("serviceaccounts", this.#system));
+    if (!hasCellAccounts(accounts)) return ok("cell policies", "no cell has accounts of its own");
+    if (!servesPolicies(await core.find(ADMISSION_API))) return policyFinding(undefined);
+    const read = async (name: string): Promise<StoredPolicy> => ({
+      name,
+      policy: await core.find(`${ADMISSION_API}/validatingadmissionpolicies/${name}`),
+      binding: await core.find(`${ADMISSION_API}/validatingadmissionpolicybindings/${name}`),
+    });
+    return policyFinding(await Promise.all(POLICIES.map(read)));
   }
 
   async #webhookConfiguration(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<readonly Finding[]> {
@@ -268,7 +289,7 @@ export const doctor: Command = {
   doing: "looking for the clusters",
   description:
     "Looks at the core cluster and at the clusters of the named contexts (of --context when none is named): " +
-    "reachability, clocks, the CRD, protectors, cells, webhook configurations, certificates, tokens for the core, " +
+    "reachability, clocks, the CRD, protectors, cells, webhook configurations, certificates, tokens for the core, policies, " +
     "leases, versions, and the permissions of the ServiceAccounts. Changes nothing. " +
     "Exit code 0: no problem; 1: at least one.",
   flags: SYSTEM_NAMESPACE,
