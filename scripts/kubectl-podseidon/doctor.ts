@@ -289,7 +289,8 @@ export const doctor: Command = {
   doing: "looking for the clusters",
   description:
     "Looks at the core cluster and at the clusters of the named contexts (of --context when none is named): " +
-    "reachability, clocks, the CRD, protectors, cells, webhook configurations, certificates, tokens for the core, policies, " +
+    "reachability, clocks, the CRD, protectors, cells, webhook configurations, certificates, tokens for the core, " +
+    "the core's policies for cells, " +
     "leases, versions, and the permissions of the ServiceAccounts. Changes nothing. " +
     "Exit code 0: no problem; 1: at least one.",
   flags: SYSTEM_NAMESPACE,
