@@ -36,7 +36,7 @@ export function closesGate(before: Json, after: Json): boolean {
   return gatesOf(before).includes(VOLUNTARY_GATE) && isTrue(before, VOLUNTARY_GATE) && !isTrue(after, VOLUNTARY_GATE);
 }
 
-/** True while the pod is out of service by its gate. */
+/** True while the pod is out of service by its gate. A failed pod has lost all conditions; its gate is no cause. */
 export function isGateClosed(pod: Json): boolean {
-  return gatesOf(pod).includes(VOLUNTARY_GATE) && !isTrue(pod, VOLUNTARY_GATE);
+  return record(pod.status).phase !== "Failed" && gatesOf(pod).includes(VOLUNTARY_GATE) && !isTrue(pod, VOLUNTARY_GATE);
 }
