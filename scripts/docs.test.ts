@@ -144,6 +144,152 @@ function askForHelp(file: string, words: readonly string[]): string {
   return `${words.join(" ")} --help ${stdout}`;
 }
 
+/** Each `sh` or `console` block of a page. */
+const blocksOf = (page: string): readonly string[] =>
+  [...read(page).matchAll(/^```(?:sh|console)\n([\s\S]*?)^```$/gm)].map(([, text = ""]) => text);
+const LOOSENS = /^\$? ?kubectl podseidon (suspend|release|remove-cell|leave)\b/;
+
+describe("what a page says is so", () => {
+  test("a command that loosens protection has --yes, or its block says that it only shows", () => {
+    const silent = pages.flatMap((page) =>
+      blocksOf(page).flatMap((block) =>
+        block
+          .split("\n")
+          .filter((line, index, lines) => LOOSENS.test(line) && !lines[index - 1]?.startsWith("# Shows"))
+          .filter((line) => !line.includes("--yes"))
+          .map((line) => `${page}: ${line}`),
+      ),
+    );
+    expect(silent).toEqual([]);
+  });
+
+  test("a protector is named as the generator names it", () => {
+    const named =
+      /kubectl podseidon (?:status|suspend|resume|release) (?!(?:NAME|PROTECTOR|[a-z]+-\w[\w-]*|[a-z]+\/\w+)\b)[^-\s`]/;
+    expect(pages.filter((page) => named.test(read(page)))).toEqual([]);
+  });
+
+  test("after the demo, kubectl asks the demo's clusters", () => {
+    const lost = pages.filter((page) =>
+      blocksOf(page).some((block) => /npm run demo\n[\s\S]*kubectl/.test(block) && !/export KUBECONFIG=/.test(block)),
+    );
+    expect(lost).toEqual([]);
+  });
+
+  test("every condition type of the code is in the reference and in the design, and no other", () => {
+    const sources = globSync("{shared/decide/state/conditions,controllers/generator/protectors/source-condition}.ts", {
+      cwd: root,
+    }).map(read);
+    const types = sources
+      .flatMap((text) => [...text.matchAll(/\b(?:type|TYPE|SUSPENDED)(?:: string)? = "([A-Z]\w+)"/g)])
+      .map(([, type = ""]) => type);
+    const rows = [/^\| `type` \| string \(required\) \| (.*) \|$/m.exec(read("docs/api.md"))?.[1] ?? ""];
+    rows.push(/^\| `status\.conditions\[\]` +\| (.*) \|$/m.exec(read("docs/design.md"))?.[1] ?? "");
+    expect(types.length).toBeGreaterThanOrEqual(6);
+    for (const row of rows) expect(row.match(/\b[A-Z]\w+/g)?.sort()).toEqual([...types].sort());
+  });
+
+  test("a bundle is named with its chunks and the first Node.js that runs it", () => {
+    const paragraphs = pages.flatMap((page) =>
+      read(page)
+        .split(/\n\n+/)
+        .map((text) => ({ page, text })),
+    );
+    const claims = paragraphs.filter(({ text }) => /`npm run build` writes/.test(text));
+    expect(claims.length).toBeGreaterThan(1);
+    expect(claims.filter(({ text }) => !/`dist\/chunks`/.test(text) || !/Node\.js 24\.6/.test(text))).toEqual([]);
+  });
+
+  test("the audit annotations of every webhook are named, as kube-apiserver prefixes them", () => {
+    const file = "manifests/base/webhook-configuration/webhook-configuration.yaml";
+    // The second document is the mutating configuration, whose responses say nothing to the audit log.
+    const [configuration = ""] = read(file).split("\n---\n");
+    const names = [...configuration.matchAll(/^ {2}- name: (\S+\.podseidon\.kubewharf\.io)$/gm)].map(
+      ([, name]) => name,
+    );
+    const page = read("docs/operations.md");
+    expect(names.length).toBeGreaterThan(5);
+    expect(names.filter((name) => !page.includes(`\`${name}/review\``))).toEqual([]);
+  });
+
+  test("no command installs a cell under the id of another: the shipped overlay is not applied as it is", () => {
+    const shipped = /kubectl (?:--context \S+ )?apply -k manifests\/overlays\/(?:rollout\/\S+\/)?worker$/;
+    const wrong = pages.flatMap((page) => documentedCommands(read(page)).filter(({ text }) => shipped.test(text)));
+    expect(wrong).toEqual([]);
+  });
+
+  test("one label has one meaning: what selects a namespace does not protect a workload", () => {
+    for (const component of globSync("manifests/overlays/rollout/*/*/kustomization.yaml", { cwd: root })) {
+      const lines = read(component).split("\n");
+      const old = lines.some((line) => line.includes("components/selected-namespaces"));
+      expect(old && !/superseded/.test(lines[0] ?? ""), component).toBe(false);
+    }
+    expect(read("docs/install.md")).not.toMatch(
+      /namespaces? with the label\s+`podseidon\.kubewharf\.io\/protect=true`/,
+    );
+  });
+});
+
+/** The value of a benchmark's row, by the words that the row begins with. */
+function measured(row: string, column: number): number {
+  const line = read("docs/benchmarks.md")
+    .split("\n")
+    .find((one) => one.startsWith(`| ${row}`));
+  return Number.parseFloat(line?.split("|")[column]?.replace(/[^\d.]/g, "") ?? "");
+}
+
+/** Two significant digits, as a page tells them. */
+const told = (value: number, digits = 2): string => Number(value.toPrecision(digits)).toLocaleString("en-US");
+
+test("the table of capacity tells what the benchmarks measured", () => {
+  const after = (row: string, from: string): number => {
+    const page = read("docs/benchmarks.md");
+    const rest = page.slice(page.indexOf(`| ${from}`));
+    return Number.parseFloat(
+      rest
+        .split("\n")
+        .find((line) => line.includes(`| ${row} `))
+        ?.split("|")[3] ?? "",
+    );
+  };
+  const figures = [
+    `${told(measured("no protector matches, c=50", 3))} admission requests a second`,
+    `${told(measured("one protector, 3 replicas", 3))} admission requests a second by three replicas`,
+    `some ${told(1000 / after("writes + conflicts", "one protector, 3 replicas"), 1)} reservations in one write`,
+    `${told(measured("1,000 protectors, c=100", 3))} admission requests a second: each`,
+    `at most ${measured("after 200,000 reviews", 3)} MB of memory after 200,000`,
+    `${measured("1,000 of 1,000 reserved", 3).toFixed(0)} KiB of object`,
+    `counted ${told(measured("all counted after start", 2) / 1000)} s after its start, at most ` +
+      `${measured("peak memory until then", 2)} MB of memory; ${measured("pod change to status", 2).toFixed(0)} ms`,
+    `protected ${measured("exec to 10000 protectors", 2).toFixed(0)} s after its start, at most ` +
+      `${measured("peak memory  ", 2)} MB of memory; ${measured("a changed Deployment to its protector, p50", 2)} ms`,
+  ];
+  const page = read("docs/operations.md");
+  expect(figures.filter((figure) => !page.includes(figure))).toEqual([]);
+});
+
+test("in the picture of the parts, every text fits the box that it stands in", () => {
+  const number = (element: string, name: string): number =>
+    Number(new RegExp(`\\s${name}="(-?[\\d.]+)"`).exec(element)?.[1] ?? Number.NaN);
+  const picture = read("docs/parts.svg");
+  const boxes = [...picture.matchAll(/<rect [^>]*>/g)]
+    .map(([box]) => ({ x: number(box, "x"), y: number(box, "y"), w: number(box, "width"), h: number(box, "height") }))
+    .filter(({ w }) => w < 400);
+  const centred = /text-anchor="middle">([\s\S]*?)<\/g>/.exec(picture)?.[1] ?? "";
+  const texts = [...centred.matchAll(/(<text [^>]*>)([^<]*)</g)];
+  expect(texts.length).toBeGreaterThan(10);
+  const wide = texts.filter(([, head = "", text = ""]) => {
+    const box = boxes.find(
+      ({ x, y, w, h }) =>
+        number(head, "x") > x && number(head, "x") < x + w && number(head, "y") > y && number(head, "y") < y + h,
+    );
+    // A wide sans-serif: where Helvetica is missing, its replacement takes 0.6 em a character, bold 0.65.
+    const size = (number(head, "font-size") || 15) * (head.includes("bold") ? 0.65 : 0.6);
+    return box === undefined || text.length * size > box.w;
+  });
+  expect(wide.map(([, , text]) => text)).toEqual([]);
+});
+
 describe("reading a page", () => {
   const page = [
     "# A `b` c-d!",

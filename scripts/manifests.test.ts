@@ -30,11 +30,14 @@ function patched(component: string, kind: string, field: string): readonly numbe
 describe.each(registrations)("of the $kind every webhook", ({ kind, webhooks }) => {
   const all = webhooks.map((_, position) => position);
 
-  test("asks in selected namespaces only, in the third step of a roll-out; nodes, which have none, not at all", () => {
-    const selected = patched("selected-namespaces", kind, "matchLabels");
-    const nodes = all.filter((position) => webhooks[position]?.name === "nodes.podseidon.kubewharf.io");
-    expect([...selected, ...nodes].sort()).toEqual(all);
-  });
+  test.each(["enforced-namespaces", "selected-namespaces"])(
+    "asks in %s only, in the third step of a roll-out; nodes, which have none, not at all",
+    (component) => {
+      const selected = patched(component, kind, "matchLabels");
+      const nodes = all.filter((position) => webhooks[position]?.name === "nodes.podseidon.kubewharf.io");
+      expect([...selected, ...nodes].sort()).toEqual(all);
+    },
+  );
 
   test("lets pass what it can't be asked about, in the first", () => {
     expect(patched("ignore-failures", kind, "failurePolicy")).toEqual(all);

@@ -143,14 +143,23 @@ export function availabilityChart(recording: Recording): string {
   );
   const first = samples[0]?.atMs ?? 0;
   const area = line === "" ? "" : `<path class="area" d="${line}V${y(0)}H${x(first)}Z"/>`;
-  const forbidden = floors(recording).map(
+  const held = floors(recording);
+  const forbidden = held.map(
     ({ fromMs, toMs, pods }) =>
       `<rect class="forbidden" x="${x(fromMs)}" width="${round(x(toMs) - x(fromMs))}" ` +
       `y="${y(pods)}" height="${round(y(0) - y(pods))}"/>`,
   );
-  const promise = pieces.map(
-    ([from, to, pods]) => `<line class="promise" x1="${x(from)}" x2="${x(to)}" y1="${y(pods)}" y2="${y(pods)}"/>`,
-  );
+  const promise = pieces.flatMap(([from, to, pods]) => {
+    // From this moment the promise can be broken; until then too few pods are there to break it.
+    const reached =
+      held.find((floor) => floor.pods === pods && floor.fromMs >= from && floor.fromMs < to)?.fromMs ?? to;
+    const line = (kind: string, begin: number, end: number): string =>
+      `<line class="${kind}" x1="${x(begin)}" x2="${x(end)}" y1="${y(pods)}" y2="${y(pods)}"/>`;
+    return [
+      ...(reached > from ? [line("promise rising", from, reached)] : []),
+      ...(reached < to ? [line("promise", reached, to)] : []),
+    ];
+  });
   const lowest = samples.reduce<number | undefined>((least, { total }) => Math.min(least ?? total, total), undefined);
   const label = `Available pods over time; the lowest was ${lowest ?? "unknown"}`;
   return svg(

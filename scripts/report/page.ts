@@ -4,12 +4,12 @@ import { floors, type Recording } from "./record.ts";
 
 const STYLE = `
 :root { color-scheme: light dark; --bg: #ffffff; --ink: #1b1f24; --soft: #57606a; --line: #d8dee4; --card: #f6f8fa;
-  --total: #0969da; --area: #0969da22; --promise: #1b1f24; --forbidden: #cf222e12;
+  --total: #0969da; --area: #0969da22; --promise: #1b1f24; --rising: #bf8700; --forbidden: #cf222e12;
   --good: #1a7f37; --bad: #cf222e; --wait: #bf8700;
   --c0: #0969da; --c1: #8250df; --c2: #1a7f37; --c3: #bc4c00; --fault: #cf222e; }
 @media (prefers-color-scheme: dark) { :root {
   --bg: #0d1117; --ink: #e6edf3; --soft: #9198a1; --line: #30363d; --card: #161b22;
-  --total: #58a6ff; --area: #58a6ff22; --promise: #e6edf3; --forbidden: #f8514918;
+  --total: #58a6ff; --area: #58a6ff22; --promise: #e6edf3; --rising: #d29922; --forbidden: #f8514918;
   --good: #3fb950; --bad: #f85149; --wait: #d29922;
   --c0: #58a6ff; --c1: #bc8cff; --c2: #3fb950; --c3: #f0883e; --fault: #f85149; } }
 * { box-sizing: border-box; }
@@ -29,6 +29,7 @@ p.verdict.bad { border-color: var(--bad); }
 svg text { fill: var(--soft); font-size: 12px; } svg .grid { stroke: var(--line); stroke-width: 1; }
 svg .total { fill: none; stroke: var(--total); stroke-width: 2; } svg .area { fill: var(--area); }
 svg .promise { stroke: var(--promise); stroke-width: 2; stroke-dasharray: 6 4; }
+svg .promise.rising { stroke: var(--rising); }
 svg .forbidden { fill: var(--forbidden); }
 svg .cluster { fill: none; stroke-width: 2; }
 .c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
@@ -143,6 +144,7 @@ ${facts(recording)}
 ${key([
   ["total", "available"],
   ["promise", "promised"],
+  ["rising", "promised, but never reached yet: the workload was scaled up"],
   ["forbidden", "below the promise, once it was reached"],
   ["fault", "the numbers are told below"],
 ])}

@@ -69,6 +69,19 @@ describe("the page", () => {
   });
 });
 
+test("a promise above what is there is drawn apart until it is reached, and the page says why", () => {
+  const samples = [10, 6, 8].map((total, index) => ({ atMs: index * 2000, available: [total, 0], total }));
+  const promises = [
+    { atMs: 0, pods: 8 },
+    { atMs: 1000, pods: 5 },
+    { atMs: 3000, pods: 8 },
+  ];
+  const page = reportPage({ ...RECORDING, samples, promises });
+  expect(page.match(/<line class="promise rising"/g)).toHaveLength(1);
+  expect(page.match(/<line class="promise"/g)).toHaveLength(3);
+  expect(page).toContain("promised, but never reached yet: the workload was scaled up");
+});
+
 test("scenes and faults are numbered alike on charts and in the story", () => {
   expect(numbered(RECORDING.marks).map(({ text }) => text)).toEqual(["Accident", '$ kubectl delete pods --all "x"']);
 });

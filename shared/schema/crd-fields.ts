@@ -251,7 +251,7 @@ const STATUS: Fields = {
     }),
     "conditions[]": field("One aspect of the protector's state.", ATOMIC_MAP),
     ...at("conditions[]", {
-      type: field("Healthy, DisruptionImpossible, NoPodsMatched, CellStale or Suspended.", {
+      type: field("Healthy, DisruptionImpossible, NoPodsMatched, CellStale, Suspended or SourceVanished.", {
         minLength: 1,
         maxLength: 316,
       }),

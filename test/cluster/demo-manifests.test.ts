@@ -101,7 +101,7 @@ describe("kubectl apply -k accepts, in full and without a warning,", () => {
     ["worker", "relabelled-pods"],
     ["worker", "scale-by-reviews"],
     ["single-cluster", "prometheus-operator"],
-    ["worker", "selected-namespaces"],
+    ["worker", "enforced-namespaces"],
     ["worker", "void-reservations"],
     ["worker", "without-node-deletions"],
     ["worker", "without-status-writes"],
@@ -133,11 +133,11 @@ describe("what a component is for", () => {
     cpSync(manifests, copy, { recursive: true });
     const directory = join(copy, "overlays", "own");
     mkdirSync(directory);
-    for (const step of ["rollout/1-ignore/worker", "rollout/3-selected-namespaces/worker", "worker"]) {
+    for (const step of ["rollout/1-ignore/worker", "rollout/3-enforced-namespaces/worker", "worker"]) {
       writeFileSync(join(directory, "kustomization.yaml"), own.replace("rollout/1-ignore/worker", step));
       const text = await kubectl("kustomize", directory);
       // One id, and the paths of seven webhooks. Nobody is asked about nodes where namespaces are selected.
-      const named = step === "rollout/3-selected-namespaces/worker" ? 7 : 8;
+      const named = step === "rollout/3-enforced-namespaces/worker" ? 7 : 8;
       expect([text.match(/worker-2/g)?.length, text.match(/worker-1|CELL\b/g)]).toEqual([named, null]);
     }
   });
@@ -153,13 +153,13 @@ describe("what a component is for", () => {
     const step = async (name: string): Promise<readonly [string[], boolean, number]> => {
       const text = await kubectl("kustomize", join(manifests, "overlays/rollout", name, "worker"));
       const policies = [...new Set([...text.matchAll(/failurePolicy: (\w+)/g)].map(([, policy]) => policy ?? ""))];
-      const selected = [...text.matchAll(/podseidon.kubewharf.io\/protect: "true"/g)].length;
+      const selected = [...text.matchAll(/podseidon.kubewharf.io\/enforced-namespace: "true"/g)].length;
       return [policies, text.includes("--dry-run"), selected];
     };
     expect(await step("1-ignore")).toEqual([["Ignore"], true, 0]);
     expect(await step("2-dry-run")).toEqual([["Fail"], true, 0]);
     // Every webhook of both registrations, except the one for nodes.
-    expect(await step("3-selected-namespaces")).toEqual([["Fail"], false, 6]);
+    expect(await step("3-enforced-namespaces")).toEqual([["Fail"], false, 6]);
     expect(await step("4-fail")).toEqual([["Fail"], false, 0]);
   });
 });

@@ -13,7 +13,7 @@ import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
-import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
+import { waitUntilSettled } from "../support/cluster/protectors.ts";
 import { documentedCommands, goodCodes, harmless, type Stand } from "../support/documentation.ts";
 
 const NAMESPACE = "shop";
@@ -21,12 +21,19 @@ const NAME = "web";
 const CELL = "default";
 const NODE = "node-1";
 const PODS = 4;
+/** As the generator names it; the plugin also finds it by the name of its Deployment. */
+const PROTECTOR = `deployment-${NAME}`;
 /** A protector whose workload is lost. */
 const ORPHAN = "deployment-gone";
 /** Placeholders of the documentation, and their values here. */
 const STAND: Stand = {
-  ...{ CONTEXT: "core", CORE: "core", "release NAME": `release ${ORPHAN}`, NAME, NAMESPACE, POD: "web-0", NODE, CELL },
-  ...{ "worker-2": CELL, "deployment-web": NAME, "node-2": NODE },
+  ...{
+    CONTEXT: "core",
+    CORE: "core",
+    "release NAME": `release ${ORPHAN}`,
+    "podprotector NAME": `podprotector ${PROTECTOR}`,
+  },
+  ...{ NAME, NAMESPACE, POD: "web-0", NODE, CELL, "worker-2": CELL, "node-2": NODE },
 };
 /** Files that the documentation tells readers to create. */
 const FILES = ["core-ca.crt", "podseidon-core.kubeconfig"];
@@ -58,7 +65,9 @@ function typedIn(page: string): readonly string[] {
 /** The command with its placeholders replaced. */
 function typed(command: string): string {
   const files = Object.fromEntries(FILES.map((name) => [name, join(environment.core.directory, name)]));
-  const line = harmless(command, "core", { ...STAND, ...files });
+  // A worker cluster's own folder, which readers make, is the overlay with another id.
+  const shipped = command.replace("manifests/overlays/worker-2", "manifests/overlays/worker");
+  const line = harmless(shipped, "core", { ...STAND, ...files });
   const overlay = /^kubectl apply -k (manifests\/overlays\/\S+) --dry-run=server$/.exec(line)?.[1];
   const isApplied = FULL || overlay === undefined || overlay === "manifests/overlays/single-cluster";
   return isApplied ? line : `kubectl kustomize ${overlay}`;
@@ -132,29 +141,27 @@ beforeAll(async () => {
   kubeconfig = join(environment.core.directory, "reader.kubeconfig");
   copyFileSync(environment.core.kubeconfig, kubeconfig);
   await environment.core.kubectl(["config", "set-context", "core", "--namespace", NAMESPACE], { kubeconfig });
-  await createOrphan();
-  await createProtector(environment.core, NAMESPACE, NAME, {
-    minAvailable: PODS - 1,
-    selector: { matchLabels: labels },
-  });
+  await environment.core.apply([
+    protector(ORPHAN, "gone", { minAvailable: 1, minReadySeconds: 0, selector: { matchLabels: { app: "gone" } } }),
+    protector(PROTECTOR, NAME, { minAvailable: PODS - 1, minReadySeconds: 0, selector: { matchLabels: labels } }),
+  ]);
   await createReadyPods(environment.core, { namespace: NAMESPACE, prefix: NAME, count: PODS, labels });
-  await waitUntilSettled(environment.core, NAMESPACE, NAME, PODS, 60_000);
+  await waitUntilSettled(environment.core, NAMESPACE, PROTECTOR, PODS, 60_000);
 });
 
-async function createOrphan(): Promise<void> {
-  const sources = { name: "gone", group: "apps", kind: "Deployment", resource: "deployments" };
+/** A protector as the generator makes it for a Deployment. */
+function protector(name: string, deployment: string, spec: object): object {
+  const sources = { name: deployment, group: "apps", kind: "Deployment", resource: "deployments" };
   const labels = Object.entries(sources).map(([key, value]) => [`podseidon.kubewharf.io/source-${key}`, value]);
-  await environment.core.apply([
-    {
-      apiVersion: "podseidon.kubewharf.io/v1alpha1",
-      kind: "PodProtector",
-      metadata: {
-        ...{ name: ORPHAN, namespace: NAMESPACE, labels: Object.fromEntries(labels) },
-        finalizers: ["podseidon.kubewharf.io/generator"],
-      },
-      spec: { minAvailable: 1, minReadySeconds: 0, selector: { matchLabels: { app: "gone" } } },
+  return {
+    apiVersion: "podseidon.kubewharf.io/v1alpha1",
+    kind: "PodProtector",
+    metadata: {
+      ...{ name, namespace: NAMESPACE, labels: Object.fromEntries(labels) },
+      finalizers: ["podseidon.kubewharf.io/generator"],
     },
-  ]);
+    spec,
+  };
 }
 
 afterAll(async () => {
