@@ -13,7 +13,11 @@ import { fileURLToPath } from "node:url";
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 const modules = join(root, "node_modules");
 const stamp = join(modules, ".podseidon-lock");
-const node = join(modules, ".bin", "node");
+// The locked package is for Linux. Elsewhere this process's own Node builds; what starts clusters needs Linux.
+const isLinux = process.platform === "linux";
+const node = isLinux ? join(modules, ".bin", "node") : process.execPath;
+const ANYWHERE = ["scripts/build.ts", "scripts/generate.ts"];
+const FIRST_NODE = [24, 6];
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"];
 
 function fail(message) {
@@ -90,7 +94,13 @@ async function install() {
 
 const [script, ...args] = process.argv.slice(2);
 if (script === undefined) fail("usage: node scripts/bootstrap.mjs scripts/NAME.ts [arguments]");
-if (process.platform !== "linux") fail(`the demo and the tests run on Linux, this is ${process.platform}`);
+if (!isLinux) {
+  if (!ANYWHERE.some((one) => script.endsWith(one)))
+    fail(`the demo, the tests and releases run on Linux, this is ${process.platform}; npm run build works here`);
+  const [major, minor] = process.versions.node.split(".").map(Number);
+  if (major < FIRST_NODE[0] || (major === FIRST_NODE[0] && minor < FIRST_NODE[1]))
+    fail(`on ${process.platform} this needs Node.js ${FIRST_NODE.join(".")} or later, and this is ${process.version}`);
+}
 if (!installed().ok) await exclusively(install);
 
 const child = start(node, ["--disable-warning=ExperimentalWarning", join(root, script), ...args], {

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { root } from "./root.ts";
 
 /** A clone without dependencies, in a folder with a space in its name. */
@@ -88,4 +88,33 @@ test("installs also where there are no abstract sockets, as before Node.js 20.8"
   const { stdout, stderr } = bootstrap({ NODE_OPTIONS: `--require ${JSON.stringify(without)}` });
   const [out, said] = await Promise.all([textOf(stdout), textOf(stderr)]);
   expect([out, said]).toEqual(["hello you\n", "podseidon: installing the locked dependencies (npm ci)\n"]);
+});
+
+describe("on a Mac", () => {
+  /** NODE_OPTIONS takes double quotes as its own. */
+  const NODE_OPTIONS = "--import=data:text/javascript,Object.defineProperty(process,'platform',{value:'darwin'})";
+
+  test("the build runs by the Node.js that is there", async () => {
+    await setNpm("mkdir -p node_modules");
+    await copyFile(join(clone, "scripts/hello.ts"), join(clone, "scripts/build.ts"));
+    const path = `${join(clone, "bin")}${delimiter}${process.env.PATH ?? ""}`;
+    const child = spawn(process.execPath, [join(clone, "scripts/bootstrap.mjs"), "scripts/build.ts", "you"], {
+      env: { ...process.env, PATH: path, NODE_OPTIONS },
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    expect(await textOf(child.stdout)).toBe("hello you\n");
+  });
+
+  test("what starts clusters says that it needs Linux", async () => {
+    expect(await textOf(bootstrap({ NODE_OPTIONS }).stderr)).toContain("this is darwin; npm run build works here");
+  });
+
+  test("no dependency and nothing of the project is locked to Linux, so that npm installs there", async () => {
+    const manifest: unknown = JSON.parse(await readFile(join(root, "package.json"), "utf8"));
+    expect(manifest).not.toHaveProperty("os");
+    const lock: unknown = JSON.parse(await readFile(join(root, "package-lock.json"), "utf8"));
+    for (const needed of ["darwin-arm64", "darwin-x64"])
+      expect(lock).toHaveProperty(["packages", `node_modules/@esbuild/${needed}`]);
+    expect(lock).not.toHaveProperty(["packages", "", "os"]);
+  });
 });

@@ -40,6 +40,8 @@ interface BuildOptions {
   /** `dist` by default. Only a build of all parts empties it first. */
   readonly outdir?: string;
   readonly sbom?: boolean;
+  /** Of package.json by default. */
+  readonly version?: string;
   /** The Node.js that the bill of materials names; by default that of this process. */
   readonly node?: string;
 }
@@ -60,7 +62,7 @@ export async function build(options: BuildOptions = {}): Promise<readonly BuiltP
   const outdir = resolve(root, options.outdir ?? "dist");
   if (options.only === undefined) await rm(outdir, { recursive: true, force: true });
   const names = options.only ?? Object.keys(PARTS).filter(isPartName);
-  const parts = await Promise.all(names.map((name) => buildPart(name, outdir)));
+  const parts = await Promise.all(names.map((name) => buildPart(name, outdir, options.version ?? packageVersion())));
   if (options.sbom) {
     const path = join(outdir, "sbom.cdx.json");
     await writeBillOfMaterials(parts, path);
@@ -69,7 +71,7 @@ export async function build(options: BuildOptions = {}): Promise<readonly BuiltP
   return parts;
 }
 
-async function buildPart(name: PartName, outdir: string): Promise<BuiltPart> {
+async function buildPart(name: PartName, outdir: string, version: string): Promise<BuiltPart> {
   const { entry, budget } = PARTS[name];
   if (!existsSync(join(root, entry))) throw new Error(`${entry} is not there`);
   const { metafile } = await bundle({
@@ -91,7 +93,7 @@ async function buildPart(name: PartName, outdir: string): Promise<BuiltPart> {
     legalComments: "none",
     logLevel: "error",
     // NODE_ENV is the libraries' own switch to their shipping form.
-    define: { PODSEIDON_VERSION: JSON.stringify(packageVersion()), "process.env.NODE_ENV": '"production"' },
+    define: { PODSEIDON_VERSION: JSON.stringify(version), "process.env.NODE_ENV": '"production"' },
     // Libraries in CommonJS require Node's own modules; an ES module has no `require` but this one.
     banner: { js: 'import{createRequire as __cr}from"node:module";const require=__cr(import.meta.url);' },
   });

@@ -104,10 +104,18 @@ export async function ensureKruise(): Promise<Kruise> {
 }
 
 /** Resolves with the path of promtool: the installed one, else one that is built. */
-export async function ensurePromtool(): Promise<string> {
+export function ensurePromtool(): Promise<string> {
+  return ensureTool("promtool", "github.com/prometheus/prometheus", 4);
+}
+
+/** Resolves with the path of helm, as {@link ensurePromtool}. */
+export function ensureHelm(): Promise<string> {
+  return ensureTool("helm", "helm.sh/helm/v3", 3);
+}
+
+async function ensureTool(name: "promtool" | "helm", path: string, minutes: number): Promise<string> {
   for (const directory of (process.env.PATH ?? "").split(delimiter)) {
-    if (existsSync(join(directory, "promtool"))) return join(directory, "promtool");
+    if (existsSync(join(directory, name))) return join(directory, name);
   }
-  const version = pinnedVersion("promtool", "github.com/prometheus/prometheus");
-  return join(await builtOnce("promtool", `promtool-v${version}`, 4), "promtool");
+  return join(await builtOnce(name, `${name}-v${pinnedVersion(name, path)}`, minutes), name);
 }

@@ -1,0 +1,145 @@
+/**
+ * The Helm chart, made from the kustomize overlays: each object once, with the list of those overlays that have it just
+ * so. So the chart renders what `kubectl kustomize` does, and there is no second description of the project.
+ */
+import { dump, loadAll } from "js-yaml";
+import * as v from "valibot";
+import type { ArchivedFile } from "./archive.ts";
+
+export const STEPS = ["ignore", "dry-run", "enforced-namespaces", "fail"] as const;
+type Step = (typeof STEPS)[number];
+const FOLDERS: Readonly<Record<Step, string>> = {
+  ignore: "overlays/rollout/1-ignore",
+  "dry-run": "overlays/rollout/2-dry-run",
+  "enforced-namespaces": "overlays/rollout/3-enforced-namespaces",
+  fail: "overlays/rollout/4-fail",
+};
+
+export interface ChartVariant {
+  /** As the template names it: `MODE/STEP`. */
+  readonly name: string;
+  readonly overlay: string;
+  readonly mode: "single-cluster" | "core" | "cell";
+  readonly step?: Step;
+}
+
+export const VARIANTS: readonly ChartVariant[] = [
+  { name: "core", overlay: "overlays/core", mode: "core" },
+  ...STEPS.flatMap((step): ChartVariant[] => [
+    { name: `single-cluster/${step}`, overlay: `${FOLDERS[step]}/single-cluster`, mode: "single-cluster", step },
+    { name: `cell/${step}`, overlay: `${FOLDERS[step]}/worker`, mode: "cell", step },
+  ]),
+];
+
+/** Stands in rendered objects for what a value of the chart replaces. Valid as a cell's id and in a path. */
+export const CHART_CELL = "podseidon-chart-cell-id";
+const IMAGE_LINE = /^(\s*(?:- )?image:) podseidon$/gm;
+/** An object with this annotation stays when the chart is uninstalled. */
+export const KEEP = "helm.sh/resource-policy";
+const Manifest = v.looseObject({ kind: v.string(), metadata: v.optional(v.looseObject({}), {}) });
+
+export interface ChartOptions {
+  readonly version: string;
+  readonly image: { readonly name: string; readonly digest: string };
+  /** The objects of a variant, whose cell is {@link CHART_CELL}, as YAML. */
+  readonly render: (variant: ChartVariant) => string;
+}
+
+/** The files of the chart's archive. */
+export function chartFiles({ version, image, render }: ChartOptions): readonly ArchivedFile[] {
+  const variantsOf = new Map<string, string[]>();
+  for (const variant of VARIANTS) {
+    for (const object of loadAll(render(variant))) {
+      const text = dump(kept(v.parse(Manifest, object)), { lineWidth: -1, noRefs: true });
+      variantsOf.set(text, [...(variantsOf.get(text) ?? []), variant.name]);
+    }
+  }
+  const objects = [...variantsOf].map(([text, names]) => {
+    const list = names.map((name) => JSON.stringify(name)).join(" ");
+    return `{{- if has (include "podseidon.variant" .) (list ${list}) }}\n---\n${template(text)}{{- end }}\n`;
+  });
+  const file = (path: string, text: string): ArchivedFile => ({ path: `podseidon/${path}`, bytes: Buffer.from(text) });
+  return [
+    file("Chart.yaml", chartYaml(version)),
+    file("values.yaml", valuesYaml(image)),
+    file("values.schema.json", `${JSON.stringify(SCHEMA, null, 2)}\n`),
+    file("templates/_helpers.tpl", HELPERS),
+    file("templates/podseidon.yaml", objects.join("")),
+  ];
+}
+
+/**
+ * With the CRD go all protectors: it outlives the chart. (Helm never upgrades what is in `crds`, and installs it in a
+ * cell, too.)
+ */
+function kept(object: v.InferOutput<typeof Manifest>): unknown {
+  if (object.kind !== "CustomResourceDefinition") return object;
+  return { ...object, metadata: { ...object.metadata, annotations: { [KEEP]: "keep" } } };
+}
+
+function template(text: string): string {
+  return text
+    .replaceAll("{{", '{{ "{{" }}')
+    .replaceAll(IMAGE_LINE, '$1 {{ include "podseidon.image" . | quote }}')
+    .replaceAll(`\n  id: ${CHART_CELL}\n`, "\n  id: {{ .Values.cell.id | quote }}\n")
+    .replaceAll(CHART_CELL, "{{ .Values.cell.id }}");
+}
+
+function chartYaml(version: string): string {
+  return dump({
+    ...{ apiVersion: "v2", name: "podseidon", type: "application", version, appVersion: version },
+    ...{ description: "A safety net against lost pod capacity, for one cluster or many", kubeVersion: ">=1.30.0-0" },
+  });
+}
+
+const valuesYaml = ({ name, digest }: ChartOptions["image"]): string => `# This cluster has protectors and pods
+# (single-cluster), protectors (core) or pods (cell).
+mode: single-cluster
+# The step of the roll-out: ignore, dry-run, enforced-namespaces, fail. A core has none.
+step: fail
+image:
+  repository: ${name}
+  # Wins over the tag.
+  digest: ${digest}
+  tag: ""
+cell:
+  # The id of a cell, another one in each cluster, and never changed later. Only for mode cell, and required there.
+  id: ""
+`;
+
+const HELPERS = `{{- define "podseidon.variant" -}}
+{{- if eq .Values.mode "core" }}core{{ else }}{{ .Values.mode }}/{{ .Values.step }}{{ end }}
+{{- end }}
+{{- define "podseidon.image" -}}
+{{- with .Values.image }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else if .tag }}:{{ .tag }}{{ end }}{{ end }}
+{{- end }}
+`;
+
+const ID = "^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$";
+const SCHEMA = {
+  $schema: "http://json-schema.org/draft-07/schema#",
+  type: "object",
+  additionalProperties: false,
+  required: ["mode", "step", "image", "cell"],
+  properties: {
+    // Helm sets it in every chart.
+    global: { type: "object" },
+    mode: { enum: ["single-cluster", "core", "cell"] },
+    step: { enum: STEPS },
+    image: {
+      type: "object",
+      additionalProperties: false,
+      required: ["repository"],
+      properties: {
+        repository: { type: "string", minLength: 1 },
+        digest: { type: "string", pattern: "^(sha256:[0-9a-f]{64})?$" },
+        tag: { type: "string" },
+      },
+    },
+    cell: { type: "object", additionalProperties: false, properties: { id: { type: "string" } } },
+  },
+  if: { properties: { mode: { const: "cell" } } },
+  // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON schema
+  then: { properties: { cell: { required: ["id"], properties: { id: { pattern: ID } } } } },
+  else: { properties: { cell: { properties: { id: { maxLength: 0 } } } } },
+};

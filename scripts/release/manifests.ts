@@ -1,0 +1,68 @@
+/** Renders the manifests of a release from `manifests/`, by the kubectl that the tests use. */
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { join, relative } from "node:path";
+import { root } from "../root.ts";
+
+/** No cell: kube-apiserver rejects it in the webhook configuration, and the aggregator as an id. */
+export const CELL_PLACEHOLDER = "<CELL-ID>";
+
+export interface RenderOptions {
+  /** Below `manifests`. */
+  readonly overlay: string;
+  /** `NAME@DIGEST`; the manifests' own image without it. */
+  readonly image?: { readonly name: string; readonly digest: string };
+  /** In place of the overlay's own id. */
+  readonly cell?: string;
+  readonly kubectl: string;
+}
+
+/** Returns what `kubectl apply --filename` takes. Throws when the overlay cannot be built. */
+export function render({ overlay, image, cell, kubectl }: RenderOptions): string {
+  // Inside of the repository, because a kustomization names what it is made of by relative paths.
+  mkdirSync(join(root, ".cache"), { recursive: true });
+  const directory = mkdtempSync(join(root, ".cache", "release-"));
+  try {
+    const path = (...parts: readonly string[]): string => relative(directory, join(root, "manifests", ...parts));
+    const cellMap = {
+      components: [path("components", "cell")],
+      configMapGenerator: [
+        {
+          ...{ name: "podseidon-cell", namespace: "podseidon-system", behavior: "merge", literals: [`id=${cell}`] },
+          options: { disableNameSuffixHash: true },
+        },
+      ],
+    };
+    const kustomization = {
+      apiVersion: "kustomize.config.k8s.io/v1beta1",
+      kind: "Kustomization",
+      resources: [path(overlay)],
+      ...(image === undefined ? {} : { images: [{ name: "podseidon", newName: image.name, digest: image.digest }] }),
+      ...(cell === undefined ? {} : cellMap),
+    };
+    writeFileSync(join(directory, "kustomization.yaml"), JSON.stringify(kustomization));
+    return execFileSync(kubectl, ["kustomize", directory], { encoding: "utf8" });
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+export interface ReleaseManifest {
+  readonly file: string;
+  readonly overlay: string;
+  readonly cell?: string;
+  readonly head: string;
+}
+
+export const MANIFESTS: readonly ReleaseManifest[] = [
+  { file: "install.yaml", overlay: "overlays/single-cluster", head: "One cluster: kubectl apply -f install.yaml" },
+  {
+    ...{ file: "install-core.yaml", overlay: "overlays/core" },
+    head: "The core of many clusters: kubectl apply -f install-core.yaml",
+  },
+  {
+    ...{ file: "install-cell.yaml", overlay: "overlays/worker", cell: CELL_PLACEHOLDER },
+    head: `A worker cluster: sed 's/${CELL_PLACEHOLDER}/worker-2/' install-cell.yaml | kubectl apply -f -, then join`,
+  },
+  { file: "crds.yaml", overlay: "base/crds", head: "Before an upgrade: kubectl apply -f crds.yaml" },
+];

@@ -1,0 +1,58 @@
+/** The plugin as one archive for each platform, and the manifest by which krew installs it. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { dump } from "js-yaml";
+import { root } from "../root.ts";
+import { type ArchivedFile, gzip, sha256, tar } from "./archive.ts";
+
+const SYSTEMS = ["linux", "darwin"] as const;
+const ARCHITECTURES = ["amd64", "arm64"] as const;
+const COMMANDS = ["kubectl-podseidon", "kubectl_complete-podseidon"];
+
+export interface PluginArchive {
+  readonly file: string;
+  readonly bytes: Buffer;
+  readonly os: string;
+  readonly arch: string;
+}
+
+/**
+ * The launcher, the bundle and what kubectl asks for completion, which are the same everywhere: they need Node.js. A
+ * single executable of Node.js would be 120 MB for each platform, and unsigned on macOS.
+ */
+export function pluginArchives(bundles: string): readonly PluginArchive[] {
+  const files: ArchivedFile[] = [
+    ...COMMANDS.map((path) => ({ path, bytes: readFileSync(join(bundles, path)), executable: true })),
+    { path: "kubectl-podseidon.mjs", bytes: readFileSync(join(bundles, "kubectl-podseidon.mjs")) },
+    { path: "LICENSE", bytes: readFileSync(join(root, "LICENSE")) },
+  ];
+  const bytes = gzip(tar(files));
+  return SYSTEMS.flatMap((os) =>
+    ARCHITECTURES.map((arch) => ({ file: `kubectl-podseidon_${os}_${arch}.tar.gz`, bytes, os, arch })),
+  );
+}
+
+/** `url` is the folder from which the archives are downloaded. */
+export function krewManifest(archives: readonly PluginArchive[], version: string, url: string): string {
+  return dump(
+    {
+      apiVersion: "krew.googlecontainertools.github.com/v1alpha2",
+      kind: "Plugin",
+      metadata: { name: "podseidon" },
+      spec: {
+        version: `v${version}`,
+        homepage: url.replace(/\/releases\/.*/, ""),
+        shortDescription: "Says what podseidon protects, and why a deletion is denied",
+        description: "Lists protectors and cells, explains denials, checks drains and installations.\n",
+        caveats: "Needs Node.js 22 or later on the PATH.\n",
+        platforms: archives.map(({ file, bytes, os, arch }) => ({
+          selector: { matchLabels: { os, arch } },
+          uri: `${url}/${file}`,
+          sha256: sha256(bytes),
+          bin: "kubectl-podseidon",
+        })),
+      },
+    },
+    { lineWidth: 120 },
+  );
+}

@@ -1,0 +1,174 @@
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type ArchivedFile, gzip, sha256, tar } from "./archive.ts";
+import { chartFiles, VARIANTS } from "./chart.ts";
+import { writeImage } from "./image.ts";
+import { krewManifest } from "./plugin.ts";
+import { fetchBase, pushImage, type Run } from "./registry.ts";
+
+const FILES: readonly ArchivedFile[] = [
+  { path: "podseidon/", bytes: new Uint8Array() },
+  { path: "podseidon/webhook.mjs", bytes: Buffer.from("webhook") },
+  { path: "podseidon/kubectl-podseidon", bytes: Buffer.from("#!/bin/sh\n"), executable: true },
+];
+
+let directory: string;
+beforeAll(() => {
+  directory = mkdtempSync(join(tmpdir(), "podseidon-release-"));
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+describe("an archive", () => {
+  test("is the same in whatever order its files come, and tar reads it", () => {
+    const bytes = gzip(tar(FILES));
+    expect(sha256(gzip(tar([...FILES].reverse())))).toBe(sha256(bytes));
+    // No time, and no operating system.
+    expect([...bytes.subarray(4, 10)]).toEqual([0, 0, 0, 0, 2, 255]);
+    const listed = execFileSync("tar", ["-tzv", "--numeric-owner"], {
+      input: bytes,
+      encoding: "utf8",
+      env: { TZ: "UTC" },
+    });
+    expect(
+      listed
+        .trim()
+        .split("\n")
+        .map((line) => line.split(/\s+/).join(" ")),
+    ).toEqual([
+      "drwxr-xr-x 0/0 0 1970-01-01 00:00 podseidon/",
+      "-rwxr-xr-x 0/0 10 1970-01-01 00:00 podseidon/kubectl-podseidon",
+      "-rw-r--r-- 0/0 7 1970-01-01 00:00 podseidon/webhook.mjs",
+    ]);
+  });
+
+  test("takes no name that its header cannot hold", () => {
+    expect(() => tar([{ path: "x".repeat(101), bytes: new Uint8Array() }])).toThrow("too long a name");
+  });
+});
+
+/** A base as registries keep it: Docker's names of types, an index in the index. */
+function writeBase(name: string, architectures: readonly string[]): string {
+  const base = join(directory, name);
+  mkdirSync(join(base, "blobs/sha256"), { recursive: true });
+  const put = (bytes: Buffer, mediaType: string) => {
+    writeFileSync(join(base, "blobs/sha256", sha256(bytes)), bytes);
+    return { mediaType, digest: `sha256:${sha256(bytes)}`, size: bytes.length };
+  };
+  const docker = "application/vnd.docker";
+  const json = (value: unknown, type: string) => put(Buffer.from(JSON.stringify(value)), `${docker}.${type}+json`);
+  const manifests = architectures.map((architecture) => {
+    const archive = tar([{ path: `lib-${architecture}`, bytes: Buffer.from(architecture) }]);
+    const config = json(
+      {
+        ...{ architecture, os: "linux", created: "2026-01-01T00:00:00Z" },
+        config: { Env: ["PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl"], Entrypoint: ["/nodejs/bin/node"], User: "1" },
+        rootfs: { type: "layers", diff_ids: [`sha256:${sha256(archive)}`] },
+      },
+      "container.image.v1",
+    );
+    const layers = [put(gzip(archive), `${docker}.image.rootfs.diff.tar.gzip`)];
+    return { ...json({ config, layers }, "distribution.manifest.v2"), platform: { architecture, os: "linux" } };
+  });
+  const index = json({ manifests }, "distribution.manifest.list.v2");
+  writeFileSync(join(base, "index.json"), JSON.stringify({ manifests: [index] }));
+  return base;
+}
+
+interface Written {
+  readonly manifests: readonly { readonly digest: string; readonly platform?: { readonly architecture: string } }[];
+}
+
+describe("the image", () => {
+  const write = (name: string, base?: string): string =>
+    writeImage({
+      ...{ directory: join(directory, name), tag: "v1.2.3", version: "1.2.3", files: FILES },
+      ...(base === undefined ? {} : { base: { directory: base, name: "example.com/base" } }),
+    });
+  // biome-ignore lint/suspicious/noExplicitAny: what was written, looked into
+  const blob = (name: string, digest: string): any =>
+    JSON.parse(readFileSync(join(directory, name, "blobs/sha256", digest.slice(7)), "utf8"));
+
+  test("has the layers of its base and one more, for each architecture, under OCI's names", () => {
+    const base = writeBase("base", ["s390x", "arm64", "amd64"]);
+    const digest = write("image", base);
+    expect(write("again", base)).toBe(digest);
+    const { manifests }: Written = blob("image", digest);
+    expect(manifests.map(({ platform }) => platform?.architecture)).toEqual(["amd64", "arm64"]);
+    const last = new Set<string>();
+    for (const { digest: manifest } of manifests) {
+      const { config, layers } = blob("image", manifest);
+      const { config: runs, rootfs, created } = blob("image", config.digest);
+      expect(layers.map((layer: { mediaType: string }) => layer.mediaType)).toEqual(
+        Array(2).fill("application/vnd.oci.image.layer.v1.tar+gzip"),
+      );
+      expect(rootfs.diff_ids[1]).toBe(`sha256:${sha256(tar(FILES))}`);
+      expect([created, runs.Entrypoint, runs.User]).toEqual(["1970-01-01T00:00:00Z", undefined, "65532:65532"]);
+      expect(runs.Env).toEqual(["SSL_CERT_FILE=/etc/ssl", "PATH=/nodejs/bin"]);
+      last.add(layers[1].digest);
+    }
+    expect(last.size).toBe(1);
+    expect(JSON.parse(readFileSync(join(directory, "image/index.json"), "utf8")).manifests[0].digest).toBe(digest);
+  });
+
+  test("is not made of a base that is damaged, or not there for an architecture", () => {
+    expect(() => write("half", writeBase("half-base", ["amd64"]))).toThrow("is not there for linux/arm64");
+    const base = writeBase("bad-base", ["amd64", "arm64"]);
+    const layer = sha256(gzip(tar([{ path: "lib-arm64", bytes: Buffer.from("arm64") }])));
+    writeFileSync(join(base, "blobs/sha256", layer), "other");
+    expect(() => write("bad", base)).toThrow(`the base is damaged: sha256:${layer} has other bytes`);
+  });
+});
+
+describe("the registry", () => {
+  /** A machine on which only some programs work. */
+  const machine =
+    (working: readonly string[], ran: string[]): Run =>
+    (command) => {
+      if (!working.includes(command[0])) throw new Error("is not on the PATH");
+      ran.push(command.join(" "));
+    };
+
+  test.each([
+    [["skopeo", "crane"], ["crane pull --format=oci --platform=all base:1 DIR"]],
+    [["skopeo"], ["skopeo copy --all docker://base:1 oci:DIR"]],
+    [["docker"], [expect.stringContaining("docker buildx build --platform=linux/amd64,linux/arm64")]],
+    [["buildah"], Array(3).fill(expect.stringContaining("podseidon-release-base"))],
+  ])("is asked by the first of the tools that works: %s", (working, expected) => {
+    const ran: string[] = [];
+    expect(fetchBase("base:1", "DIR", machine(working, ran))).toBeUndefined();
+    expect(ran).toEqual(expected);
+  });
+
+  test("without any, says of each why", () => {
+    const why = fetchBase("base:1", "DIR", machine([], []));
+    expect(why).toEqual(["crane", "skopeo", "docker", "buildah"].map((one) => `${one}: is not on the PATH`));
+    expect(() => pushImage("DIR", "r/podseidon:1", machine(["docker"], []))).toThrow("r/podseidon:1 was not pushed");
+  });
+});
+
+test("the chart has each object once, with the variants that have it, and nothing of it is read as a template", () => {
+  const files = chartFiles({
+    ...{ version: "1.2.3", image: { name: "r/podseidon", digest: "sha256:0" } },
+    render: ({ name }) =>
+      `kind: A\ntext: "{{ x }}"\n---\nkind: B\nin: ${name}\nimage: podseidon\n---\nkind: CustomResourceDefinition\n`,
+  });
+  const text = (path: string): string => Buffer.from(files.find((one) => one.path === path)?.bytes ?? []).toString();
+  const objects = text("podseidon/templates/podseidon.yaml");
+  expect(objects.match(/kind: A/g)).toHaveLength(1);
+  expect(objects).toContain(`(list ${VARIANTS.map(({ name }) => `"${name}"`).join(" ")}) }}\n---\nkind: A`);
+  expect(objects).toContain("helm.sh/resource-policy: keep");
+  expect(objects).toContain(`text: '{{ "{{" }} x }}'`);
+  expect(objects.match(/image: \{\{ include "podseidon.image" . \| quote \}\}/g)).toHaveLength(VARIANTS.length);
+});
+
+test("krew finds each platform's archive by its sum", () => {
+  const bytes = Buffer.from("x");
+  const archives = [{ file: "a.tar.gz", bytes, os: "darwin", arch: "arm64" }];
+  const text = krewManifest(archives, "1.2.3", "https://example.com/x/releases/download/v1.2.3");
+  expect(text).toContain("version: v1.2.3\n");
+  expect(text).toContain("uri: https://example.com/x/releases/download/v1.2.3/a.tar.gz\n");
+  expect(text).toContain(`sha256: ${sha256(bytes)}\n`);
+});
