@@ -6,7 +6,7 @@ import { dump, loadAll } from "js-yaml";
 import * as v from "valibot";
 import type { ArchivedFile } from "./archive.ts";
 
-export const STEPS = ["ignore", "dry-run", "enforced-namespaces", "fail"] as const;
+const STEPS = ["ignore", "dry-run", "enforced-namespaces", "fail"] as const;
 type Step = (typeof STEPS)[number];
 const FOLDERS: Readonly<Record<Step, string>> = {
   ignore: "overlays/rollout/1-ignore",
