@@ -27,6 +27,10 @@ const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     about: "what the rule of status writes costs kube-apiserver",
     load: () => import("./status-bench.ts"),
   },
+  "cell-policy": {
+    about: "what the policies that hold each cell to its own entry cost kube-apiserver of the core",
+    load: () => import("./cell-policy-bench.ts"),
+  },
   index: {
     about: "matching a pod among 10,000 protectors, against a linear scan",
     load: () => import("./index-bench.ts"),

@@ -6,7 +6,7 @@ import type { Cluster } from "../control-plane/cluster.ts";
 import { registrations } from "../environment/webhook-configuration.ts";
 import { readOptions } from "../options.ts";
 import { bareCluster, each, PODS, podName } from "./fixture/cell-fixture.ts";
-import { median, processFigures, ratio, table } from "./fixture/figures.ts";
+import { measureWrites, type WriteCost, withAndWithout } from "./fixture/write-cost.ts";
 
 const HELP = `usage: npm run bench -- status [options]
 
@@ -18,12 +18,6 @@ const GATE = "InPlaceUpdateReady";
 const CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
 const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
 
-interface Round {
-  readonly writesPerSecond: number;
-  /** Processor time of kube-apiserver. */
-  readonly microsecondsPerWrite: number;
-}
-
 export async function run(args: readonly string[]): Promise<number> {
   const options = readOptions(args, HELP, {
     rounds: { type: "string", default: "4" },
@@ -33,23 +27,12 @@ export async function run(args: readonly string[]): Promise<number> {
   await using cluster = await bareCluster();
   await createGatedPods(cluster);
   await measure(cluster, Number(options.writes));
-  const rounds: Record<"with" | "without", Round[]> = { with: [], without: [] };
-  for (let round = 0; round < Number(options.rounds); round++) {
-    for (const rule of round % 2 === 0 ? (["without", "with"] as const) : (["with", "without"] as const)) {
-      await setRule(cluster, rule === "with");
-      rounds[rule].push(await measure(cluster, Number(options.writes)));
-    }
-  }
-  const row = (title: string, of: (round: Round) => number): string[] => {
-    const [own, bare] = [median(rounds.with.map(of)), median(rounds.without.map(of))];
-    return [title, own.toFixed(0), bare.toFixed(0), ratio(own, bare)];
-  };
-  const rows = [
-    row("status writes/s", ({ writesPerSecond }) => writesPerSecond),
-    row("CPU us of kube-apiserver per write", ({ microsecondsPerWrite }) => microsecondsPerWrite),
-  ];
-  const header = ["writes of a pod's status that ask nobody", "with the rule", "without", "ratio"];
-  process.stdout.write(`\n${table(header, rows)}\n`);
+  await withAndWithout(
+    "writes of a pod's status that ask nobody",
+    Number(options.rounds),
+    (isOn) => setRule(cluster, isOn),
+    () => measure(cluster, Number(options.writes)),
+  );
   return 0;
 }
 
@@ -86,15 +69,10 @@ async function setRule(cluster: Cluster, isOn: boolean): Promise<void> {
   });
 }
 
-async function measure(cluster: Cluster, writes: number): Promise<Round> {
-  const pid = cluster.processes["kube-apiserver"].pid ?? 0;
-  const beforeMs = processFigures(pid).cpuMs;
+function measure(cluster: Cluster, writes: number): Promise<WriteCost> {
   const startedMs = performance.now();
-  await each(writes, async (index) => {
+  return measureWrites(cluster, writes, async (index) => {
     const status = await patchStatus(cluster, index % PODS_COUNT, "Ready", "True", `${index} ${startedMs}`);
     if (status !== 200) throw new Error(`a status write was answered with ${status}`);
   });
-  const seconds = (performance.now() - startedMs) / 1000;
-  const microsecondsPerWrite = ((processFigures(pid).cpuMs - beforeMs) * 1000) / writes;
-  return { writesPerSecond: writes / seconds, microsecondsPerWrite };
 }

@@ -6,12 +6,11 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { type ApiAnswer, type ApiserverClient, field, items } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay } from "../../scripts/demo/install.ts";
+import { asAccount, createCellAccounts } from "../../scripts/environment/cell-accounts.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { cellEntry, type PodProtector } from "../../shared/schema/podprotector.ts";
 import {
-  asAccount,
   bucket,
-  createCellAccounts,
   ENTRY_OF_B,
   type Fields,
   refusals,

@@ -1,12 +1,10 @@
-/** The accounts of cells in a core, clients that use them, and what they write. */
-import { type ApiAnswer, ApiserverClient } from "../../../scripts/control-plane/api-client.ts";
+/** What the accounts of cells write in a core. */
+import type { ApiAnswer, ApiserverClient } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { readProtector } from "./protectors.ts";
 
-const SYSTEM = "podseidon-system";
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors";
-const RBAC = "rbac.authorization.k8s.io";
 
 export type Fields = Readonly<Record<string, unknown>>;
 
@@ -25,35 +23,6 @@ export const ENTRY_OF_B = {
   aggregation: { totalReplicas: 2, availableReplicas: 2, resourceVersion: "5", epoch: 1 },
   admissionHistory: { buckets: [bucket] },
 };
-
-type CellAccount = `${"webhook" | "aggregator"}.${string}`;
-
-/** Creates the two accounts of a cell with the permissions of `manifests/base`, which the core has to have. */
-export async function createCellAccounts(core: Cluster, cell: string): Promise<void> {
-  const objects = ["webhook", "aggregator"].flatMap((component) => {
-    const name = `podseidon-${component}.${cell}`;
-    const subjects = [{ kind: "ServiceAccount", name, namespace: SYSTEM }];
-    const bound = (kind: "ClusterRole" | "Role", role: string): object => ({
-      apiVersion: `${RBAC}/v1`,
-      kind: `${kind}Binding`,
-      metadata: { name: `${role}.${cell}`, ...(kind === "Role" ? { namespace: SYSTEM } : {}) },
-      roleRef: { apiGroup: RBAC, kind, name: role },
-      subjects,
-    });
-    return [
-      { apiVersion: "v1", kind: "ServiceAccount", metadata: { name, namespace: SYSTEM } },
-      bound("ClusterRole", `podseidon-${component}-core`),
-      bound("Role", `podseidon-${component}-register`),
-    ];
-  });
-  await core.apply(objects);
-}
-
-/** The core as one ServiceAccount of podseidon: `aggregator` is the one that cells share, `aggregator.a` that of a. */
-export async function asAccount(core: Cluster, account: CellAccount | "webhook" | "aggregator") {
-  const token = await core.serviceAccountToken(SYSTEM, `podseidon-${account}`);
-  return new ApiserverClient({ url: core.url, certificateAuthorityPem: core.identity.certificateAuthorityPem, token });
-}
 
 /** PUT of the status, again after each conflict: the components write, too. */
 export async function writeStatus(
