@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- cell-policy`: what the policies that hold each cell to its own entry cost kube-apiserver of the core
+ * `npm run bench -- cell-policy`: what the policies that hold each cell to its own entry cost kube-apiserver
  * (docs/decisions/0011-what-a-cell-may-write.md).
  */
 import type { ApiserverClient } from "../control-plane/api-client.ts";

@@ -54,6 +54,18 @@ test("an outage that lasts until the response to the watch counts, too", async (
   expect(it.failures()).toEqual(["watch reset"]);
 });
 
+test("a server that refuses connections may have stopped when its stream was heard last", async () => {
+  const it = reflectorHarness();
+  const stream = new ScriptedStream();
+  it.transport.watches.push(stream, "refused", new ScriptedStream());
+  await it.start();
+  it.transport.lists.push(page("20", []));
+  await it.time.advance(2000);
+  stream.end();
+  await it.time.advance(1000);
+  expect(it.transport.requests.slice(2)).toEqual([resumed, list, "WATCH resourceVersion=20"]);
+});
+
 describe("a process that stalled", () => {
   test.each<[string, number, string]>([
     ["lists again when its stream has ended meanwhile", 2000, list],

@@ -95,6 +95,7 @@ export class Reflector<T> implements LearningInformer<T> {
     this.#continuity = new StreamContinuity({
       ports,
       confirmedSentMs: () => this.#quorumCheck.confirmedSentMs,
+      heardMs: () => this.#heardMs,
       requestEvidence: () => this.#quorumCheck.request(),
     });
   }

@@ -9,6 +9,8 @@ interface ContinuityOptions {
   readonly ports: Pick<Ports, "clock" | "timers">;
   /** Send time of the newest quorum LIST that the stream has reached. */
   readonly confirmedSentMs: () => number | undefined;
+  /** When the stream was heard last. */
+  readonly heardMs: () => number | undefined;
   readonly requestEvidence: () => void;
 }
 
@@ -59,6 +61,8 @@ export class StreamContinuity {
     // A timeout is the end of an outage of that length.
     if (tag === "timeout") this.#failingSinceMs = Number.NEGATIVE_INFINITY;
     this.#failingSinceMs ??= this.#options.ports.clock.monotonicMs();
+    // Nothing listens there. It may have stopped when the stream was heard last: the network delivers an end late.
+    if (tag === "refused") this.#failingSinceMs = Math.min(this.#failingSinceMs, this.#options.heardMs() ?? 0);
   }
 
   /** A stream is requested from where the last one ended. */
