@@ -48,7 +48,7 @@ export const webhookOptions = defineOptions({
       boolean(),
       false,
       "Reject calls without an identity token of the cell's kube-apiserver (KEP-6060). " +
-        "A token that is there is always verified.",
+        "A token is always verified.",
     ),
     secretPathFile: option(
       text("FILE"),
@@ -81,12 +81,12 @@ export const webhookOptions = defineOptions({
       ["*.svc", "*.svc.cluster.local"],
       "A host that probes may ask: a name, *. and the end of a name, an address or a network (10.0.0.0/8).",
     ),
-    probeClientCertFile: option(text("FILE"), "", "The certificate that is shown to the servers of probes, PEM."),
+    probeClientCertFile: option(text("FILE"), "", "The certificate for the servers of probes, PEM."),
     probeClientKeyFile: option(text("FILE"), "", "The private key of that certificate, PEM."),
     markPendingDisruptions: option(
       boolean(),
       false,
-      "Annotate a pod with xpdb.form3.tech/has-pending-disruption while a pre-activity holds its disruption.",
+      "Annotate a pod with xpdb.form3.tech/has-pending-disruption while a pre-activity holds it.",
     ),
     reviewNodes: option(
       boolean(),
@@ -118,8 +118,8 @@ export const webhookOptions = defineOptions({
     singleAttemptUser: option(
       list("USERNAME"),
       [],
-      "A user whose denied deletions nobody repeats, beside " +
-        "system:serviceaccount:kube-system:node-controller (taint eviction). Its client is told to repeat them.",
+      "A user whose denied deletions nobody repeats, beside kube-system's node-controller (taint eviction). " +
+        "Its client is told to repeat them.",
     ),
     singleAttemptRetryAfter: option(
       duration({ maxMs: 600_000 }),
