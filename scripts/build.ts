@@ -178,10 +178,13 @@ const ON_DEMAND = [
   "webhook/request/bypass-permission.ts",
   "webhook/respond/pending-mark.ts",
   "webhook/request/counted-gate.ts",
+  "webhook/request/evict-precondition.ts",
   "webhook/request/in-place-change.ts",
   "webhook/request/node-deletion.ts",
   "webhook/request/status-change.ts",
   "webhook/reserve/caller-shares.ts",
+  "webhook/respond/deny-status.ts",
+  "webhook/respond/dry-run.ts",
   "webhook/respond/event-notes.ts",
   "webhook/respond/health-criterion.ts",
 ];

@@ -13,7 +13,6 @@ import type { CellClient } from "./request/cell-client.ts";
 import type { GateCore } from "./request/counted-gate.ts";
 import { requestBudgetMs } from "./request/deadline.ts";
 import {
-  bindEviction,
   type DisruptionTarget,
   findDisruptionTarget,
   isInPlaceChange,
@@ -33,7 +32,6 @@ import {
   encodeAdmissionReview,
 } from "./respond/admission-response.ts";
 import {
-  asWarning,
   failed,
   isWarningInDryRun,
   responseToExempt,
@@ -117,12 +115,16 @@ export class AdmissionHandler {
   #respond(parsed: ParsedCall): MaybePromise<AdmissionResponse> {
     const { request, cell, call, deadlineMs } = parsed;
     const leftMs = (): number => this.#leftMs(deadlineMs);
-    if (call.kind === "mutate")
-      return bindEviction(request, cell, leftMs).then((target) => this.#inMode(responseWithoutTarget(target)));
+    if (call.kind === "mutate") return this.#bind(parsed, leftMs);
     if (call.kind !== "validate") return this.#gate(request, cell, call.kind === "gateAll");
     if (isNode(request)) return this.#options.reviewsNodes === false ? { outcome: "ignored" } : this.#node(parsed);
     const target = findDisruptionTarget(request, cell, this.#options, leftMs);
     return chain(target, (found) => this.#validate(parsed, found));
+  }
+
+  async #bind({ request, cell }: ParsedCall, leftMs: () => number): Promise<AdmissionResponse> {
+    const { bindEviction } = await import("./request/evict-precondition.ts");
+    return this.#inMode(await responseWithoutTarget(await bindEviction(request, cell, leftMs)));
   }
 
   async #node(parsed: ParsedCall): Promise<AdmissionResponse> {
@@ -146,7 +148,7 @@ export class AdmissionHandler {
   }
 
   #validate(parsed: ParsedCall, target: DisruptionTarget | NoTarget): MaybePromise<AdmissionResponse> {
-    if (target.kind !== "disruption") return this.#inMode(responseWithoutTarget(target));
+    if (target.kind !== "disruption") return chain(responseWithoutTarget(target), (response) => this.#inMode(response));
     const { pod, operation } = target;
     const exemption = exemptionOf(pod, this.#options.ownNamespace);
     // A pending pod can become available before its eviction is committed, which names no version, or before the
@@ -198,11 +200,12 @@ export class AdmissionHandler {
     return chain(this.#options.pipeline.decide(disruption), (verdict) => {
       if (isPinned && verdict.kind === "failed") return this.#unpinned(target, verdict, deadlineMs);
       if (waitsForPreActivity(verdict) && !target.dryRun) cell.markPending?.(target.pod);
-      const response = responseToVerdict(verdict, target, bypass, this.#options.ownNamespace);
-      if (target.criterion === "Available") return this.#inMode(response, [disruption]);
-      return import("./respond/health-criterion.ts").then(({ withCriterion }) =>
-        this.#inMode(withCriterion(response, target.criterion), [disruption]),
-      );
+      return chain(responseToVerdict(verdict, target, bypass, this.#options.ownNamespace), (response) => {
+        if (target.criterion === "Available") return this.#inMode(response, [disruption]);
+        return import("./respond/health-criterion.ts").then(({ withCriterion }) =>
+          this.#inMode(withCriterion(response, target.criterion), [disruption]),
+        );
+      });
     });
   }
 
@@ -225,6 +228,7 @@ export class AdmissionHandler {
   async #warned(response: AdmissionResponse, disruptions: readonly Disruption[]): Promise<AdmissionResponse> {
     const recorded = response.decisions === undefined ? [] : disruptions.filter(({ dryRun }) => !dryRun);
     await Promise.all(recorded.map((one) => this.#options.pipeline.decide({ ...one, forced: true })));
+    const { asWarning } = await import("./respond/dry-run.ts");
     return asWarning(response);
   }
 

@@ -13,7 +13,8 @@
  * | the pod is Finished, Terminating or Mirror                       | allow, with that reason      |             |
  * | DELETE of a Pending pod                                          | allow Pending                |             |
  * | a pre-activity annotation on a pod that is not Pending           | deny PreActivity             |             |
- * | pod not available, IfHealthyBudget, fewer than minAvailable left | deny or busy UnhealthyBudget |             |
+ * | pod not available and not lost, operation is IfHealthyBudget,    | deny or busy UnhealthyBudget |             |
+ * | fewer than minAvailable left                                     |                              |             |
  * | DELETE of a pod that is not available                            | allow Unavailable            |             |
  * | the pod's cell is not counted                                    | busy NotCounted              |             |
  * | the pod's cell is on hold                                        | busy OnHold                  |             |
@@ -39,7 +40,7 @@ import type { Pod } from "../schema/pod.ts";
 import type { Operation } from "../schema/podprotector.ts";
 import { hasReached, oldestComponent } from "../schema/resource-version.ts";
 import { parseMicros, parseMs } from "../schema/time.ts";
-import { classifyPod, type PodClass } from "./availability/availability.ts";
+import { classifyPod, isLost, type PodClass } from "./availability/availability.ts";
 import type { Reservation, Weight } from "./ledger/reservation.ts";
 import { type Criterion, criterionInForce, type Estimate, estimate } from "./state/estimate.ts";
 import type { CellState, ProtectorState } from "./state/protector-state.ts";
@@ -247,8 +248,9 @@ export function preActivitiesOf({ annotations }: Pod): readonly string[] {
 }
 
 function budgetIsUnhealthy(input: DecisionInput): Decision | undefined {
-  const { state, podClass, facts } = input;
-  if (podClass !== "Unavailable" || state.spec.unhealthyPodPolicy !== "IfHealthyBudget") return undefined;
+  const { state, request, podClass, facts } = input;
+  const isKept = state.spec.keptUnhealthy.includes(request.operation) && !isLost(request.pod);
+  if (podClass !== "Unavailable" || !isKept) return undefined;
   if (facts.estimated >= facts.minAvailable) return undefined;
   const kind = facts.available < facts.minAvailable ? "Denial" : "Busy";
   return cellIsNotCounted(input) ?? cellIsOnHold(input) ?? deny(input, kind, "UnhealthyBudget");

@@ -8,7 +8,7 @@
  * `restore-protector.ts`, `register/register-format.ts`, then `backup/backup-keeper.ts` (the aggregator). Imports point
  * from `backup/` to `register/` to here.
  */
-import { classifyPod } from "../decide/availability/availability.ts";
+import { classifyPod, isLost } from "../decide/availability/availability.ts";
 import { type Allowed, type AllowReason, type DisruptionRequest, factsOf, preActivitiesOf } from "../decide/quota.ts";
 import type { ProtectorState } from "../decide/state/protector-state.ts";
 import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, SOURCE_NAME_LABEL } from "../schema/annotations.ts";
@@ -52,7 +52,8 @@ function allowReason({ spec }: ProtectorState, request: DisruptionRequest): Allo
   const podClass = classifyPod(request.pod, spec, undefined);
   if (podClass === "Available" || podClass === "Immature") return request.forced ? "Forced" : undefined;
   if (podClass !== "Unavailable") return podClass;
-  const isHeldBack = spec.unhealthyPodPolicy === "IfHealthyBudget" || preActivitiesOf(request.pod).length > 0;
+  const isKept = spec.keptUnhealthy.includes(request.operation) && !isLost(request.pod);
+  const isHeldBack = isKept || preActivitiesOf(request.pod).length > 0;
   if (isHeldBack) return request.forced ? "Forced" : undefined;
   return "Unavailable";
 }

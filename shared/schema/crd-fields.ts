@@ -96,6 +96,8 @@ function labelSelector(path: string): Fields {
   });
 }
 
+const UNHEALTHY_POD_POLICY = { enum: ["AlwaysAllow", "IfHealthyBudget"] };
+
 const SPEC: Fields = {
   spec: "What is protected, and how much of it must stay available.",
   ...at("spec", {
@@ -118,9 +120,16 @@ const SPEC: Fields = {
     }),
     unhealthyPodPolicy: field(
       "Whether a pod that is not available may be disrupted: AlwaysAllow (when unset), or " +
-        "IfHealthyBudget, only while enough others are available.",
-      { enum: ["AlwaysAllow", "IfHealthyBudget"] },
+        "IfHealthyBudget, only while enough others are available. A pod that is not ready and has the condition " +
+        "DisruptionTarget, or lies on a lost node, always may.",
+      UNHEALTHY_POD_POLICY,
     ),
+    unhealthyPodPolicies: "The policy of single operations, before unhealthyPodPolicy.",
+    ...at("unhealthyPodPolicies", {
+      DELETE: field("Of deletions.", UNHEALTHY_POD_POLICY),
+      EVICT: field("Of evictions.", UNHEALTHY_POD_POLICY),
+      UPDATE: field("Of changes in place that restart containers.", UNHEALTHY_POD_POLICY),
+    }),
     availabilityConditions: field(
       "Pod condition types that must be True, beside Ready, for a pod to count as available.",
       { maxItems: 32, "x-kubernetes-list-type": "set" },

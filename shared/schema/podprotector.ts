@@ -23,9 +23,6 @@ export const OPERATIONS = ["DELETE", "EVICT", "UPDATE"] as const;
 /** What a reservation is for. */
 export type Operation = (typeof OPERATIONS)[number];
 
-const UNHEALTHY_POD_POLICIES = ["AlwaysAllow", "IfHealthyBudget"] as const;
-export type UnhealthyPodPolicy = (typeof UNHEALTHY_POD_POLICIES)[number];
-
 const LabelSelectorRequirement = v.looseObject({
   key: v.string(),
   operator: v.string(),
@@ -62,6 +59,9 @@ const PodProtectorSpec = v.looseObject({
   aggregationSelector: optional(LabelSelector),
   admissionHistoryConfig: optional(AdmissionHistoryConfig),
   unhealthyPodPolicy: optional(v.string()),
+  unhealthyPodPolicies: optional(
+    v.looseObject({ DELETE: optional(v.string()), EVICT: optional(v.string()), UPDATE: optional(v.string()) }),
+  ),
   availabilityConditions: optional(v.array(v.string())),
   protectedOperations: optional(v.array(v.string())),
   allowedHealthCriteria: optional(v.array(v.string())),
@@ -184,21 +184,20 @@ export const parsePodProtector: (raw: unknown) => PodProtector = checker(PodProt
 /** Readers' defaults. The CRD sets none, so that an upstream object comes back unchanged. */
 export const DEFAULTS = {
   compactThreshold: 100,
-  unhealthyPodPolicy: "AlwaysAllow",
   protectedOperations: ["DELETE", "EVICT"],
 } as const satisfies {
   compactThreshold: number;
-  unhealthyPodPolicy: UnhealthyPodPolicy;
   protectedOperations: readonly Operation[];
 };
 
 /**
- * The policy of a spec. A policy that this version does not know is taken for the strict one, as PodDisruptionBudget
- * does.
+ * The operations of which a spec keeps unavailable pods while its budget is not healthy. A policy that this version
+ * does not know is taken for the strict one, as PodDisruptionBudget does.
  */
-export function unhealthyPodPolicyOf(spec: PodProtectorSpec): UnhealthyPodPolicy {
-  const policy = spec.unhealthyPodPolicy ?? DEFAULTS.unhealthyPodPolicy;
-  return UNHEALTHY_POD_POLICIES.find((known) => known === policy) ?? "IfHealthyBudget";
+export function keptUnhealthyOf({ unhealthyPodPolicy, unhealthyPodPolicies }: PodProtectorSpec): readonly Operation[] {
+  const policyOf = (operation: Operation): string | undefined =>
+    unhealthyPodPolicies?.[operation] ?? unhealthyPodPolicy;
+  return OPERATIONS.filter((operation) => (policyOf(operation) ?? "AlwaysAllow") !== "AlwaysAllow");
 }
 
 /** The operations that a spec protects. Operations that this version does not know are ignored. */

@@ -18,6 +18,11 @@ const DRY = "?dryRun=All";
 export const FORCE = { gracePeriodSeconds: 0 };
 export const unready: PodSetting = { ready: false };
 
+const EVICTIONS_ONLY = {
+  unhealthyPodPolicy: "IfHealthyBudget",
+  unhealthyPodPolicies: { DELETE: "AlwaysAllow", UPDATE: "AlwaysAllow" },
+};
+
 interface AdmissionRow {
   readonly row: string;
   readonly min: number;
@@ -99,6 +104,42 @@ export const ROWS: readonly AdmissionRow[] = [
     spec: { unhealthyPodPolicy: "IfHealthyBudget" },
     act: deleteIt,
     expected: allow(0),
+  },
+  {
+    row: "not available, IfHealthyBudget for evictions alone: DELETE",
+    min: 2,
+    available: 1,
+    pod: unready,
+    spec: EVICTIONS_ONLY,
+    act: deleteIt,
+    expected: allow(0),
+  },
+  {
+    row: "not available, IfHealthyBudget for evictions alone: EVICT",
+    min: 2,
+    available: 1,
+    pod: unready,
+    spec: EVICTIONS_ONLY,
+    act: evictIt,
+    expected: { ...denial, message: /IfHealthyBudget/ },
+  },
+  {
+    row: "not Ready with DisruptionTarget, IfHealthyBudget: EVICT",
+    min: 2,
+    available: 1,
+    pod: { ready: false, conditions: { DisruptionTarget: "True" } },
+    spec: { unhealthyPodPolicy: "IfHealthyBudget" },
+    act: evictIt,
+    expected: allow(1),
+  },
+  {
+    row: "on a lost node, whose pod node-lifecycle has marked not Ready, IfHealthyBudget: EVICT",
+    min: 2,
+    available: 1,
+    pod: { ready: false, conditions: { ContainersReady: "True" } },
+    spec: { unhealthyPodPolicy: "IfHealthyBudget" },
+    act: evictIt,
+    expected: allow(1),
   },
   {
     row: "dry run with quota",

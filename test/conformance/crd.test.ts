@@ -198,6 +198,11 @@ describe("kubectl apply", () => {
       { aggregationSelector: { matchExpressions: [{ key: "a", operator: "In" }] } },
       "spec.aggregationSelector.matchExpressions[0].values: Invalid value",
     ],
+    [
+      "an unknown policy of one operation",
+      { unhealthyPodPolicies: { EVICT: "Never" } },
+      'spec.unhealthyPodPolicies.EVICT: Unsupported value: "Never"',
+    ],
     ["an unknown policy", { unhealthyPodPolicy: "Never" }, 'spec.unhealthyPodPolicy: Unsupported value: "Never"'],
     [
       "an unknown operation",

@@ -75,7 +75,7 @@ export function isPodDeletion(request: AdmissionRequest): boolean {
   return request.operation === "DELETE" && isPods(request) && request.subResource === "";
 }
 
-function isEviction(request: AdmissionRequest): boolean {
+export function isEviction(request: AdmissionRequest): boolean {
   return request.operation === "CREATE" && isPods(request) && request.subResource === "eviction";
 }
 
@@ -170,28 +170,11 @@ async function evictionTarget(
   };
 }
 
-/**
- * Adds the live pod's UID to an eviction's preconditions, so that the pod that is decided on is the pod that is evicted
- * (S12 of docs/design.md#invariants). Any other request, and an eviction that names a UID, passes unchanged.
- */
-export async function bindEviction(
-  request: AdmissionRequest,
-  cell: CellClient,
-  leftMs: () => number,
-): Promise<NoTarget> {
-  if (!isEviction(request)) return IGNORED;
-  const eviction = parseOrReject("Eviction in request.object", () => parseEviction(request.object));
-  if (preconditionUid(eviction) !== undefined) return IGNORED;
-  const live = await readPod(cell, request.namespace, nameOf(request, eviction), leftMs);
-  if (live.kind !== "found") return live;
-  return { kind: "bound", patch: preconditionPatch(eviction, live.pod.uid) };
-}
-
-function nameOf(request: AdmissionRequest, eviction: Eviction): string {
+export function nameOf(request: AdmissionRequest, eviction: Eviction): string {
   return request.name || (eviction.metadata?.name ?? "");
 }
 
-async function readPod(
+export async function readPod(
   cell: CellClient,
   namespace: string,
   name: string,
@@ -224,17 +207,6 @@ function conflictOf(eviction: Eviction, { name, uid, resourceVersion }: Pod): No
   return undefined;
 }
 
-function preconditionUid(eviction: Eviction): string | undefined {
+export function preconditionUid(eviction: Eviction): string | undefined {
   return eviction.deleteOptions?.preconditions?.uid ?? undefined;
-}
-
-/** JSON Patch that adds the UID precondition, whatever part of its path exists. */
-function preconditionPatch({ deleteOptions }: Eviction, uid: string): readonly PatchOperation[] {
-  if (deleteOptions === undefined || deleteOptions === null) {
-    return [{ op: "add", path: "/deleteOptions", value: { preconditions: { uid } } }];
-  }
-  if (deleteOptions.preconditions === undefined || deleteOptions.preconditions === null) {
-    return [{ op: "add", path: "/deleteOptions/preconditions", value: { uid } }];
-  }
-  return [{ op: "add", path: "/deleteOptions/preconditions/uid", value: uid }];
 }

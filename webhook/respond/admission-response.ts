@@ -3,6 +3,7 @@
  * `deny-status` words a denial. `disruption-events` and `pending-mark` tell people and programs.
  */
 import {
+  type AdmissionStatus,
   jsonPatch,
   type PatchOperation,
   reviewResponse,
@@ -10,7 +11,6 @@ import {
 } from "../../shared/schema/admission.ts";
 import type { BypassResult } from "../request/bypass.ts";
 import type { DecisionOf, FailureTag } from "../reserve/verdict.ts";
-import type { DenyStatus } from "./deny-status.ts";
 
 /** What became of an admission request; metric labels. */
 export const OUTCOMES = [
@@ -37,6 +37,12 @@ export type AdmissionOutcome = (typeof OUTCOMES)[number];
 
 export const ADMISSION_KINDS = ["delete", "evict", "change", "status", "node", "bind", "gate", "other"] as const;
 export type AdmissionKind = (typeof ADMISSION_KINDS)[number];
+
+/** The `metav1.Status` of a denial, which the API client sees. */
+export type DenyStatus = AdmissionStatus & {
+  readonly code: 404 | 409 | 429 | 503;
+  readonly reason: "NotFound" | "Conflict" | "TooManyRequests" | "ServiceUnavailable";
+};
 
 /** What the API client gets, and what is recorded about it. */
 export interface AdmissionResponse {

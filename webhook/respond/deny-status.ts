@@ -1,14 +1,10 @@
 import type { Decision } from "../../shared/decide/quota.ts";
 import { OWN_NAMESPACE, releaseCommand } from "../../shared/recovery/register/register-format.ts";
-import type { AdmissionStatus } from "../../shared/schema/admission.ts";
-import type { Operation, ProtectorId } from "../../shared/schema/podprotector.ts";
-import { type Denial, isBusy, type OverloadCause } from "../reserve/verdict.ts";
-
-/** The `metav1.Status` of a denial, which the API client sees. */
-export type DenyStatus = AdmissionStatus & {
-  readonly code: 404 | 409 | 429 | 503;
-  readonly reason: "NotFound" | "Conflict" | "TooManyRequests" | "ServiceUnavailable";
-};
+import { namespacedName, type Operation, type ProtectorId } from "../../shared/schema/podprotector.ts";
+import type { BypassResult } from "../request/bypass.ts";
+import type { NoTarget } from "../request/disruption-target.ts";
+import { type Denial, idOf, isBusy, type OverloadCause, type Verdict } from "../reserve/verdict.ts";
+import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
 
 /** The disruption that is denied, for the first words of the text. */
 interface DeniedDisruption {
@@ -55,8 +51,59 @@ export function denyStatus(
   };
 }
 
+/** The response to a verdict that denies. */
+export function denied(
+  { decisions, rollBack }: Extract<Verdict, { kind: "denied" }>,
+  disruption: DeniedDisruption,
+  bypass: BypassResult | undefined,
+  ownNamespace: string,
+): AdmissionResponse {
+  const denial = denyStatus(disruption, decisions, ownNamespace);
+  const response: AdmissionResponse = {
+    outcome: decisions.every(isBusy) ? "busy" : "denied",
+    decisions,
+    denial,
+    message: denial.message,
+    auditAnnotations: {
+      "reject-by-podprotector": decisions.map(({ protector }) => namespacedName(protector)).join(","),
+      decision: decisions.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join(","),
+      ...bypass?.auditAnnotations,
+    },
+    ...(bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings }),
+  };
+  if (rollBack === undefined) return response;
+  // Not earlier: a caller that gave up may go on (failurePolicy Ignore), so its reservations stay.
+  return { ...response, delivered: (isComplete) => isComplete && rollBack() };
+}
+
+export function causeOf({ decision }: Denial): string {
+  switch (decision.kind) {
+    case "denied":
+      return decision.decision.cause;
+    case "lost":
+      return "Vanished";
+    case "overloaded":
+      return decision.cause;
+    case "owner":
+      return `Probe:${decision.answer.result}`;
+  }
+}
+
+/** The response to an eviction whose precondition does not hold, or that lacks the one it needs. */
+export function preconditionFailed(
+  target: Extract<NoTarget, { readonly kind: "conflict" | "unbound" }>,
+): AdmissionResponse {
+  if (target.kind === "unbound") return { outcome: "unbound", denial: unboundStatus(target.namespace, target.name) };
+  const { name, field, wanted } = target;
+  // Without what the pod has instead, which is for those to know who may read it.
+  const message =
+    `the ${field} in the precondition (${wanted}) does not match the ${field} ` +
+    `of pod ${name}: the pod was replaced or changed`;
+  return { outcome: "conflict", denial: { code: 409, reason: "Conflict", message } };
+}
+
 /** The denial of an eviction without the UID precondition that `--require-bound-evictions` asks for. */
-export function unboundStatus(namespace: string, name: string): DenyStatus {
+function unboundStatus(namespace: string, name: string): DenyStatus {
   const message =
     `the eviction of pod ${namespace}/${name} is not bound to the pod's UID ` +
     "(deleteOptions.preconditions.uid), so another pod of the same name could be evicted in " +

@@ -1,9 +1,10 @@
 /** The response to the deletion of a node (docs/design.md#node-deletion): which protectors deny, and for which pods. */
+import { namespacedName } from "../../shared/schema/podprotector.ts";
 import type { DeniedPods, JointVerdict } from "../reserve/decide-all.ts";
 import { idOf, isBusy } from "../reserve/verdict.ts";
-import type { AdmissionResponse } from "./admission-response.ts";
-import { adviceOn, type DenyStatus, explain, MAX_NAMED, named, nameOf, RETRY_AFTER_SECONDS } from "./deny-status.ts";
-import { causeOf, failed, keyOf } from "./responses.ts";
+import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
+import { adviceOn, causeOf, explain, MAX_NAMED, named, nameOf, RETRY_AFTER_SECONDS } from "./deny-status.ts";
+import { failed } from "./responses.ts";
 
 /** Protectors in the causes and audit annotations of one response. */
 const MAX_CAUSES = 20;
@@ -51,7 +52,7 @@ function denied(
     denial,
     message: denial.message,
     auditAnnotations: {
-      "reject-by-podprotector": listed.map(({ protector }) => keyOf(protector)).join(","),
+      "reject-by-podprotector": listed.map(({ protector }) => namespacedName(protector)).join(","),
       decision: listed.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join(","),
     },
   };

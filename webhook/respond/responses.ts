@@ -1,12 +1,12 @@
-/** The response to a verdict, to a request without a target, to an exempt pod, and in dry-run mode. */
+/** The response to a verdict, to a request without a target, and to an exempt pod. */
 
+import { chain, type MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import type { ProtectorId } from "../../shared/schema/podprotector.ts";
+import { namespacedName } from "../../shared/schema/podprotector.ts";
 import type { BypassResult } from "../request/bypass.ts";
 import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
-import { type Allowance, type Denial, type FailureTag, idOf, isBusy, type Verdict } from "../reserve/verdict.ts";
+import { type Allowance, type FailureTag, idOf, type Verdict } from "../reserve/verdict.ts";
 import type { AdmissionResponse } from "./admission-response.ts";
-import { type DenyStatus, denyStatus, unboundStatus } from "./deny-status.ts";
 
 /** Longest reason of a suspension in a warning: kube-apiserver cuts a warning at 256 characters. */
 const MAX_REASON = 80;
@@ -25,10 +25,10 @@ export function responseToVerdict(
   target: DisruptionTarget,
   bypass: BypassResult | undefined,
   ownNamespace: string,
-): AdmissionResponse {
+): MaybePromise<AdmissionResponse> {
   const { pod, dryRun } = target;
-  const response = { ...respond(verdict, target, bypass, ownNamespace), pod: identityOf(pod), dryRun };
-  return bypass === undefined ? response : { ...response, bypass };
+  const about = { pod: identityOf(pod), dryRun, ...(bypass === undefined ? {} : { bypass }) };
+  return chain(respond(verdict, target, bypass, ownNamespace), (response) => ({ ...response, ...about }));
 }
 
 function respond(
@@ -36,17 +36,13 @@ function respond(
   { pod, operation, done }: DisruptionTarget,
   bypass: BypassResult | undefined,
   ownNamespace: string,
-): AdmissionResponse {
+): MaybePromise<AdmissionResponse> {
   switch (verdict.kind) {
     case "allowed":
       return allowed(verdict.decisions, pod, bypass);
     case "denied": {
-      const status = denyStatus(
-        { operation, namespace: pod.namespace, pod: pod.name, done },
-        verdict.decisions,
-        ownNamespace,
-      );
-      return denied(verdict, status, bypass);
+      const disruption = { operation, namespace: pod.namespace, pod: pod.name, done };
+      return import("./deny-status.ts").then(({ denied }) => denied(verdict, disruption, bypass, ownNamespace));
     }
     case "podGone":
       return notFound(pod.name);
@@ -58,22 +54,15 @@ function respond(
 }
 
 /** The response to a request that disrupts no pod. */
-export function responseWithoutTarget(target: NoTarget): AdmissionResponse {
+export function responseWithoutTarget(target: NoTarget): MaybePromise<AdmissionResponse> {
   switch (target.kind) {
     case "bound":
       return { outcome: "bound", patch: target.patch };
     case "notFound":
       return notFound(target.name);
-    case "conflict": {
-      const { name, field, wanted } = target;
-      // Without what the pod has instead, which is for those to know who may read it.
-      const message =
-        `the ${field} in the precondition (${wanted}) does not match the ${field} ` +
-        `of pod ${name}: the pod was replaced or changed`;
-      return { outcome: "conflict", denial: { code: 409, reason: "Conflict", message } };
-    }
+    case "conflict":
     case "unbound":
-      return { outcome: "unbound", denial: unboundStatus(target.namespace, target.name) };
+      return import("./deny-status.ts").then(({ preconditionFailed }) => preconditionFailed(target));
     case "unreadable":
       return failed("cell-unavailable", target.message);
     default:
@@ -92,17 +81,6 @@ export function isWarningInDryRun({ outcome, denial, errorStatus }: AdmissionRes
   return (denial !== undefined || errorStatus !== undefined) && outcome !== "notFound" && outcome !== "conflict";
 }
 
-export function asWarning(response: AdmissionResponse): AdmissionResponse {
-  const { errorStatus: _, denial, delivered: __, auditAnnotations, ...recorded } = response;
-  const message = denial?.message ?? response.message ?? "the admission request failed";
-  return {
-    ...recorded,
-    outcome: "dryRunDenied",
-    warnings: [`dry run: ${message}`],
-    auditAnnotations: { ...auditAnnotations, "dry-run": "true" },
-  };
-}
-
 function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult | undefined): AdmissionResponse {
   if (decisions.length === 0) return { outcome: "unprotected" };
   const suspended = decisions.filter(({ decision }) => decision.decision.reason === "Suspended");
@@ -111,7 +89,9 @@ function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult
   if (bypass !== undefined) warnings.push(...bypass.warnings);
   const auditAnnotations = {
     decision: decisions.map(({ protector, decision }) => `${idOf(protector)}=${decision.decision.reason}`).join(","),
-    ...(suspended.length === 0 ? {} : { suspended: suspended.map(({ protector }) => keyOf(protector)).join(",") }),
+    ...(suspended.length === 0
+      ? {}
+      : { suspended: suspended.map(({ protector }) => namespacedName(protector)).join(",") }),
     ...bypass?.auditAnnotations,
   };
   const outcome = bypass?.forced ? "forced" : suspended.length > 0 ? "suspended" : "allowed";
@@ -124,42 +104,7 @@ function suspensionWarning({ protector, decision }: Allowance, pod: Pod): string
   const { until, reason } = decision.version.object.spec.suspend ?? {};
   const ends = until === undefined ? "" : ` until ${until}`;
   const why = reason === undefined || reason === "" ? "" : ` (${reason.slice(0, MAX_REASON)})`;
-  return `PodProtector ${keyOf(protector)} is suspended${ends}${why}: it does not protect pod ${pod.name}`;
-}
-
-function denied(
-  { decisions, rollBack }: Extract<Verdict, { kind: "denied" }>,
-  denial: DenyStatus,
-  bypass: BypassResult | undefined,
-): AdmissionResponse {
-  const response: AdmissionResponse = {
-    outcome: decisions.every(isBusy) ? "busy" : "denied",
-    decisions,
-    denial,
-    message: denial.message,
-    auditAnnotations: {
-      "reject-by-podprotector": decisions.map(({ protector }) => keyOf(protector)).join(","),
-      decision: decisions.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join(","),
-      ...bypass?.auditAnnotations,
-    },
-    ...(bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings }),
-  };
-  if (rollBack === undefined) return response;
-  // Not earlier: a caller that gave up may go on (failurePolicy Ignore), so its reservations stay.
-  return { ...response, delivered: (isComplete) => isComplete && rollBack() };
-}
-
-export function causeOf({ decision }: Denial): string {
-  switch (decision.kind) {
-    case "denied":
-      return decision.decision.cause;
-    case "lost":
-      return "Vanished";
-    case "overloaded":
-      return decision.cause;
-    case "owner":
-      return `Probe:${decision.answer.result}`;
-  }
+  return `PodProtector ${namespacedName(protector)} is suspended${ends}${why}: it does not protect pod ${pod.name}`;
 }
 
 export function failed(failure: FailureTag, message: string): AdmissionResponse {
@@ -172,8 +117,4 @@ function notFound(name: string): AdmissionResponse {
 
 function identityOf({ namespace, name, uid }: Pod): NonNullable<AdmissionResponse["pod"]> {
   return { namespace, name, uid };
-}
-
-export function keyOf({ namespace, name }: ProtectorId): string {
-  return `${namespace}/${name}`;
 }

@@ -18,8 +18,26 @@ describe("a PodDisruptionBudget", () => {
   test.each<[string, object, Partial<Budget>]>([
     ["minAvailable", { minAvailable: 3 }, { minAvailable: 3, maxUnavailable: undefined }],
     ["a percentage", { maxUnavailable: "20%" }, { maxUnavailable: "20%" }],
-    ["default policy", {}, { spec: { unhealthyPodPolicy: "IfHealthyBudget" } }],
-    ["policy", { unhealthyPodEvictionPolicy: "AlwaysAllow" }, { spec: { unhealthyPodPolicy: "AlwaysAllow" } }],
+    [
+      "default policy, of evictions alone",
+      {},
+      {
+        spec: {
+          unhealthyPodPolicy: "IfHealthyBudget",
+          unhealthyPodPolicies: { DELETE: "AlwaysAllow", UPDATE: "AlwaysAllow" },
+        },
+      },
+    ],
+    [
+      "policy",
+      { unhealthyPodEvictionPolicy: "AlwaysAllow" },
+      {
+        spec: {
+          unhealthyPodPolicy: "AlwaysAllow",
+          unhealthyPodPolicies: { DELETE: "AlwaysAllow", UPDATE: "AlwaysAllow" },
+        },
+      },
+    ],
     ["the empty selector", { selector: {} }, { selector: {} }],
   ])("%s", (_, spec, expected) => {
     expect(budget("poddisruptionbudget", { selector, ...spec })).toMatchObject(expected);
@@ -75,6 +93,10 @@ describe("an XPodDisruptionBudget", () => {
     ["a probe without endpoint", { probe: {} }, {}],
   ])("%s", (_, spec, expected) => {
     const found = budget("xpoddisruptionbudget", { selector, ...spec });
-    expect(found?.spec).toEqual({ unhealthyPodPolicy: "IfHealthyBudget", ...expected });
+    expect(found?.spec).toEqual({
+      unhealthyPodPolicy: "IfHealthyBudget",
+      unhealthyPodPolicies: { DELETE: "AlwaysAllow", UPDATE: "AlwaysAllow" },
+      ...expected,
+    });
   });
 });

@@ -70,13 +70,18 @@ function limitsOf(spec: {
   };
 }
 
+/** A budget's policy is about evictions: what deletes a dead pod, or rolls back a bad image, is not kept from it. */
+const EVICTIONS_ONLY = { unhealthyPodPolicies: { DELETE: "AlwaysAllow", UPDATE: "AlwaysAllow" } };
+const OWNS_POLICY = ["unhealthyPodPolicy", "unhealthyPodPolicies"] as const;
+
 const parsePodDisruptionBudget = budgetParser({ unhealthyPodEvictionPolicy: nullish(v.string()) });
 
 function readPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
   const { metadata, spec = {} } = parsePodDisruptionBudget(raw);
   // The default of the API, the stricter of the two (KEP-3017).
   const unhealthyPodPolicy = spec.unhealthyPodEvictionPolicy ?? "IfHealthyBudget";
-  return { metadata, budget: { ...limitsOf(spec), spec: { unhealthyPodPolicy }, owns: ["unhealthyPodPolicy"] } };
+  const budget = { ...limitsOf(spec), spec: { unhealthyPodPolicy, ...EVICTIONS_ONLY }, owns: OWNS_POLICY };
+  return { metadata, budget };
 }
 
 const Name = v.optional(v.string());
@@ -106,7 +111,7 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
           annotations["kruise.io/pub-protect-operations"]?.split(",").map((name) => name.trim()),
       ),
     },
-    owns: ["unhealthyPodPolicy", "protectedOperations"],
+    owns: [...OWNS_POLICY, "protectedOperations"],
   };
   return { metadata, budget };
 }
@@ -138,12 +143,13 @@ function readXPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
   const budget: Budget = {
     ...limitsOf(spec),
     spec: {
-      // x-pdb allows the disruption of a pod that is not ready only while enough others are healthy.
+      // x-pdb allows the eviction of a pod that is not ready only while enough others are healthy.
       unhealthyPodPolicy: "IfHealthyBudget",
+      ...EVICTIONS_ONLY,
       ...(spec.suspend === true ? { suspend: { enabled: true, reason } } : {}),
       ...(asksProbe ? { probe: { endpoint, protocol: "GRPC" } } : {}),
     },
-    owns: ["unhealthyPodPolicy", "suspend", "probe"],
+    owns: [...OWNS_POLICY, "suspend", "probe"],
   };
   return { metadata, budget };
 }

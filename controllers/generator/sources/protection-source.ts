@@ -16,7 +16,13 @@ export interface SourceKind {
 }
 
 /** Fields of a protector's spec that some sources set; where no source does, an operator may. */
-export const SOURCE_FIELDS = ["unhealthyPodPolicy", "protectedOperations", "suspend", "probe"] as const;
+export const SOURCE_FIELDS = [
+  "unhealthyPodPolicy",
+  "unhealthyPodPolicies",
+  "protectedOperations",
+  "suspend",
+  "probe",
+] as const;
 type SourceField = (typeof SOURCE_FIELDS)[number];
 
 /** The part of a protector's spec that follows from its source. */

@@ -33,6 +33,17 @@ export function readySinceMs(pod: Pod): number | undefined {
   return readyButForCountSinceMs(pod, pod.readinessGates) ?? readyMs;
 }
 
+/**
+ * True for a pod that is not Ready and does not become Ready by waiting: Kubernetes is about to end it, or its node is
+ * lost. Of a lost node's pod, node-lifecycle sets Ready to False and nothing else; a kubelet that sets Ready to False
+ * while the containers are ready says that readiness gates are missing.
+ */
+export function isLost(pod: Pod): boolean {
+  if (trueSinceMs(pod, "Ready") !== undefined) return false;
+  const isAbandoned = trueSinceMs(pod, "ContainersReady") !== undefined && !pod.waitsForGates;
+  return isAbandoned || trueSinceMs(pod, "DisruptionTarget") !== undefined;
+}
+
 /** Since when all that Ready depends on is True, except for the counted gate. */
 function readyButForCountSinceMs(pod: Pod, gates: readonly string[]): number | undefined {
   let sinceMs = trueSinceMs(pod, "ContainersReady");

@@ -2,11 +2,10 @@
 import { hash } from "node:crypto";
 import {
   DEFAULTS,
+  keptUnhealthyOf,
   type Operation,
   type PodProtectorSpec,
   protectedOperationsOf,
-  type UnhealthyPodPolicy,
-  unhealthyPodPolicyOf,
 } from "../../schema/podprotector.ts";
 import { parseMs } from "../../schema/time.ts";
 
@@ -15,7 +14,8 @@ export interface SpecFacts {
   /** 0 or more. */
   readonly minReadySeconds: number;
   readonly availabilityConditions: readonly string[];
-  readonly unhealthyPodPolicy: UnhealthyPodPolicy;
+  /** Operations that keep unavailable pods while the budget is not healthy. */
+  readonly keptUnhealthy: readonly Operation[];
   /** No limit when undefined. */
   readonly maxConcurrentLag: number | undefined;
   readonly compactThreshold: number;
@@ -38,7 +38,7 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
     minAvailable: spec.minAvailable,
     minReadySeconds: Math.max(0, spec.minReadySeconds),
     availabilityConditions: spec.availabilityConditions ?? [],
-    unhealthyPodPolicy: unhealthyPodPolicyOf(spec),
+    keptUnhealthy: keptUnhealthyOf(spec),
     maxConcurrentLag: maxConcurrentLag > 0 ? maxConcurrentLag : undefined,
     compactThreshold: Math.max(0, compactThreshold ?? DEFAULTS.compactThreshold),
     protectedOperations: protectedOperationsOf(spec),

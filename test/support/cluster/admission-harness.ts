@@ -28,6 +28,8 @@ export interface PodSetting {
   readonly phase?: string;
   /** Default true. */
   readonly ready?: boolean;
+  /** Other statuses than `ready` says, and other conditions. */
+  readonly conditions?: Readonly<Record<string, string>>;
   readonly readySinceMs?: number;
   /** On a node, so that its deletion is graceful and waits for a kubelet that is not there. */
   readonly scheduled?: boolean;
@@ -99,9 +101,12 @@ export class AdmissionHarness implements AsyncDisposable {
       },
     });
     const since = new Date(setting.readySinceMs ?? Date.now() - 3_600_000).toISOString().replace(/\.\d+Z$/, "Z");
-    const conditions = ["Initialized", "PodScheduled", "ContainersReady", "Ready"].map((type) => ({
+    const statuses = Object.fromEntries(
+      ["Initialized", "PodScheduled", "ContainersReady", "Ready"].map((type) => [type, ready ? "True" : "False"]),
+    );
+    const conditions = Object.entries({ ...statuses, ...setting.conditions }).map(([type, status]) => ({
       type,
-      status: ready ? "True" : "False",
+      status,
       lastTransitionTime: since,
     }));
     return await this.cluster.admin.call("PATCH", `${path}/${name}/status`, { status: { phase, conditions } });
