@@ -6,6 +6,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { plugins } from "../../controllers/generator/sources/plugins.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
@@ -13,6 +14,7 @@ import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { Chance } from "../simulation/scenario/random.ts";
 import { AUDITED, readDeletions } from "../support/cluster/deletions.ts";
+import { waitUntilSettled } from "../support/cluster/protectors.ts";
 import {
   GROUP,
   PROTECTED,
@@ -227,3 +229,87 @@ test("a Deployment that is scaled to zero and back never hinders its controller"
   await environment.core.admin.call("PATCH", path, { spec: { replicas: sizes.get(one.name) } });
   await complete();
 });
+
+test("below a budget, dead pods go: from a tainted node, and by the rollback of a bad image", async () => {
+  const { core } = environment;
+  const [namespace, labels] = ["budgets", { app: "bad" }];
+  const paths = {
+    deployment: `/apis/apps/v1/namespaces/${namespace}/deployments/bad`,
+    budget: `/apis/policy/v1/namespaces/${namespace}/poddisruptionbudgets/bad`,
+    pods: `/api/v1/namespaces/${namespace}/pods`,
+  };
+  const rollTo = async (image: string, readyAfter: string | null): Promise<void> => {
+    const metadata = { annotations: { [KWOK_ANNOTATIONS.readyAfter]: readyAfter } };
+    const spec = { template: { metadata, spec: { containers: [{ name: "app", image }] } } };
+    const contentType = "application/strategic-merge-patch+json";
+    await core.admin.call("PATCH", paths.deployment, { spec }, { contentType });
+  };
+  const podsOf = async (image: string): Promise<readonly unknown[]> =>
+    items(await core.admin.get(paths.pods)).filter(
+      (pod) =>
+        field(pod, "metadata", "deletionTimestamp") === undefined &&
+        field(pod, "spec", "containers", 0, "image") === image,
+    );
+  const settled = (available: number): Promise<void> =>
+    waitUntilSettled(core, namespace, "poddisruptionbudget-bad", available, WITHIN_MS);
+
+  const { metadata, ...rest } = Object(deployment({ name: "bad", replicas: 3, strategy: ONE_AT_A_TIME }));
+  await core.apply([
+    { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } },
+    { ...rest, metadata: { ...metadata, namespace, labels: {} } },
+    {
+      apiVersion: "policy/v1",
+      kind: "PodDisruptionBudget",
+      metadata: { name: "bad", namespace, labels: PROTECTED },
+      spec: { minAvailable: 2, selector: { matchLabels: labels } },
+    },
+  ]);
+  await core.waitFor(
+    "the budget's protector",
+    async () => (await core.admin.request("GET", protectorPath(namespace, "poddisruptionbudget-bad"))).status === 200,
+    WITHIN_MS,
+  );
+  await settled(3);
+  await rollTo("app:bad", "never");
+  const bad = async (): Promise<readonly unknown[]> =>
+    (await podsOf("app:bad")).filter((pod) => field(pod, "status", "phase") === "Running");
+  await core.waitFor("two bad pods to run", async () => (await bad()).length === 2, WITHIN_MS);
+  await settled(2);
+  await core.admin.call("PATCH", paths.budget, { spec: { minAvailable: 3 } });
+  await core.waitFor(
+    "the budget to ask for more than there is",
+    async () =>
+      field(await core.admin.get(protectorPath(namespace, "poddisruptionbudget-bad")), "spec", "minAvailable") === 3,
+    WITHIN_MS,
+  );
+
+  const [victim] = await bad();
+  const [name, uid, node] = [field(victim, "metadata", "name"), field(victim, "metadata", "uid"), nodeOf(victim)];
+  const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace } };
+  const evicted = await core.admin.request("POST", `${paths.pods}/${name}/eviction`, eviction);
+  expect(evicted.status).toBe(429);
+
+  const taintedMs = Date.now();
+  const taints = [{ key: "example.com/lost", effect: "NoExecute" }];
+  await core.admin.call("PATCH", `/api/v1/nodes/${node}`, { spec: { taints } });
+  const isGone = async (): Promise<boolean> =>
+    items(await core.admin.get(paths.pods)).every((pod) => field(pod, "metadata", "uid") !== uid);
+  await core.waitFor("the dead pod to leave the tainted node", isGone, WITHIN_MS);
+  const leftMs = Date.now();
+  await core.admin.call("PATCH", `/api/v1/nodes/${node}`, { spec: { taints: null } });
+
+  const rolledBackMs = Date.now();
+  await rollTo("app:1", null);
+  await core.waitFor("no bad pod to be left", async () => (await podsOf("app:bad")).length === 0, WITHIN_MS);
+  await settled(3);
+  process.stdout.write(
+    `below the budget: a dead pod left its tainted node after ${leftMs - taintedMs} ms; ` +
+      `a bad image was rolled back in ${Date.now() - rolledBackMs} ms\n`,
+  );
+});
+
+const ONE_AT_A_TIME = { type: "RollingUpdate", rollingUpdate: { maxSurge: 1, maxUnavailable: 1 } };
+
+function nodeOf(pod: unknown): string {
+  return String(field(pod, "spec", "nodeName"));
+}
