@@ -31,10 +31,6 @@ interface Row {
 const NOT_READY: PodOptions = { readyForSeconds: undefined };
 const CONTAINERS_READY: PodOptions = { ...NOT_READY, conditions: { ContainersReady: true } };
 const IF_HEALTHY: Partial<PodProtectorSpec> = { unhealthyPodPolicy: "IfHealthyBudget" };
-const EVICTIONS_ONLY: Partial<PodProtectorSpec> = {
-  ...IF_HEALTHY,
-  unhealthyPodPolicies: { DELETE: "AlwaysAllow", UPDATE: "AlwaysAllow" },
-};
 const UNREADY_IF_HEALTHY = { pod: NOT_READY, spec: IF_HEALTHY };
 const BUSY_WITH: PodOptions = { annotations: { [`${PRE_ACTIVITY_PREFIX}copy-data`]: "" } };
 const EVICT: RequestOptions = { operation: "EVICT" };
@@ -123,65 +119,6 @@ const rows: Record<string, Row> = {
     reserved: [OTHER],
     ...UNREADY_IF_HEALTHY,
     expected: "Busy UnhealthyBudget",
-  },
-  "not available, IfHealthyBudget for evictions: DELETE": {
-    available: 1,
-    pod: NOT_READY,
-    spec: EVICTIONS_ONLY,
-    expected: "allow Unavailable",
-  },
-  "not available, IfHealthyBudget for evictions: EVICT": {
-    available: 1,
-    pod: NOT_READY,
-    spec: EVICTIONS_ONLY,
-    request: EVICT,
-    expected: "Denial UnhealthyBudget",
-  },
-  "not available, IfHealthyBudget for evictions: UPDATE": {
-    available: 1,
-    pod: NOT_READY,
-    spec: { ...UPDATE.spec, ...EVICTIONS_ONLY },
-    request: UPDATE.request,
-    expected: "allow PinnedUnavailable w=0",
-  },
-  "not available, AlwaysAllow but for deletions: DELETE": {
-    available: 1,
-    pod: NOT_READY,
-    spec: { unhealthyPodPolicies: { DELETE: "IfHealthyBudget" } },
-    expected: "Denial UnhealthyBudget",
-  },
-  "not available, a policy that this version does not know: EVICT": {
-    available: 1,
-    pod: NOT_READY,
-    spec: { unhealthyPodPolicies: { EVICT: "New" } },
-    request: EVICT,
-    expected: "Denial UnhealthyBudget",
-  },
-  "not Ready with DisruptionTarget, IfHealthyBudget: EVICT": {
-    available: 1,
-    pod: { ...NOT_READY, conditions: { DisruptionTarget: true } },
-    spec: IF_HEALTHY,
-    request: EVICT,
-    expected: "allow PinnedUnavailable w=0",
-  },
-  "on a lost node, IfHealthyBudget: EVICT": {
-    available: 1,
-    pod: CONTAINERS_READY,
-    spec: IF_HEALTHY,
-    request: EVICT,
-    expected: "allow PinnedUnavailable w=0",
-  },
-  "waits for its readiness gates, IfHealthyBudget: EVICT": {
-    available: 1,
-    pod: { ...CONTAINERS_READY, waitsForGates: true },
-    spec: IF_HEALTHY,
-    request: EVICT,
-    expected: "Denial UnhealthyBudget",
-  },
-  "Ready with DisruptionTarget is as base": {
-    available: 2,
-    pod: { conditions: { DisruptionTarget: true } },
-    expected: "Denial AtMinimum",
   },
   "not available, IfHealthyBudget, not counted": { cells: [], ...UNREADY_IF_HEALTHY, expected: "Busy NotCounted" },
   "Ready but not mature": {

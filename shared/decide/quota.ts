@@ -13,8 +13,7 @@
  * | the pod is Finished, Terminating or Mirror                       | allow, with that reason      |             |
  * | DELETE of a Pending pod                                          | allow Pending                |             |
  * | a pre-activity annotation on a pod that is not Pending           | deny PreActivity             |             |
- * | pod not available and not lost, operation is IfHealthyBudget,    | deny or busy UnhealthyBudget |             |
- * | fewer than minAvailable left                                     |                              |             |
+ * | pod unavailable, not lost, IfHealthyBudget, under minAvailable   | deny or busy UnhealthyBudget |             |
  * | DELETE of a pod that is not available                            | allow Unavailable            |             |
  * | the pod's cell is not counted                                    | busy NotCounted              |             |
  * | the pod's cell is on hold                                        | busy OnHold                  |             |
@@ -250,8 +249,7 @@ export function preActivitiesOf({ annotations }: Pod): readonly string[] {
 function budgetIsUnhealthy(input: DecisionInput): Decision | undefined {
   const { state, request, podClass, facts } = input;
   const isKept = state.spec.keptUnhealthy.includes(request.operation) && !isLost(request.pod);
-  if (podClass !== "Unavailable" || !isKept) return undefined;
-  if (facts.estimated >= facts.minAvailable) return undefined;
+  if (podClass !== "Unavailable" || !isKept || facts.estimated >= facts.minAvailable) return undefined;
   const kind = facts.available < facts.minAvailable ? "Denial" : "Busy";
   return cellIsNotCounted(input) ?? cellIsOnHold(input) ?? deny(input, kind, "UnhealthyBudget");
 }

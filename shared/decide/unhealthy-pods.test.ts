@@ -1,0 +1,85 @@
+/** Which pods that are not available a policy keeps (docs/design.md#admission-table), and which are lost anyway. */
+import { expect, test } from "vitest";
+import {
+  makeCell,
+  makePod,
+  makeProtector,
+  makeRequest,
+  makeSpec,
+  type PodOptions,
+} from "../../test/support/decide/fixtures.ts";
+import type { Operation, PodProtectorSpec } from "../schema/podprotector.ts";
+import { decide } from "./quota.ts";
+import { parseProtector } from "./state/protector-state.ts";
+
+interface Row {
+  readonly operation: Operation;
+  readonly pod?: PodOptions;
+  readonly spec?: Partial<PodProtectorSpec>;
+  /** 1 is fewer than the 2 that must stay. */
+  readonly available?: number;
+  readonly expected: string;
+}
+
+const NOT_READY: PodOptions = { readyForSeconds: undefined };
+const CONTAINERS_READY: PodOptions = { ...NOT_READY, conditions: { ContainersReady: true } };
+const IF_HEALTHY: Partial<PodProtectorSpec> = { unhealthyPodPolicy: "IfHealthyBudget" };
+const EVICTIONS_ONLY: Partial<PodProtectorSpec> = {
+  ...IF_HEALTHY,
+  unhealthyPodPolicies: { DELETE: "AlwaysAllow", UPDATE: "AlwaysAllow" },
+  protectedOperations: ["DELETE", "EVICT", "UPDATE"],
+};
+
+const rows: Record<string, Row> = {
+  "a policy of evictions: DELETE": { operation: "DELETE", spec: EVICTIONS_ONLY, expected: "allow Unavailable none" },
+  "a policy of evictions: EVICT": { operation: "EVICT", spec: EVICTIONS_ONLY, expected: "Denial UnhealthyBudget" },
+  "a policy of evictions: UPDATE": {
+    operation: "UPDATE",
+    spec: EVICTIONS_ONLY,
+    expected: "allow PinnedUnavailable w=0",
+  },
+  "a policy of deletions: DELETE": {
+    operation: "DELETE",
+    spec: { unhealthyPodPolicies: { DELETE: "IfHealthyBudget" } },
+    expected: "Denial UnhealthyBudget",
+  },
+  "a policy that this version does not know: EVICT": {
+    operation: "EVICT",
+    spec: { unhealthyPodPolicies: { EVICT: "New" } },
+    expected: "Denial UnhealthyBudget",
+  },
+  "not Ready with DisruptionTarget: EVICT": {
+    operation: "EVICT",
+    pod: { ...NOT_READY, conditions: { DisruptionTarget: true } },
+    expected: "allow PinnedUnavailable w=0",
+  },
+  "on a lost node: EVICT": {
+    operation: "EVICT",
+    pod: CONTAINERS_READY,
+    expected: "allow PinnedUnavailable w=0",
+  },
+  "on a lost node: DELETE": { operation: "DELETE", pod: CONTAINERS_READY, expected: "allow Unavailable none" },
+  "waits for its readiness gates: EVICT": {
+    operation: "EVICT",
+    pod: { ...CONTAINERS_READY, waitsForGates: true },
+    expected: "Denial UnhealthyBudget",
+  },
+  "Ready with DisruptionTarget: DELETE": {
+    operation: "DELETE",
+    available: 2,
+    pod: { conditions: { DisruptionTarget: true } },
+    expected: "Denial AtMinimum",
+  },
+};
+
+test.each(Object.entries(rows))(
+  "%s",
+  (_, { operation, pod = NOT_READY, spec = IF_HEALTHY, available = 1, expected }) => {
+    const protector = makeProtector([makeCell("a", available, [], {}, makeSpec(spec))], spec);
+    const decision = decide(parseProtector(protector), makeRequest(makePod("x", pod), { operation }));
+    const write = decision.allowed && decision.write !== "none" ? `w=${decision.write.weight}` : "none";
+    expect(decision.allowed ? `allow ${decision.reason} ${write}` : `${decision.kind} ${decision.cause}`).toBe(
+      expected,
+    );
+  },
+);
