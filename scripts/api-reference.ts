@@ -69,7 +69,10 @@ function escaped(text: string): string {
  */
 export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning: string]>> = {
   PROTECT_LABEL: ["workload, label", "`true`: the generator keeps a protector for it"],
-  PROTECT_ANNOTATION: ["workload or budget", "`true` asks for protection, `false` does not; it overrides the label"],
+  PROTECT_ANNOTATION: [
+    "workload or budget",
+    "`true` asks for protection, `false` does not; it overrides the label. `adopted`: written by the generator",
+  ],
   MAX_UNAVAILABLE_ANNOTATION: [
     "custom resource with a scale subresource",
     "how many of its pods may be unavailable, a count or a percentage",

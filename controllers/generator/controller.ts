@@ -49,7 +49,8 @@ const generatorOptions = defineOptions({
     protectNonZero: option(
       boolean(),
       true,
-      "A workload that is deleted while it still asks for replicas keeps its protection until it is scaled to zero.",
+      "A workload that is deleted while it still asks for replicas keeps its protection until it is scaled to zero. " +
+        "When false, leave out the policy that refuses such deletions (components/without-workload-deletions).",
     ),
     concurrency: option(
       integer(1, 256),

@@ -7,9 +7,10 @@ import { gaugeOf } from "../../shared/observe/gauge.ts";
 import type { Log } from "../../shared/observe/log.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";
 import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
-import { GROUP, KIND, VERSION } from "../../shared/schema/annotations.ts";
+import { ADOPTED, GROUP, KIND, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared/schema/annotations.ts";
 import type { Generator, GeneratorObserver } from "./generator.ts";
-import type { GeneratorEvent, Problem } from "./protectors/events.ts";
+import { type GeneratorEvent, PROTECTOR_KIND, type Problem } from "./protectors/events.ts";
+import { DELETION_HELD } from "./protectors/source-condition.ts";
 
 const STEPS = [
   "held",
@@ -82,6 +83,13 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
       message: why,
     }),
   };
+  const told = (message: string, reason: string, text: (source: string) => string): EventRow<EventAboutBoth> => ({
+    level: "warn",
+    message,
+    // One line for both.
+    fields: ({ source, protector, about }) => (about.kind === KIND ? undefined : { source, protector }),
+    note: ({ source, about }) => ({ regarding: about, type: "Warning", reason, message: text(source) }),
+  });
   const failures = metrics.counter({
     name: "generator_failures_total",
     help: "Steps of the generator that failed and are tried again, by why.",
@@ -121,6 +129,8 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
         fields: ({ source, protector }) => ({ source, protector }),
         note: (event) => protectorNote(event, "SourceVanished", vanishedText(event.source)),
       },
+      adopted: told("A source came back without asking for protection; it stays protected", "Adopted", adoptedText),
+      deletionHeld: told("A deletion waits, because the source asks for replicas", "DeletionHeld", () => DELETION_HELD),
       kept: {
         level: "warn",
         message: "A protector was deleted without a release and can't be created again now; it stays in force",
@@ -128,6 +138,16 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
         note: (event) => protectorNote(event, "DeletedWithoutRelease", keptText(event.why)),
       },
     },
+  );
+}
+
+type EventAboutBoth = Extract<GeneratorEvent, { readonly protector: string; readonly about: object }>;
+
+function adoptedText(source: string): string {
+  return (
+    `${source} vanished and came back without asking for protection: it stays protected, by the annotation ` +
+    `${PROTECT_ANNOTATION}=${ADOPTED}. Write the label ${PROTECT_LABEL}=true into its manifest, or say that it is ` +
+    `not to be protected, by the label ${PROTECT_LABEL}=false.`
   );
 }
 
@@ -148,7 +168,7 @@ interface NamedProtector {
 
 function protectorNote({ source, protector, uid }: NamedProtector, reason: string, message: string): EventNote {
   const [, namespace = ""] = source.split("/");
-  const regarding = { apiVersion: `${GROUP}/${VERSION}`, kind: KIND, namespace, name: protector, uid };
+  const regarding = { ...PROTECTOR_KIND, namespace, name: protector, uid };
   return { regarding, type: "Warning", reason, message };
 }
 

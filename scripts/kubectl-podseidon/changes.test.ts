@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { sourceIsThere } from "./changes.ts";
+import { findSource } from "./changes.ts";
 import { runCommandLine } from "./cli.ts";
 
 const CLONE_SETS = "/apis/apps.kruise.io/v1alpha1/namespaces/shop/clonesets";
@@ -35,12 +35,12 @@ function protector(name: string, ownerReferences: PodProtector["metadata"]["owne
 
 describe("the workload of a protector is looked for in every version of its group", () => {
   const owner = { apiVersion: "apps.kruise.io/v1alpha1", kind: "CloneSet", name: "web", uid: "u1", controller: true };
-  test.each<[string, PodProtector, boolean]>([
-    ["one that its owner reference names", protector("web", [owner]), true],
-    ["one that its labels name", protector("web"), true],
-    ["one that is gone", protector("other"), false],
+  test.each<[string, PodProtector, string | undefined]>([
+    ["one that its owner reference names", protector("web", [owner]), `${CLONE_SETS}/web`],
+    ["one that its labels name", protector("web"), `${CLONE_SETS}/web`],
+    ["one that is gone", protector("other"), undefined],
   ])("%s", async (_, given, expected) => {
-    expect(await sourceIsThere(core, given)).toBe(expected);
+    expect(await findSource(core, given)).toBe(expected);
   });
 });
 

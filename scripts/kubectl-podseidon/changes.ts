@@ -8,6 +8,7 @@ import { podProtectorPath } from "../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import {
   GENERATOR_FINALIZER,
+  PROTECT_ANNOTATION,
   RELEASED_ANNOTATION,
   SOURCE_GROUP_LABEL,
   SOURCE_KIND_LABEL,
@@ -83,7 +84,7 @@ async function refuseWhereSourceDecides(core: ClusterClient, protector: PodProte
   const { labels = {}, finalizers = [] } = protector.metadata;
   const kind = labels[SOURCE_KIND_LABEL];
   if (!finalizers.includes(GENERATOR_FINALIZER) || !SUSPENDING_KINDS.includes(kind)) return;
-  if ((await sourceIsThere(core, protector)) !== true) return;
+  if ((await findSource(core, protector)) === undefined) return;
   throw new CommandError(
     `of ${idOf(protector)} spec.suspend in its ${kind} ${labels[SOURCE_NAME_LABEL]} ` +
       "decides, so the generator would take this back: change it there",
@@ -126,13 +127,13 @@ async function resumeIt(context: Context, args: readonly string[]): Promise<Exit
 const Group = v.looseObject({ versions: v.array(v.looseObject({ groupVersion: v.string() })) });
 
 /**
- * Whether the workload that the protector names is still there; undefined when it names none. In which version of its
- * group a kind is served is nowhere written: the preferred one may be without it.
+ * The path of the workload that the protector names; undefined when the workload is gone, or none is named. In which
+ * version of its group a kind is served is nowhere written: the preferred one may be without it.
  */
-export async function sourceIsThere(
+export async function findSource(
   core: Pick<ClusterClient, "find">,
   { metadata }: PodProtector,
-): Promise<boolean | undefined> {
+): Promise<string | undefined> {
   const labels = metadata.labels ?? {};
   const [name, group, resource] = [SOURCE_NAME_LABEL, SOURCE_GROUP_LABEL, SOURCE_RESOURCE_LABEL].map(
     (key) => labels[key],
@@ -140,15 +141,15 @@ export async function sourceIsThere(
   const owner = metadata.ownerReferences?.find(({ controller }) => controller === true)?.name ?? name;
   if (owner === undefined || resource === undefined) return undefined;
   const discovered = group ? await core.find(`/apis/${group}`) : undefined;
-  if (group && discovered === undefined) return false;
+  if (group && discovered === undefined) return undefined;
   const prefixes = group
     ? v.parse(Group, discovered).versions.map(({ groupVersion }) => `/apis/${groupVersion}`)
     : ["/api/v1"];
   for (const prefix of prefixes) {
     const path = `${prefix}/namespaces/${metadata.namespace ?? ""}/${resource}/${encodeURIComponent(owner)}`;
-    if ((await core.find(path)) !== undefined) return true;
+    if ((await core.find(path)) !== undefined) return path;
   }
-  return false;
+  return undefined;
 }
 
 async function releaseIt(context: Context, args: readonly string[]): Promise<ExitCode> {
@@ -159,19 +160,25 @@ async function releaseIt(context: Context, args: readonly string[]): Promise<Exi
       `${id} was made by hand: kubectl delete podprotector ${protector.metadata.name} releases it`,
     );
   }
-  if ((await sourceIsThere(core, protector)) === true) {
-    const labels = protector.metadata.labels ?? {};
-    throw new CommandError(
-      `${id} belongs to ${labels[SOURCE_KIND_LABEL]} ${labels[SOURCE_NAME_LABEL]}, which is there and asks for ` +
-        "protection, so the generator would take the release back: scale it to zero and delete it, or remove its " +
-        "label podseidon.kubewharf.io/protect; to let everything pass for a while, use suspend",
-    );
-  }
   const done = context.is("yes");
+  const source = await findSource(core, protector);
   const mark = `by kubectl podseidon ${formatMs(context.nowMs())}`;
-  await patch(core, protector, { metadata: { annotations: { [RELEASED_ANNOTATION]: mark } } }, !done);
+  // The generator takes back the release of a protector whose workload asks for it.
+  await (source === undefined
+    ? patch(core, protector, { metadata: { annotations: { [RELEASED_ANNOTATION]: mark } } }, !done)
+    : patchAt(core, source, { metadata: { annotations: { [PROTECT_ANNOTATION]: "false" } } }, !done));
   const view = viewProtector(protector, context.nowMs());
-  const warnings = [`${plural(view.available, "available pod")} of ${id} will no longer be protected`];
+  const of = protector.metadata.labels ?? {};
+  const warnings = [
+    `${plural(view.available, "available pod")} of ${id} will no longer be protected`,
+    ...(source === undefined
+      ? []
+      : [
+          `${of[SOURCE_KIND_LABEL]} ${of[SOURCE_NAME_LABEL]} is there: it gets the annotation ` +
+            `${PROTECT_ANNOTATION}=false, and a deletion of it that waits goes on; ` +
+            "to let everything pass for a while, use suspend",
+        ]),
+  ];
   return report(context, [{ protector: id, action: "released", done, warnings }]);
 }
 
@@ -209,11 +216,12 @@ export const resume: Command = {
 export const release: Command = {
   name: "release",
   usage: "PROTECTOR",
-  summary: "Give up a protector whose workload has vanished.",
+  summary: "Give up the protection of a workload, or of one that has vanished.",
   doing: "releasing the protector",
   description:
-    "A workload that vanished without being deleted leaves its " +
-    `protector in force. This lets its pods go, for good. ${safe}`,
+    "A workload that vanished without being deleted leaves its protector in force, and one that is deleted while " +
+    "it asks for replicas waits. This lets its pods go, for good. A workload that is there is annotated: it is not " +
+    `protected any more. ${safe}`,
   flags: YES,
   arity: [1, 1],
   completes: "protectors",

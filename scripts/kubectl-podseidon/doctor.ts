@@ -31,6 +31,8 @@ import {
   policyFinding,
   type StoredPolicy,
   servesPolicies,
+  WORKLOAD_POLICY,
+  workloadPolicyFinding,
 } from "./policy-findings.ts";
 import { cellOfWebhookConfiguration, VALIDATING } from "./question.ts";
 import { KUBECONFIG_SECRETS, tokenFinding } from "./token-findings.ts";
@@ -61,6 +63,12 @@ async function reach(cluster: ClusterClient, nowMs: () => number): Promise<reado
     ? warning("apiserver", `${gitVersion}, older than what this version is written for`, "upgrade the cluster")
     : ok("apiserver", gitVersion);
   return [version, clockFinding(response.headers.date, nowMs())];
+}
+
+async function storedPolicy(core: ClusterClient, name: string): Promise<StoredPolicy> {
+  const policy = await core.find(`${ADMISSION_API}/validatingadmissionpolicies/${name}`);
+  const binding = await core.find(`${ADMISSION_API}/validatingadmissionpolicybindings/${name}`);
+  return { name, policy, binding };
 }
 
 class Doctor {
@@ -108,6 +116,9 @@ class Doctor {
     });
     await this.#check(core, "generator", () => this.#lease(core, "generator", GENERATOR_LEASE));
     await this.#check(core, "cell policies", () => this.#policies(core));
+    await this.#check(core, "workload deletions", async () =>
+      workloadPolicyFinding(await storedPolicy(core, WORKLOAD_POLICY)),
+    );
     await this.#check(core, "permissions", () => this.#permissions(core, CORE_PERMISSIONS));
     return views;
   }
@@ -133,12 +144,7 @@ class Doctor {
     const accounts = await core.list(corePath("serviceaccounts", this.#system));
     if (!hasCellAccounts(accounts)) return ok("cell policies", "no cell has accounts of its own");
     if (!servesPolicies(await core.find(ADMISSION_API))) return policyFinding(undefined);
-    const read = async (name: string): Promise<StoredPolicy> => ({
-      name,
-      policy: await core.find(`${ADMISSION_API}/validatingadmissionpolicies/${name}`),
-      binding: await core.find(`${ADMISSION_API}/validatingadmissionpolicybindings/${name}`),
-    });
-    return policyFinding(await Promise.all(POLICIES.map(read)));
+    return policyFinding(await Promise.all(POLICIES.map((name) => storedPolicy(core, name))));
   }
 
   async #webhookConfiguration(cluster: ClusterClient, views: readonly ProtectorView[]): Promise<readonly Finding[]> {

@@ -124,7 +124,8 @@ const TROUBLES: readonly Trouble[] = [
     warning,
     "waiting to be deleted",
     ({ state }) => state === "waits to be deleted",
-    "their pods stay protected until the workload is scaled to zero: see docs/operations.md",
+    "their pods stay protected: scale the workload to zero, or give them up by kubectl podseidon release NAME; " +
+      "the deletion can be undone: docs/operations.md#delete-a-workload",
   ],
   [
     warning,

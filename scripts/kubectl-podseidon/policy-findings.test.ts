@@ -1,5 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { hasCellAccounts, POLICIES, policyFinding, type StoredPolicy, servesPolicies } from "./policy-findings.ts";
+import {
+  hasCellAccounts,
+  POLICIES,
+  policyFinding,
+  type StoredPolicy,
+  servesPolicies,
+  WORKLOAD_POLICY,
+  workloadPolicyFinding,
+} from "./policy-findings.ts";
 
 const stored = (name: string, policy: object = {}, binding: object = {}): StoredPolicy => ({
   name,
@@ -27,6 +35,14 @@ describe("the policies of a core", () => {
     const finding = policyFinding(policies);
     expect([finding.level, finding.found]).toEqual([level, expect.stringContaining(text)]);
     expect(finding.advice === "").toBe(level === "ok");
+  });
+
+  test.each<[string, StoredPolicy, string]>([
+    ["in force", stored(WORKLOAD_POLICY), "ok"],
+    ["in a dry run", stored(WORKLOAD_POLICY, {}, { validationActions: ["Warn", "Audit"] }), "warning"],
+    ["left out", { name: WORKLOAD_POLICY, policy: undefined, binding: undefined }, "warning"],
+  ])("against the deletion of workloads: %s", (_, policy, level) => {
+    expect(workloadPolicyFinding(policy).level).toBe(level);
   });
 
   test.each<[string[], boolean]>([

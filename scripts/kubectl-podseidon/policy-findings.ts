@@ -43,6 +43,19 @@ export interface StoredPolicy {
   readonly binding: unknown;
 }
 
+/** Of manifests/base/workload-policy. */
+export const WORKLOAD_POLICY = "podseidon-workload-deletions";
+
+/** Whether the deletion of a protected workload is refused: else the finalizer holds it, for good. */
+export function workloadPolicyFinding(stored: StoredPolicy): Finding {
+  if (isInForce(stored)) return ok("workload deletions", "of protected workloads are refused");
+  return warning(
+    "workload deletions",
+    `no policy ${WORKLOAD_POLICY} that denies: the deletion of a protected workload is held and can't be taken back`,
+    `${APPLY}; it is left out by components/without-workload-deletions, and warns only in a dry run`,
+  );
+}
+
 export function policyFinding(stored: readonly StoredPolicy[] | undefined): Finding {
   if (stored === undefined) {
     return warning(

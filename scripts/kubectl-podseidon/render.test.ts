@@ -1,6 +1,6 @@
 /** The screens, from protectors as they are stored; the cluster tests run the commands themselves. */
 import { describe, expect, test } from "vitest";
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import type { Condition, PodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
@@ -66,12 +66,13 @@ const withMetadata = (metadata: Partial<PodProtector["metadata"]>): PodProtector
   metadata: { ...healthy.metadata, ...metadata },
 });
 const source = { type: "SourceVanished", status: "True", reason: "SourceMissing", message: "" } as const;
-const vanished: PodProtector = {
+const withCondition = (condition: Pick<Condition, "type" | "status" | "reason" | "message">): PodProtector => ({
   ...healthy,
   ...(healthy.status === undefined
     ? {}
-    : { status: { ...healthy.status, conditions: [{ ...source, lastTransitionTime: formatMs(NOW_MS) }] } }),
-};
+    : { status: { ...healthy.status, conditions: [{ ...condition, lastTransitionTime: formatMs(NOW_MS) }] } }),
+});
+const vanished = withCondition(source);
 
 describe("status", () => {
   const cases: readonly (readonly [string, PodProtector, string])[] = [
@@ -83,6 +84,7 @@ describe("status", () => {
     ["of no pod", makeProtector([makeCell("a", 0, [], beating)]), "no pods match"],
     ["deleted", withMetadata({ deletionTimestamp: formatMs(NOW_MS) }), "waits to be deleted"],
     ["without its workload", vanished, "workload vanished"],
+    ["of a deletion that waits", withCondition({ ...source, type: "SourceDeleting" }), "waits to be deleted"],
     ["as many promised as there are", makeProtector([makeCell("a", 2, [], beating)]), "no disruption possible"],
     ["on hold", makeProtector([makeCell("a", 3, [], { ...beating, hold: "Restored/x" })]), "cell on hold"],
     ["silent", makeProtector([makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 300_000) })]), "cell stale"],

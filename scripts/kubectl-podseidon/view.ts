@@ -159,9 +159,10 @@ function stateOf(facts: Facts, state: ProtectorState): string {
   if (bad("on hold")) return "cell on hold";
   if (bad("stale")) return "cell stale";
   if (![...state.cells.values()].some((cell) => cell.isCounted)) return "not counted";
-  if (facts.deleting) return "waits to be deleted";
-  if (facts.conditions.some(({ type, status }) => type === "SourceVanished" && status === "True"))
-    return "workload vanished";
+  const holds = (wanted: string): boolean =>
+    facts.conditions.some(({ type, status }) => type === wanted && status === "True");
+  if (facts.deleting || holds("SourceDeleting")) return "waits to be deleted";
+  if (holds("SourceVanished")) return "workload vanished";
   if (facts.required > 0 && facts.total === 0) return "no pods match";
   if (facts.required > 0 && facts.required > facts.total) return "no disruption possible";
   if (facts.required > 0 && facts.available < facts.required) return "below minimum";

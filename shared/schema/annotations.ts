@@ -9,6 +9,8 @@ export const GENERATOR_FINALIZER = `${GROUP}/generator`;
 export const PROTECT_LABEL = `${GROUP}/protect`;
 /** On a source: "true" asks for protection, "false" declines it. Overrides the label. */
 export const PROTECT_ANNOTATION = `${GROUP}/protect`;
+/** The annotation's value that the generator writes on a source that came back without the label. */
+export const ADOPTED = "adopted";
 /** On a custom resource with a scale subresource: how many of its pods may be unavailable, a count or a percentage. */
 export const MAX_UNAVAILABLE_ANNOTATION = `${GROUP}/max-unavailable`;
 export const SOURCE_NAME_LABEL = `${GROUP}/source-name`;

@@ -244,7 +244,6 @@ describe("while all is well", () => {
     ["a context that is not there", ["status", "--context", "nowhere"], 'no context "nowhere"'],
     ["a pod that is not there", ["why", "web-9", "-n", NAMESPACE], `there is no pod ${NAMESPACE}/web-9`],
     ["a flag that is not there", ["status", "--fast"], "see kubectl podseidon status --help"],
-    ["a protector whose workload is there", ["release", NAME, "-n", NAMESPACE], "belongs to Deployment web"],
     ["a cell that nobody counts", ["remove-cell", "moon", "-A"], "counts a cell moon"],
   ])("%s is an error that says what to do", async (_, args, text) => {
     const { code, stderr } = await plugin(...args);
@@ -343,6 +342,12 @@ describe("when a part is gone for good", () => {
     const { stdout } = await plugin("status", NAME, "-n", NAMESPACE);
     expect(stdout).toMatch(/cell +0\/0 +0 +- +- +removed/);
     expect(field(await estate.core.admin.get(path), "data", "cell")).toBeUndefined();
+  });
+
+  test("release of a workload that is there says that the workload is annotated", async () => {
+    const { code, stdout } = await plugin("release", NAME, "-n", NAMESPACE);
+    expect(stdout).toContain("Deployment web is there: it gets the annotation podseidon.kubewharf.io/protect=false");
+    expect(code).toBe(1);
   });
 
   test("release lets the pods of a vanished workload go", async () => {

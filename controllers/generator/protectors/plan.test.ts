@@ -247,10 +247,44 @@ describe("a source that is there again", () => {
     }));
 
   test("clears the condition once; a source that is still gone is not reported again", () => {
-    expect(planned(source(), [noted("True")])).toMatchObject([{ kind: "setSourceVanished", vanished: false }]);
+    expect(planned(source(), [noted("True")])).toMatchObject([{ kind: "setSourceState", state: "present" }]);
     expect(planned(source(), [noted("False")])).toEqual([]);
     expect(planned(undefined, [noted("True")])).toEqual([]);
-    expect(kinds(planned(undefined, [noted("False")]))).toEqual(["reportSourceVanished", "setSourceVanished"]);
+    expect(kinds(planned(undefined, [noted("False")]))).toEqual(["reportSource", "setSourceState"]);
+  });
+});
+
+test("a deletion that waits is reported, and noted in a condition", () => {
+  const waiting = source({ deleting: true, decision: "DeletingWithReplicas" });
+  expect(planned(waiting, [protector()])).toMatchObject([
+    { kind: "reportSource", state: "deleting" },
+    { kind: "setSourceState", state: "deleting" },
+  ]);
+});
+
+describe("a source that vanished and is there again without asking for protection", () => {
+  const silent = source({ uid: "u2", decision: "NotSelected", protectors: [], finalizers: [] });
+  const marked = withMetadata({ annotations: { [RELEASED]: "by hand" } });
+  const restored = withMetadata({ ownerReferences: [] });
+
+  test.each<[string, ProtectionSource, PodProtector, string]>([
+    ["is adopted", silent, protector(), "adopt"],
+    ["is adopted where the protector was restored, too", silent, restored, "adopt"],
+    ["is not where an operator has released the protector", silent, marked, "release"],
+    [
+      "is not where it says that it is not to be protected",
+      { ...silent, decision: "Declined" },
+      protector(),
+      "release",
+    ],
+    ["is not while it is being deleted", { ...silent, deleting: true }, protector(), "release"],
+    ["is not where it is the same object, which lost the label", { ...silent, uid: "u1" }, protector(), "release"],
+  ])("%s", (_, present, found, step) => {
+    expect(kinds(planned(present, [found]))).toEqual([step]);
+  });
+
+  test("is adopted where the protector is lost, too", () => {
+    expect(kinds(planned(silent, [], [], [protector()]))).toEqual(["adopt"]);
   });
 });
 
@@ -295,7 +329,7 @@ describe("a protector is released", () => {
   });
 
   test("never because its source vanished", () => {
-    expect(kinds(planned(undefined, [protector()]))).toEqual(["reportSourceVanished", "setSourceVanished"]);
+    expect(kinds(planned(undefined, [protector()]))).toEqual(["reportSource", "setSourceState"]);
   });
 
   test("unless an operator marks it as released", () => {

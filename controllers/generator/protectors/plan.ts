@@ -16,7 +16,7 @@ import {
 } from "../sources/protection-source.ts";
 import { alternativeName, protectorName } from "./names.ts";
 import { hasGeneratorFinalizer, type NewProtector, newProtector, repairedProtector, sourceOf } from "./protector.ts";
-import { hasSourceVanished } from "./source-condition.ts";
+import { type SourceState, sourceStateOf } from "./source-condition.ts";
 
 /** The only reasons for which a protector ends. */
 export type ReleaseReason = "SourceDeleted" | "NotRequired" | "ReleasedByOperator";
@@ -34,9 +34,11 @@ interface StepArguments {
   readonly removeCells: { readonly protector: PodProtector; readonly cells: readonly string[] };
   readonly release: { readonly protector: PodProtector; readonly reason: ReleaseReason };
   readonly removeSourceFinalizer: { readonly source: ProtectionSource };
-  readonly reportSourceVanished: { readonly protector: PodProtector };
-  /** Writes the condition `SourceVanished`. */
-  readonly setSourceVanished: { readonly protector: PodProtector; readonly vanished: boolean };
+  /** Has a source that came back without asking for protection ask for it. */
+  readonly adopt: { readonly source: ProtectionSource; readonly protector: PodProtector };
+  readonly reportSource: { readonly protector: PodProtector; readonly state: Exclude<SourceState, "present"> };
+  /** Writes the conditions `SourceVanished` and `SourceDeleting`. */
+  readonly setSourceState: { readonly protector: PodProtector; readonly state: SourceState };
 }
 export type StepKind = keyof StepArguments;
 export type ReconcileStep<K extends StepKind = StepKind> = { [P in K]: { readonly kind: P } & StepArguments[P] }[K];
@@ -62,6 +64,8 @@ export function plan(facts: SourceFacts): ReconcileStep[] {
     return [...protectors.flatMap((protector) => first(WITHOUT_SOURCE, protector)), ...restoreWithoutSource(facts)];
   }
   if (source.decision === "OutOfScope") return [];
+  const orphan = orphanOf(facts, source);
+  if (orphan !== undefined) return [{ kind: "adopt", source, protector: orphan }];
   const places = source.protectors.map((required) => placeOf(facts, required));
   return [
     ...addFinalizer(source),
@@ -78,7 +82,7 @@ const WITHOUT_SOURCE: readonly Rule[] = [
   releaseMarked,
   (protector) => replaceDeleted(protector, false),
   removeNamedCells,
-  reportOnce,
+  (protector) => noteSource(protector, "vanished"),
 ];
 
 /** For a protector that its source requires. */
@@ -90,7 +94,7 @@ function repairRules({ kind }: SourceFacts, source: ProtectionSource, required: 
     },
     (protector) => replaceDeleted(protector, true),
     removeNamedCells,
-    clearSourceVanished,
+    (protector) => noteSource(protector, source.decision === "DeletingWithReplicas" ? "deleting" : "present"),
   ];
 }
 
@@ -200,14 +204,23 @@ function removeNamedCells(protector: PodProtector): ReconcileStep[] {
   return [{ kind: "removeCells", protector, cells: cells.split(",").map((cell) => cell.trim()) }];
 }
 
-function reportOnce(protector: PodProtector): ReconcileStep[] {
-  if (hasSourceVanished(protector)) return [];
-  return [
-    { kind: "reportSourceVanished", protector },
-    { kind: "setSourceVanished", protector, vanished: true },
-  ];
+/** Reports each state once. */
+function noteSource(protector: PodProtector, state: SourceState): ReconcileStep[] {
+  if (sourceStateOf(protector) === state) return [];
+  const set: ReconcileStep = { kind: "setSourceState", protector, state };
+  return state === "present" ? [set] : [{ kind: "reportSource", protector, state }, set];
 }
 
-function clearSourceVanished(protector: PodProtector): ReconcileStep[] {
-  return hasSourceVanished(protector) ? [{ kind: "setSourceVanished", protector, vanished: false }] : [];
+/**
+ * A protector whose source vanished, where the source is back and says nothing of protection: the manifest may never
+ * have had the label. The source that a protector was made for is its controlling owner, by UID.
+ */
+function orphanOf({ protectors, lost }: SourceFacts, source: ProtectionSource): PodProtector | undefined {
+  if (source.decision !== "NotSelected" || source.deleting) return undefined;
+  return [...protectors, ...lost].find(
+    (protector) =>
+      hasGeneratorFinalizer(protector) &&
+      !isMarkedReleased(protector) &&
+      !protector.metadata.ownerReferences?.some(({ uid }) => uid === source.uid),
+  );
 }

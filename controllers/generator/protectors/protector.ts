@@ -145,8 +145,10 @@ function repairedMetadata(
   const owners = present.ownerReferences ?? [];
   const isOwner = ({ uid, controller, name }: OwnerReference): boolean =>
     uid === owner.uid && controller === true && name === owner.name;
-  // Kubernetes allows one controlling owner. Other owners stay.
-  const repairedOwners = owners.some(isOwner) ? owners : [...owners.filter(({ controller }) => !controller), owner];
+  // Kubernetes allows one controlling owner. Other owners stay. Where a deletion orphans, the garbage collector has
+  // taken the owner off: with it the protector would be garbage once the source is gone.
+  const isKept = source.deleting || owners.some(isOwner);
+  const repairedOwners = isKept ? owners : [...owners.filter(({ controller }) => !controller), owner];
   const { [RELEASED_ANNOTATION]: _, ...annotations } = present.annotations ?? {};
   const finalizers = present.finalizers ?? [];
   // The apiserver accepts no new finalizer on an object that is being deleted.

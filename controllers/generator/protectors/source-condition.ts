@@ -1,43 +1,73 @@
-/** The condition `SourceVanished` of a protector that stays in force without its source. */
+/** The conditions of a protector that stays in force without its source, or while the source waits to be deleted. */
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
-import { RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { PROTECT_ANNOTATION, RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { Condition, PodProtector, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
 import type { ApiCalls } from "./calls.ts";
 
-const TYPE = "SourceVanished";
+export const DELETION_HELD =
+  "The source is being deleted while it asks for replicas: it and its pods stay until it is scaled to zero, or is " +
+  `annotated with ${PROTECT_ANNOTATION}=false. A deletion can be undone: docs/operations.md#delete-a-workload`;
+
+/** Of the source that a protector was made for. `deleting`: it waits, because it asks for replicas. */
+export type SourceState = "present" | "vanished" | "deleting";
+
 const NO_STATUS: PodProtectorStatus = {
   cells: [],
   summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
 };
 
-export function hasSourceVanished({ status }: PodProtector): boolean {
-  return status?.conditions?.some(({ type, status: value }) => type === TYPE && value === "True") ?? false;
+interface StateCondition {
+  readonly type: string;
+  readonly state: SourceState;
+  /** While it is true, and otherwise. */
+  readonly reasons: readonly [string, string];
+  readonly messages: readonly [string, string];
 }
 
-function conditionOf(vanished: boolean, generation: number | undefined, time: string): Condition {
-  const message = vanished
-    ? `The source is gone without a release: its pods stay protected. The annotation ${RELEASED_ANNOTATION} ends that`
-    : "The source is there";
-  return {
-    type: TYPE,
-    status: vanished ? "True" : "False",
-    reason: vanished ? "SourceMissing" : "SourcePresent",
-    message,
-    lastTransitionTime: time,
-    ...(generation === undefined ? {} : { observedGeneration: generation }),
-  };
+const CONDITIONS: readonly StateCondition[] = [
+  {
+    type: "SourceVanished",
+    state: "vanished",
+    reasons: ["SourceMissing", "SourcePresent"],
+    messages: [
+      `The source is gone without a release: its pods stay protected. The annotation ${RELEASED_ANNOTATION} ends that`,
+      "The source is there",
+    ],
+  },
+  {
+    type: "SourceDeleting",
+    state: "deleting",
+    reasons: ["AsksForReplicas", "NotDeleted"],
+    messages: [DELETION_HELD, "The source does not wait to be deleted"],
+  },
+];
+
+export function sourceStateOf({ status }: PodProtector): SourceState {
+  const isTrue = ({ type }: StateCondition): boolean =>
+    status?.conditions?.some((condition) => condition.type === type && condition.status === "True") ?? false;
+  return CONDITIONS.find(isTrue)?.state ?? "present";
 }
 
-/** Writes the condition, and the rest of the status as it was read. `conflict`: the protector has changed since. */
-export async function setSourceVanished(
+/** Writes the conditions, and the rest of the status as it was read. `conflict`: the protector has changed since. */
+export async function setSourceState(
   calls: ApiCalls<"putPodProtectorStatus">,
   protector: PodProtector,
-  vanished: boolean,
+  state: SourceState,
   time: string,
 ): Promise<ApiResult<PodProtector>> {
   const { namespace = "", name, uid, resourceVersion, generation } = protector.metadata;
   const before = protector.status ?? NO_STATUS;
-  const others = (before.conditions ?? []).filter(({ type }) => type !== TYPE);
-  const status = { ...before, conditions: [...others, conditionOf(vanished, generation, time)] };
+  const conditions = CONDITIONS.reduce<readonly Condition[]>((present, row) => {
+    const [index, status] = row.state === state ? [0 as const, "True"] : [1 as const, "False"];
+    const found = present.find(({ type }) => type === row.type);
+    // A condition that was never true is absent.
+    if (found === undefined ? status === "False" : found.status === status) return present;
+    const condition: Condition = {
+      ...{ type: row.type, status, reason: row.reasons[index], message: row.messages[index], lastTransitionTime: time },
+      ...(generation === undefined ? {} : { observedGeneration: generation }),
+    };
+    return [...present.filter(({ type }) => type !== row.type), condition];
+  }, before.conditions ?? []);
+  const status = { ...before, conditions: [...conditions] };
   return await calls.api.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, calls);
 }

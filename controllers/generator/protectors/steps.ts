@@ -6,17 +6,17 @@ import type { RegisterWriter } from "../../../shared/recovery/register/register-
 import { restore } from "../../../shared/recovery/restore-protector.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { DONE, failed, later, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
-import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
+import { ADOPTED, GENERATOR_FINALIZER, PROTECT_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { collectionPath, type ProtectionSource, type SourceKind } from "../sources/protection-source.ts";
 import { type ApiCalls, updateProtector, withoutFinalizer } from "./calls.ts";
-import type { GeneratorEvent } from "./events.ts";
+import { type GeneratorEvent, PROTECTOR_KIND, referenceTo } from "./events.ts";
 import type { ReconcileStep, StepKind } from "./plan.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
 import { release } from "./release.ts";
 import { removeCells } from "./remove-cells.ts";
 import { repairProtector } from "./repair.ts";
-import { setSourceVanished } from "./source-condition.ts";
+import { setSourceState } from "./source-condition.ts";
 
 /** Until the apiserver may accept what it rejects now. */
 const REPLACE_AGAIN_MS = 30_000;
@@ -110,14 +110,24 @@ const STEPS: StepFunctions = {
     return finish(context, result, `release ${name}`, { kind: "released", source: key, protector: name, reason });
   },
 
-  async reportSourceVanished({ options, key }, { protector: { metadata } }) {
-    options.onEvent({ kind: "sourceVanished", source: key, protector: metadata.name, uid: metadata.uid });
+  async adopt(context, { source, protector }) {
+    const result = await patchSource(context, source, { annotations: { [PROTECT_ANNOTATION]: ADOPTED } });
+    if (result.kind !== "ok") return failedCall(context, result, "have the source ask for protection");
+    tellBoth(context, "adopted", protector);
     return DONE;
   },
 
-  async setSourceVanished(context, { protector, vanished }) {
+  async reportSource(context, { protector, state }) {
+    const { options, key } = context;
+    const { name, uid } = protector.metadata;
+    if (state === "deleting") tellBoth(context, "deletionHeld", protector);
+    else options.onEvent({ kind: "sourceVanished", source: key, protector: name, uid });
+    return DONE;
+  },
+
+  async setSourceState(context, { protector, state }) {
     const { name } = protector.metadata;
-    const result = await setSourceVanished(context.calls, protector, vanished, timeOf(context));
+    const result = await setSourceState(context.calls, protector, state, timeOf(context));
     return finishWrite(context, result, `note the source of ${name}`, "noted", name);
   },
 };
@@ -153,6 +163,17 @@ async function replaceDeleted(
   return finishWrite(context, restored, what, "replaced", name);
 }
 
+/** Emits one event about the source, and one about its protector. */
+function tellBoth(
+  { options, key, kind, source }: StepContext,
+  what: "adopted" | "deletionHeld",
+  { metadata: { namespace = "", name, uid } }: PodProtector,
+): void {
+  if (source === undefined) return;
+  for (const about of [referenceTo(kind, source), { ...PROTECTOR_KIND, namespace, name, uid }])
+    options.onEvent({ kind: what, source: key, protector: name, about });
+}
+
 function timeOf({ options }: StepContext): string {
   return new Date(options.ports.clock.nowMs()).toISOString();
 }
@@ -174,15 +195,23 @@ async function confirmSource(context: StepContext): Promise<ApiResult<unknown>> 
 
 /** Adds the generator's finalizer to a source or removes it, and changes nothing else. */
 async function setFinalizer(
-  { calls, kind }: StepContext,
+  context: StepContext,
   source: ProtectionSource,
   present: boolean,
 ): Promise<ApiResult<unknown>> {
-  const { namespace, name, uid, resourceVersion } = source;
   const others = source.finalizers.filter((finalizer) => finalizer !== GENERATOR_FINALIZER);
   const finalizers = present ? [...others, GENERATOR_FINALIZER] : others;
+  return await patchSource(context, source, { finalizers });
+}
+
+/** Changes the metadata of a source in the version that was read. */
+async function patchSource(
+  { calls, kind }: StepContext,
+  { namespace, name, uid, resourceVersion }: ProtectionSource,
+  metadata: object,
+): Promise<ApiResult<unknown>> {
   const path = `${collectionPath(kind, namespace)}/${name}`;
-  const body = { metadata: { uid, resourceVersion, finalizers } };
+  const body = { metadata: { uid, resourceVersion, ...metadata } };
   return await calls.api.patch(path, "application/merge-patch+json", body, () => undefined, calls);
 }
 

@@ -5,7 +5,7 @@ import { isDeleting, type ObjectMeta } from "../../../shared/schema/podprotector
 import type { ProtectionDecision, ProtectionSource, WorkloadRef } from "./protection-source.ts";
 
 /** Whether an object asks for protection. `OutOfScope`: this generator leaves the object and its protectors alone. */
-type Selection = Extract<ProtectionDecision, "NotSelected" | "OutOfScope"> | "Selected";
+type Selection = Extract<ProtectionDecision, "NotSelected" | "Declined" | "OutOfScope"> | "Selected";
 
 export interface PluginContext {
   readonly select: (metadata: ObjectMeta) => Selection;

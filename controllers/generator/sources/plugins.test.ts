@@ -92,16 +92,24 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
     expect(JSON.stringify(raw)).toBe(before);
   });
 
-  test.each<[string, object, boolean]>([
+  test.each<[string, object, boolean, string?]>([
     ["labelled", {}, true],
     ["not labelled", { labels: {} }, false],
     ["without labels", { labels: undefined }, false],
     ["annotated with true, not labelled", { labels: {}, annotations: { [PROTECT]: "true" } }, true],
-    ["annotated with false", { annotations: { [PROTECT]: "false" } }, false],
+    ["annotated with false", { annotations: { [PROTECT]: "false" } }, false, "Declined"],
+    ["labelled with false", { labels: { [PROTECT]: "false" } }, false, "Declined"],
+    ["adopted", { labels: {}, annotations: { [PROTECT]: "adopted" } }, true],
+    [
+      "adopted, then labelled with false",
+      { labels: { [PROTECT]: "false" }, annotations: { [PROTECT]: "adopted" } },
+      false,
+      "Declined",
+    ],
     ["annotated with another value", { annotations: { [PROTECT]: "maybe" } }, true],
-  ])("%s", (_, metadata, selected) => {
+  ])("%s", (_, metadata, selected, otherwise = "NotSelected") => {
     const source = read(name, metadata);
-    expect(source.decision).toBe(selected ? (ignored ? "Ignored" : "Protected") : "NotSelected");
+    expect(source.decision).toBe(selected ? (ignored ? "Ignored" : "Protected") : otherwise);
     expect(requires(source)).toBe(selected && !ignored);
     expect(source.why === undefined).toBe(!(selected && ignored));
   });

@@ -3,7 +3,7 @@
  * `protection-source.ts` first (what a plugin makes of an object), then `workload-kinds.ts` and `budget-kinds.ts`.
  */
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
-import { PROTECT_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { ADOPTED, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
 import { BUDGET_KINDS, budgetPlugin } from "./budget-kinds.ts";
 import type { PluginContext } from "./interpret.ts";
 import { pluginName, type SourcePlugin } from "./protection-source.ts";
@@ -82,7 +82,8 @@ function selection(
   return ({ namespace = "", labels = {}, annotations = {} }) => {
     if (!covers(namespace)) return "OutOfScope";
     const stated = annotations[PROTECT_ANNOTATION];
-    if (stated === "true" || stated === "false") return stated === "true" ? "Selected" : "NotSelected";
-    return matches(labels) ? "Selected" : "NotSelected";
+    if (stated === "true" || (stated !== "false" && matches(labels))) return "Selected";
+    if (stated === "false" || labels[PROTECT_LABEL] === "false") return "Declined";
+    return stated === ADOPTED ? "Selected" : "NotSelected";
   };
 }

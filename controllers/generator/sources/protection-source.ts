@@ -49,6 +49,8 @@ export type ProtectionDecision =
   | "DeletingWithReplicas"
   | "Deleting"
   | "NotSelected"
+  /** It says that it is not to be protected. */
+  | "Declined"
   /** Its controller is protected in its place. */
   | "Controlled"
   /** No minimum can be promised for pods of this kind. */
