@@ -260,10 +260,13 @@ const STATUS: Fields = {
     }),
     "conditions[]": field("One aspect of the protector's state.", ATOMIC_MAP),
     ...at("conditions[]", {
-      type: field("Healthy, DisruptionImpossible, NoPodsMatched, CellStale, Suspended or SourceVanished.", {
-        minLength: 1,
-        maxLength: 316,
-      }),
+      type: field(
+        "Healthy, DisruptionImpossible, NoPodsMatched, CellStale, Suspended, SourceVanished or SourceDeleting.",
+        {
+          minLength: 1,
+          maxLength: 316,
+        },
+      ),
       status: field("True, False or Unknown.", { enum: ["True", "False", "Unknown"] }),
       reason: field("Why, as one word for programs.", {
         pattern: "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
