@@ -147,10 +147,10 @@ export class LostProtectors {
     const atMs = time.elapsedMs;
     const sinceMs = this.#present.get(id)?.sinceMs ?? atMs;
     this.#present.delete(id);
-    // A restore of the core is no deletion, and loses the release record, too. A mark is there because somebody has
-    // released the protector.
-    const wasRecorded = isByHand(before.value) || this.#isRecorded(core, uidOf(before));
-    const isReleased = isMarked(before.value) || (!isRestored && wasRecorded);
+    // A restore of the core is no deletion. A mark is there because somebody has released the protector, and so is a
+    // record, also one in a core that is restored to a state after the release.
+    const isDeleted = isByHand(before.value) && !isRestored;
+    const isReleased = isMarked(before.value) || isDeleted || this.#isRecorded(core, uidOf(before));
     const wasKnown = atMs - sinceMs > KNOWN_AFTER_MS;
     const knowers = new Set(wasKnown ? replicas.filter(({ serving }) => serving) : []);
     this.#lost.set(id, { core: core.name, name, last: before, atMs, isReleased, knowers });
