@@ -9,11 +9,18 @@
  * from `backup/` to `register/` to here.
  */
 import { classifyPod, isLost } from "../decide/availability/availability.ts";
-import { type Allowed, type AllowReason, type DisruptionRequest, factsOf, preActivitiesOf } from "../decide/quota.ts";
+import {
+  type Allowed,
+  type AllowReason,
+  allowUnrecorded,
+  type DisruptionRequest,
+  factsOf,
+  needsNoQuota,
+  preActivitiesOf,
+} from "../decide/quota.ts";
 import type { ProtectorState } from "../decide/state/protector-state.ts";
 import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, SOURCE_NAME_LABEL } from "../schema/annotations.ts";
 import type { PodProtector } from "../schema/podprotector.ts";
-import { parseMs } from "../schema/time.ts";
 
 /**
  * True when the end of an absent protector was intended: its generator has marked it or recorded its release, or it was
@@ -38,6 +45,7 @@ function isMadeByHand({ metadata }: PodProtector): boolean {
 
 /** What a lost protector allows, as a decision; undefined when it denies. */
 export function decideLost(state: ProtectorState, request: DisruptionRequest): Allowed | undefined {
+  if (needsNoQuota(state, request)) return allowUnrecorded(state, request);
   const reason = allowReason(state, request);
   if (reason === undefined) return undefined;
   return { allowed: true, reason, write: "none", facts: factsOf(state, request) };
@@ -47,7 +55,6 @@ export function decideLost(state: ProtectorState, request: DisruptionRequest): A
  * No quota is given, because nothing can be recorded (S11). A Ready pod that may not be mature yet counts as available.
  */
 function allowReason({ spec }: ProtectorState, request: DisruptionRequest): AllowReason | undefined {
-  if (parseMs(request.startTime) < spec.suspendedUntilMs) return "Suspended";
   if (!spec.protectedOperations.includes(request.operation)) return "NotProtected";
   const podClass = classifyPod(request.pod, spec, undefined);
   if (podClass === "Available" || podClass === "Immature") return request.forced ? "Forced" : undefined;

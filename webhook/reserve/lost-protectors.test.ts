@@ -123,7 +123,9 @@ const VANISHED = { kind: "denied", decisions: [{ decision: { kind: "lost", uid: 
 
 describe("a lost protector", () => {
   test.each<[string, Spec, Pod, Partial<Disruption>, object]>([
-    ["denies an available pod, whatever its quota was", { minAvailable: 0 }, pod("a"), {}, VANISHED],
+    ["denies an available pod, whatever its quota was", { minAvailable: 1 }, pod("a"), {}, VANISHED],
+    ["allows a pod of which nothing was promised", { minAvailable: 0 }, pod("a"), {}, { kind: "allowed" }],
+    ["but for one with a pre-activity", { minAvailable: 0 }, pod("a", { annotations: PRE_ACTIVITY }), {}, VANISHED],
     ["denies the eviction of an available pod", {}, pod("a"), { operation: "EVICT" }, VANISHED],
     ["denies a dry run", {}, pod("a"), { dryRun: true }, VANISHED],
     ["denies a Ready pod that may not be mature", { minReadySeconds: 3600 }, pod("a"), {}, VANISHED],
@@ -170,6 +172,7 @@ describe("a lost protector", () => {
   test.each<[string, Spec, Pod, Partial<Disruption>]>([
     ["Forced", {}, pod("a"), { forced: true }],
     ["Suspended", { suspend: { enabled: true } }, pod("a"), {}],
+    ["NothingPromised", { minAvailable: 0 }, pod("a"), {}],
     ["Unavailable", {}, unready("a"), {}],
   ])("gives the audit log the reason of an allowed deletion: %s", async (reason, spec, of, overrides) => {
     for (const isKnown of [true, false]) {

@@ -46,6 +46,8 @@ const WHATEVER = ["Finished", "Terminating", "Mirror", "Pending", "Forced"];
 interface Loss {
   readonly atMs: number;
   readonly isReleased: boolean;
+  /** False where the last stored version has a minimum of 0. */
+  readonly promises: boolean;
   /** Replicas that knew the protector: their first list was in time, and it had existed for long enough. */
   readonly knowers: ReadonlySet<Replica>;
 }
@@ -120,7 +122,7 @@ export class SimulatedSource {
     // Where replicas restart, `judge/lost-protectors.ts` knows what each of them can know.
     if (this.#world.backups !== undefined) return;
     if (!allowed || inFlight === undefined || loss === undefined || loss.isReleased) return;
-    if (by === undefined || !loss.knowers.has(by)) return;
+    if (by === undefined || !loss.promises || !loss.knowers.has(by)) return;
     if (!inFlight.key.startsWith("pods/default/")) return;
     if (inFlight.forced || inFlight.askedMs < loss.atMs || reasons.some((reason) => WHATEVER.includes(reason))) return;
     // A pod that was relabelled is none of the Deployment's.
@@ -248,7 +250,8 @@ export class SimulatedSource {
     const isReleased = isMarked(before.value) || this.#isRecorded(text(metadataOf(before.value).uid) ?? "");
     const wasKnown = nowMs - this.#madeMs > KNOWN_AFTER_MS;
     const knowers = new Set(wasKnown ? this.#world.replicas.filter(({ serving }) => serving) : []);
-    this.#loss = { atMs: nowMs, isReleased, knowers };
+    const promises = Number(record(before.value.spec).minAvailable ?? 0) > 0;
+    this.#loss = { atMs: nowMs, isReleased, promises, knowers };
     if (!isReleased) return;
     for (const [cell, uids] of reservedUids(before))
       for (const uid of uids) exemptions.add(SOURCED_PROTECTOR, cell, uid);
@@ -258,7 +261,7 @@ export class SimulatedSource {
   /** True when every replica has enforced the protector while it was lost. */
   #isKnownToAll(): boolean {
     const loss = this.#loss;
-    if (loss === undefined || loss.isReleased) return false;
+    if (loss === undefined || loss.isReleased || !loss.promises) return false;
     // Where replicas restart, `judge/lost-protectors.ts` knows what each of them can know.
     return this.#world.backups !== undefined || this.#world.replicas.every((replica) => loss.knowers.has(replica));
   }

@@ -87,7 +87,7 @@ export class LostProtectors {
     for (const loss of this.#lost.values()) {
       if (!allowed && reasons.includes("Vanished") && !loss.knowers.has(by) && this.#startOf(by) > loss.atMs)
         coverage.rule("backups: denied by a replica that started after the loss");
-      if (!allowed || loss.isReleased || inFlight.askedMs < loss.atMs) continue;
+      if (!allowed || loss.isReleased || !promises(loss) || inFlight.askedMs < loss.atMs) continue;
       const stored = truth?.admission.stored(inFlight);
       // Reviewed at a version that can't commit any more.
       if (stored === undefined || (inFlight.revision !== undefined && inFlight.revision !== stored.revision)) continue;
@@ -133,6 +133,7 @@ export class LostProtectors {
     this.#lost.delete(id);
     const isKnown =
       loss?.isReleased === false &&
+      promises(loss) &&
       selectorOf(specOf(loss.last)) === selectorOf(specOf(stored)) &&
       replicas.every((replica) => [...cells.keys()].every((cell) => this.#knows(replica, cell, loss) !== undefined));
     if (isKnown && !isReplaced) return;
@@ -181,6 +182,11 @@ export class LostProtectors {
           record(metadataOf(value).labels)[REGISTER_LABEL] !== undefined && record(value.data)[uid] !== undefined,
       );
   }
+}
+
+/** A minimum of 0 promises nothing. */
+function promises({ last }: Loss): boolean {
+  return Number(specOf(last).minAvailable ?? 0) > 0;
 }
 
 function nameOf(key: string): string {
