@@ -125,10 +125,13 @@ export class SimulatedSource {
     if (by === undefined || !loss.promises || !loss.knowers.has(by)) return;
     if (!inFlight.key.startsWith("pods/default/")) return;
     if (inFlight.forced || inFlight.askedMs < loss.atMs || reasons.some((reason) => WHATEVER.includes(reason))) return;
+    const truth = this.#world.cells.get(cell);
+    const stored = truth?.admission.stored(inFlight);
+    // Reviewed at a version that can't commit any more.
+    if (inFlight.revision !== undefined && inFlight.revision !== stored?.revision) return;
     // A pod that was relabelled is none of the Deployment's.
     const wanted = { labels: { app: "web" }, minReadySeconds: 0 };
-    if (this.#world.cells.get(cell)?.pods.isAvailableNow(inFlight.uid, wanted, Number.POSITIVE_INFINITY) !== true)
-      return;
+    if (truth?.pods.isAvailableNow(inFlight.uid, wanted, Number.POSITIVE_INFINITY) !== true) return;
     this.#world.violation("S11", `${inFlight.key} was allowed (${reasons.join() || "-"}) while its protector was lost`);
   }
 
