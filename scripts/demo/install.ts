@@ -60,8 +60,8 @@ const WEBHOOK_CONFIGURATIONS = ["ValidatingWebhookConfiguration", "MutatingWebho
 
 export interface OverlayOptions {
   /**
-   * The port of the balancer in place of the webhook's Service, the one thing that the manifests can't know of this
-   * machine. The Service is only a name (ExternalName), because nothing here routes to the addresses of Services.
+   * The port of the balancer in place of the webhook's Service or address, the one thing that the manifests can't know
+   * of this machine. A Service is only a name (ExternalName), because nothing here routes to the addresses of Services.
    */
   readonly servicePort?: number;
   readonly components?: readonly string[];
@@ -96,8 +96,15 @@ function portPatch(object: unknown, port: number): OverlayPatch[] {
   const kind = String(field(object, "kind"));
   if (!WEBHOOK_CONFIGURATIONS.includes(kind)) return [];
   const webhooks = items(object, "webhooks");
-  const path = (index: number): string => `/webhooks/${index}/clientConfig/service/port`;
-  const patch = JSON.stringify(webhooks.map((_, index) => ({ op: "add", path: path(index), value: port })));
+  const patch = JSON.stringify(
+    webhooks.map((webhook, index) => {
+      const path = `/webhooks/${index}/clientConfig`;
+      const url = field(webhook, "clientConfig", "url");
+      return typeof url === "string"
+        ? { op: "replace", path: `${path}/url`, value: url.replace(/:\d+\//, `:${port}/`) }
+        : { op: "add", path: `${path}/service/port`, value: port };
+    }),
+  );
   return [{ target: { kind, name: String(field(object, "metadata", "name")) }, patch }];
 }
 

@@ -73,7 +73,6 @@ async function expectAccepted(directory: string): Promise<void> {
 
 const OVERLAYS = globSync("**/kustomization.yaml", { cwd: join(manifests, "overlays") })
   .map((file) => dirname(file))
-  .filter((overlay) => overlay !== "demo/worker")
   .sort();
 
 afterAll(() => cluster?.stop());
@@ -140,6 +139,25 @@ describe("what a component is for", () => {
       const named = step === "rollout/3-enforced-namespaces/worker" ? 7 : 8;
       expect([text.match(/worker-2/g)?.length, text.match(/worker-1|CELL\b/g)]).toEqual([named, null]);
     }
+  });
+
+  test.each([
+    ["the core of one webhook", ["--cell=worker-2=/etc/podseidon/cells/worker-2", "--dns-name=webhook.example.com"]],
+    ["a cell of one webhook", ["url: https://webhook.example.com:443/webhook/worker-2/mutate", "--ca-cluster=core"]],
+    ["a cell of two cores", ["--core=second=/etc/podseidon/second-core/kubeconfig", "id: worker-2"]],
+    ["a cell by namespace", ["kubernetes.io/metadata.name: shop", "path: /webhook/worker-2-shop/mutate"]],
+  ])("%s, as docs/topologies.md has it", async (name, expected) => {
+    const page = readFileSync(new URL("../../docs/topologies.md", import.meta.url), "utf8");
+    const copy = join(cluster.directory, "topologies");
+    cpSync(manifests, copy, { recursive: true });
+    const directory = join(copy, "overlays", "own");
+    mkdirSync(directory, { recursive: true });
+    writeFileSync(join(directory, "kustomization.yaml"), block(page, name));
+    const text = await kubectl("kustomize", directory);
+    for (const one of expected) expect(text).toContain(one);
+    expect(text).not.toMatch(/WEBHOOK|CELL$|: NAMESPACE$/m);
+    if (name === "a cell of one webhook") expect(text).not.toMatch(/podseidon-certificates|webhook\.mjs|service:/);
+    await expectAccepted(directory);
   });
 
   test.each([
@@ -300,7 +318,9 @@ test("each overlay registers its own cell in every path", async () => {
     ["demo/worker-2", "worker-2"],
   ]) {
     const rendered = await kubectl("kustomize", join(manifests, "overlays", overlay ?? ""));
-    const paths = [...rendered.matchAll(/path: (\/webhook\/.*)/g)].map(([, path]) => path).sort();
+    const paths = [...rendered.matchAll(/(?:path: |url: https:\/\/localhost:8443)(\/webhook\/.*)/g)]
+      .map(([, path]) => path)
+      .sort();
     // Deletions, evictions, changes of a pod and its resizing; what binds an eviction to its pod is the mutating one.
     const own = `/webhook/${cell}`;
     expect(paths).toEqual([own, own, own, own, own, own, `${own}/mutate`]);

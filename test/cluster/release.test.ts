@@ -8,7 +8,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { dump, loadAll } from "js-yaml";
+import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
@@ -19,7 +19,7 @@ import { KEEP, VARIANTS } from "../../scripts/release/chart.ts";
 import { makeRelease, type Release } from "../../scripts/release/main.ts";
 import { CELL_PLACEHOLDER, render } from "../../scripts/release/manifests.ts";
 import { root } from "../../scripts/root.ts";
-import { block } from "../support/cluster/documented.ts";
+import { behind, block } from "../support/cluster/documented.ts";
 import { ensureHelm } from "../support/cluster/test-tools.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
@@ -156,22 +156,6 @@ describe("the quick start", () => {
     return block(page, name).trim().split("\n");
   }
 });
-
-/** The manifest with the webhook's Service as a name, and its port in the webhook configurations. */
-function behind(port: number, text: string): string {
-  const objects = loadAll(text).map((object) => {
-    const [kind, name] = [field(object, "kind"), field(object, "metadata", "name")];
-    if (kind === "Service" && name === "podseidon-webhook")
-      return { ...Object(object), spec: { type: "ExternalName", externalName: "localhost" } };
-    if (!String(kind).endsWith("WebhookConfiguration")) return object;
-    const webhooks = items(object, "webhooks").map((one) => ({
-      ...Object(one),
-      clientConfig: { service: { ...Object(field(one, "clientConfig", "service")), port } },
-    }));
-    return { ...Object(object), webhooks };
-  });
-  return objects.map((object) => dump(object, { noRefs: true })).join("---\n");
-}
 
 describe.runIf(FULL)("the chart in helm", () => {
   const chart = (): string => file("podseidon-9.8.7.tgz");

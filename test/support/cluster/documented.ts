@@ -3,6 +3,8 @@
  * `sh` or `yaml` names the block, so that the test runs what the page says.
  */
 import { spawn } from "node:child_process";
+import { dump, loadAll } from "js-yaml";
+import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 
 /** Returns the text of the named block. Throws when the page has none. */
@@ -28,4 +30,23 @@ export async function shellCommand(cluster: Cluster, page: string, name: string)
   const text = Buffer.concat(printed).toString();
   if (code !== 0) throw new Error(`the command "${name}" ended with ${String(code)}:\n${script}\n${text}`);
   return text;
+}
+
+/**
+ * The manifest with the webhook's Service as a name, and its port in the webhook configurations: nothing in a test
+ * routes to the addresses of Services, so a balancer on this machine stands in for them.
+ */
+export function behind(port: number, text: string): string {
+  const objects = loadAll(text).map((object) => {
+    const [kind, name] = [field(object, "kind"), field(object, "metadata", "name")];
+    if (kind === "Service" && name === "podseidon-webhook")
+      return { ...Object(object), spec: { type: "ExternalName", externalName: "localhost" } };
+    if (!String(kind).endsWith("WebhookConfiguration")) return object;
+    const webhooks = items(object, "webhooks").map((one) => ({
+      ...Object(one),
+      clientConfig: { service: { ...Object(field(one, "clientConfig", "service")), port } },
+    }));
+    return { ...Object(object), webhooks };
+  });
+  return objects.map((object) => dump(object, { noRefs: true })).join("---\n");
 }
