@@ -145,17 +145,26 @@ describe("what a component is for", () => {
     ["the core of one webhook", ["--cell=worker-2=/etc/podseidon/cells/worker-2", "--dns-name=webhook.example.com"]],
     ["a cell of one webhook", ["url: https://webhook.example.com:443/webhook/worker-2/mutate", "--ca-cluster=core"]],
     ["a cell of two cores", ["--core=second=/etc/podseidon/second-core/kubeconfig", "id: worker-2"]],
-    ["a cell by namespace", ["kubernetes.io/metadata.name: shop", "path: /webhook/worker-2-shop/mutate"]],
+    [
+      "a cell by namespace",
+      [
+        "kubernetes.io/metadata.name: shop",
+        "path: /webhook/worker-2-shop/mutate",
+        "- podseidon-aggregator-worker-2-shop",
+      ],
+    ],
   ])("%s, as docs/topologies.md has it", async (name, expected) => {
     const page = readFileSync(new URL("../../docs/topologies.md", import.meta.url), "utf8");
-    const copy = join(cluster.directory, "topologies");
+    const copy = join(cluster.directory, "topologies", "manifests");
     cpSync(manifests, copy, { recursive: true });
+    cpSync(join(root, "crds"), join(cluster.directory, "topologies", "crds"), { recursive: true });
     const directory = join(copy, "overlays", "own");
     mkdirSync(directory, { recursive: true });
     writeFileSync(join(directory, "kustomization.yaml"), block(page, name));
     const text = await kubectl("kustomize", directory);
     for (const one of expected) expect(text).toContain(one);
-    expect(text).not.toMatch(/WEBHOOK|CELL$|: NAMESPACE$/m);
+    await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: "shop" } }]);
+    expect(text).not.toMatch(/WEBHOOK|[/-]CELL\b|: NAMESPACE$/m);
     if (name === "a cell of one webhook") expect(text).not.toMatch(/podseidon-certificates|webhook\.mjs|service:/);
     await expectAccepted(directory);
   });
