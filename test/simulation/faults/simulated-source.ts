@@ -14,7 +14,7 @@ import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import type { Chance } from "../scenario/random.ts";
 import { OWN_NAMESPACE, PROTECTORS } from "../scenario/scenario.ts";
-import { reservedUids } from "../truth/stored-protectors.ts";
+import { promises, reservedUids } from "../truth/stored-protectors.ts";
 import type { World } from "../world/world.ts";
 
 const DEPLOYMENT = "web";
@@ -63,7 +63,8 @@ export class SimulatedSource {
   /** Generators that lost their lease and may not know it. */
   readonly #stayed: GeneratorNode[] = [];
   #loss: Loss | undefined;
-  #madeMs = 0;
+  /** Since when the protector exists with a minimum above 0. */
+  #promisedMs = 0;
   /** The current Deployment, or the last one, is deleted and asks for no pods. */
   #mayRelease = false;
 
@@ -245,16 +246,16 @@ export class SimulatedSource {
       if (before === undefined) {
         if (!this.#isKnownToAll()) this.#isNew();
         this.#loss = undefined;
-        this.#madeMs = nowMs;
       }
+      // A replica may trust its cache for a while, where nothing was promised as well.
+      if (before === undefined || (!promises(before) && promises(after))) this.#promisedMs = nowMs;
       return;
     }
     if (before === undefined) return;
     const isReleased = isMarked(before.value) || this.#isRecorded(text(metadataOf(before.value).uid) ?? "");
-    const wasKnown = nowMs - this.#madeMs > KNOWN_AFTER_MS;
+    const wasKnown = nowMs - this.#promisedMs > KNOWN_AFTER_MS;
     const knowers = new Set(wasKnown ? this.#world.replicas.filter(({ serving }) => serving) : []);
-    const promises = Number(record(before.value.spec).minAvailable ?? 0) > 0;
-    this.#loss = { atMs: nowMs, isReleased, promises, knowers };
+    this.#loss = { atMs: nowMs, isReleased, promises: promises(before), knowers };
     if (!isReleased) return;
     for (const [cell, uids] of reservedUids(before))
       for (const uid of uids) exemptions.add(SOURCED_PROTECTOR, cell, uid);

@@ -14,7 +14,7 @@ import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import { OWN_NAMESPACE } from "../scenario/scenario.ts";
 import { type StoredBackups, selectorOf } from "../truth/stored-backups.ts";
-import { parseStored, reservedUids, wantedOf } from "../truth/stored-protectors.ts";
+import { parseStored, promises, reservedUids, wantedOf } from "../truth/stored-protectors.ts";
 import type { World } from "../world/world.ts";
 
 const PREFIX = "podprotectors/default/";
@@ -30,7 +30,7 @@ const READ_REASONS: ReadonlySet<string> = new Set(["Unavailable", "Pending"]);
 
 interface Present {
   readonly stored: EtcdObject;
-  /** Since when the protector exists with this selector. */
+  /** Since when the protector exists with this selector, and promises anything. */
   readonly sinceMs: number;
 }
 
@@ -87,7 +87,7 @@ export class LostProtectors {
     for (const loss of this.#lost.values()) {
       if (!allowed && reasons.includes("Vanished") && !loss.knowers.has(by) && this.#startOf(by) > loss.atMs)
         coverage.rule("backups: denied by a replica that started after the loss");
-      if (!allowed || loss.isReleased || !promises(loss) || inFlight.askedMs < loss.atMs) continue;
+      if (!allowed || loss.isReleased || !promises(loss.last) || inFlight.askedMs < loss.atMs) continue;
       const stored = truth?.admission.stored(inFlight);
       // Reviewed at a version that can't commit any more.
       if (stored === undefined || (inFlight.revision !== undefined && inFlight.revision !== stored.revision)) continue;
@@ -117,7 +117,10 @@ export class LostProtectors {
     const id = `${core.name}/${nameOf(stored.key)}`;
     const known = this.#present.get(id);
     const isSame = known !== undefined && uidOf(known.stored) === uidOf(stored);
-    const isAsBefore = isSame && selectorOf(specOf(known.stored)) === selectorOf(specOf(stored));
+    const isAsBefore =
+      isSame &&
+      selectorOf(specOf(known.stored)) === selectorOf(specOf(stored)) &&
+      (promises(known.stored) || !promises(stored));
     this.#present.set(id, { stored, sinceMs: isAsBefore ? known.sinceMs : this.#world.time.elapsedMs });
     if (!isSame) this.#appeared(id, stored, known !== undefined);
   }
@@ -133,7 +136,7 @@ export class LostProtectors {
     this.#lost.delete(id);
     const isKnown =
       loss?.isReleased === false &&
-      promises(loss) &&
+      promises(loss.last) &&
       selectorOf(specOf(loss.last)) === selectorOf(specOf(stored)) &&
       replicas.every((replica) => [...cells.keys()].every((cell) => this.#knows(replica, cell, loss) !== undefined));
     if (isKnown && !isReplaced) return;
@@ -182,11 +185,6 @@ export class LostProtectors {
           record(metadataOf(value).labels)[REGISTER_LABEL] !== undefined && record(value.data)[uid] !== undefined,
       );
   }
-}
-
-/** A minimum of 0 promises nothing. */
-function promises({ last }: Loss): boolean {
-  return Number(specOf(last).minAvailable ?? 0) > 0;
 }
 
 function nameOf(key: string): string {

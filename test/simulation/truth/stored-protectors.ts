@@ -90,6 +90,11 @@ export function isRecorded(
   return standsFor(ledgerOf(cells.find(({ cellID }) => cellID === cell)).get(uid)?.records, operation);
 }
 
+/** A minimum of 0 promises nothing. */
+export function promises({ value }: EtcdObject): boolean {
+  return Number(record(value.spec).minAvailable ?? 0) > 0;
+}
+
 export function wantedOf(protector: PodProtector): WantedPods {
   const { selector, aggregationSelector, minReadySeconds, availabilityConditions: conditions } = protector.spec;
   const labels = (aggregationSelector ?? selector).matchLabels ?? {};
