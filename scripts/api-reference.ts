@@ -96,6 +96,7 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "pod",
     "any value: its deletion is allowed whatever the count; it uses quota and is audited",
   ],
+  NO_PROTECT_ANNOTATION: ["pod", "OpenKruise's: `true` exempts it from protectors of PodUnavailableBudgets"],
   HEALTH_CRITERION_ANNOTATION: [
     "pod or eviction",
     "`Available`, `Ready`, `Running` or `Scheduled`: which count is compared with `minAvailable` for this request, " +

@@ -18,10 +18,11 @@ describe("changes in place", () => {
   test.each<[string, JsonObject]>([
     ["of the spec", {}],
     ["of the resources", { subResource: "resize" }],
-  ])("%s are disruptions when they restart a container", async (_, request) => {
+  ])("%s are disruptions when they restart a container", async (what, request) => {
     const { asked, records, ask } = handler();
     await ask(change(request));
     expect(asked).toMatchObject([{ operation: "UPDATE", pod: { uid: "u", resourceVersion: "5" }, dryRun: false }]);
+    expect(asked[0]?.isResize).toBe(what === "of the resources" ? true : undefined);
     expect(records).toMatchObject([{ kind: "change" }]);
   });
 

@@ -134,7 +134,7 @@ export class AdmissionHandler {
       ...{ ...parsed, pipeline, ownNamespace, isCallerGone: parsed.call.isCallerGone },
       address: parsed.call.address,
       leftMs: () => this.#leftMs(parsed.deadlineMs),
-      isForced: async (pod) => claimsBypass(pod) && (await this.#bypass(pod, parsed, true)).forced,
+      bypassOf: async (pod) => (claimsBypass(pod) ? overrides(await this.#bypass(pod, parsed, true)) : NOT_FORCED),
     });
     return this.#inMode(response, disruptions);
   }
@@ -190,7 +190,7 @@ export class AdmissionHandler {
   ): MaybePromise<AdmissionResponse> {
     const disruption: Disruption = {
       ...target,
-      forced: bypass?.forced === true,
+      ...(bypass === undefined ? NOT_FORCED : overrides(bypass)),
       cell: cell.id,
       caller: { address: call.address, username: request.user.username },
       arrivedMs,
@@ -250,6 +250,12 @@ function kindOf(request: AdmissionRequest, call: AdmissionCall): AdmissionKind {
   if (isStatusWrite(request)) return "status";
   if (isNode(request)) return "node";
   return request.subResource === "eviction" ? "evict" : "other";
+}
+
+const NOT_FORCED = { forced: false } as const;
+
+function overrides({ forced, noProtect }: BypassResult): Pick<Disruption, "forced" | "noProtect"> {
+  return noProtect === true ? { forced, noProtect } : { forced };
 }
 
 function waitsForPreActivity(verdict: Verdict): boolean {

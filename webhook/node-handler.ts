@@ -29,7 +29,7 @@ export interface NodeDeletion extends Pick<Disruption, "arrivedMs" | "deadlineMs
   readonly ownNamespace: string;
   readonly leftMs: () => number;
   /** True when the pod's force-delete annotation is followed. */
-  readonly isForced: (pod: Pod) => MaybePromise<boolean>;
+  readonly bypassOf: (pod: Pod) => MaybePromise<Pick<Disruption, "forced" | "noProtect">>;
 }
 
 interface HandledNode {
@@ -72,10 +72,11 @@ function isAtStake(pod: Pod, ownNamespace: string): boolean {
 
 /** A DELETE: pod garbage collection is asked again for each pod, at the version that it finds. */
 async function disruptionOf(pod: Pod, deletion: NodeDeletion): Promise<Disruption> {
-  const { request, cell, arrivedMs, deadlineMs, isCallerGone, isForced } = deletion;
+  const { request, cell, arrivedMs, deadlineMs, isCallerGone, bypassOf } = deletion;
   return {
     ...{ cell: cell.id, operation: "DELETE", pod, podReadMs: undefined, reread: undefined },
-    ...{ forced: await isForced(pod), criterion: criterionOf(pod.annotations) ?? "Available", dryRun: request.dryRun },
+    ...(await bypassOf(pod)),
+    ...{ criterion: criterionOf(pod.annotations) ?? "Available", dryRun: request.dryRun },
     ...{ arrivedMs, deadlineMs, isCallerGone, caller: { address: deletion.address, username: request.user.username } },
   };
 }

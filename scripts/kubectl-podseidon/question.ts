@@ -4,13 +4,17 @@
  */
 
 import * as v from "valibot";
-import { compileSelector } from "../../shared/decide/availability/selector.ts";
+import { compileSelector, ignoredBy } from "../../shared/decide/availability/selector.ts";
 import { readClaim } from "../../shared/decide/bypass-claim.ts";
 import type { Decision, DisruptionRequest } from "../../shared/decide/quota.ts";
 import { CRITERIA, type Criterion } from "../../shared/decide/state/estimate.ts";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import type { ApiResponse } from "../../shared/kube/client/transport.ts";
-import { FORCE_DELETE_ANNOTATION, HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts";
+import {
+  FORCE_DELETE_ANNOTATION,
+  HEALTH_CRITERION_ANNOTATION,
+  NO_PROTECT_ANNOTATION,
+} from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
@@ -72,7 +76,9 @@ export function answerOf(response: ApiResponse): DryRunResult {
 export function covering(protectors: readonly PodProtector[], pod: Pod): readonly PodProtector[] {
   return protectors.filter(
     ({ metadata, spec }) =>
-      metadata.namespace === pod.namespace && compileSelector(spec.selector, "matches").matches(pod.labels),
+      metadata.namespace === pod.namespace &&
+      compileSelector(spec.selector, "matches").matches(pod.labels) &&
+      ignoredBy(spec.ignoredPodSelector)?.(pod.labels) !== true,
   );
 }
 
@@ -86,6 +92,7 @@ export function requestFor(pod: Pod, kind: DisruptionKind, cell: string, nowMs: 
     nonce: "question",
     pod,
     forced: claim.kind === "claimed" && (claim.untilMs === undefined || nowMs < claim.untilMs),
+    noProtect: pod.annotations?.[NO_PROTECT_ANNOTATION] === "true",
     criterion,
     startTime: formatMs(nowMs),
     staleRefreshBefore: formatMs(nowMs - 2 * SETTLE_MS),

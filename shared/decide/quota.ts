@@ -30,9 +30,10 @@
  * | the pod has no record, and the history is full                   | busy HistoryFull             |             |
  * | otherwise                                                        | allow Reserved               | reservation |
  *
- * The annotation `force-delete` turns a denial or busy into allow Forced, with the record of the pod's class. So does a
- * minAvailable of 0, into NothingPromised; a pre-activity denies all the same. A suspended protector allows everything
- * as Suspended, with that record: it counts when the suspension ends before the disruption is committed.
+ * The annotation `force-delete` (or `no-protect`: `overrides.ts`) turns a denial or busy into allow Forced, with the
+ * record of the pod's class. So does a minAvailable of 0, into NothingPromised; a pre-activity denies all the same. A
+ * suspended protector allows everything as Suspended, with that record: it counts when the suspension ends before the
+ * disruption is committed.
  */
 import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Pod } from "../schema/pod.ts";
@@ -41,6 +42,7 @@ import { hasReached, oldestComponent } from "../schema/resource-version.ts";
 import { parseMicros, parseMs } from "../schema/time.ts";
 import { classifyPod, isLost, type PodClass } from "./availability/availability.ts";
 import type { Reservation, Weight } from "./ledger/reservation.ts";
+import { isForced, isProtectedFrom, type Overrides, preActivitiesOf } from "./overrides.ts";
 import { type Criterion, criterionInForce, type Estimate, estimate } from "./state/estimate.ts";
 import type { CellState, ProtectorState } from "./state/protector-state.ts";
 
@@ -52,15 +54,15 @@ export const HARD_CAP_BYTES = 768 * 1024;
 /** No pin is added beyond this: the quota does not bound pins, and they must leave room for reservations. */
 export const PIN_CAP_BYTES = 576 * 1024;
 
-export interface DisruptionRequest {
+export interface DisruptionRequest extends Overrides {
   readonly cell: string;
   readonly operation: Operation;
   /** Of this admission request; without commas. */
   readonly nonce: string;
   /** The pod as it is reviewed: `oldObject`, or the live read of an eviction. */
   readonly pod: Pod;
-  /** The pod has the annotation `force-delete`. */
-  readonly forced: boolean;
+  /** The change is a resize. */
+  readonly isResize?: boolean;
   /** What the pod or the Eviction asks for. */
   readonly criterion: Criterion;
   /** The caller may ask for it, whatever the protector says. */
@@ -217,8 +219,7 @@ function isSuspended({ spec }: ProtectorState, { startTime }: DisruptionRequest)
 }
 
 function operationNotProtected(input: DecisionInput): Decision | undefined {
-  const { state, request } = input;
-  return state.spec.protectedOperations.includes(request.operation) ? undefined : allow(input, "NotProtected");
+  return isProtectedFrom(input.state, input.request) ? undefined : allow(input, "NotProtected");
 }
 
 function podEndsAnyway(input: DecisionInput): Decision | undefined {
@@ -239,11 +240,6 @@ function preActivityHoldsBack({ podClass, request, facts }: DecisionInput): Deci
   if (annotations.length === 0) return undefined;
   const preActivities = annotations.map((annotation) => annotation.slice(PRE_ACTIVITY_PREFIX.length));
   return { allowed: false, kind: "Denial", cause: "PreActivity", facts: { ...facts, preActivities } };
-}
-
-/** Annotations of x-pdb that hold a disruption back until they are removed. */
-export function preActivitiesOf({ annotations }: Pod): readonly string[] {
-  return Object.keys(annotations ?? {}).filter((annotation) => annotation.startsWith(PRE_ACTIVITY_PREFIX));
 }
 
 function budgetIsUnhealthy(input: DecisionInput): Decision | undefined {
@@ -363,7 +359,7 @@ function hasRoom({ state, held }: DecisionInput, capBytes: number): boolean {
 
 /** The annotation overrides a denial, and so does a minimum of 0, which promises nothing. */
 function allowAnyway(input: DecisionInput, denied: Denied): Decision {
-  if (input.request.forced) return allow(input, "Forced", recordRegardless(input));
+  if (isForced(input.state, input.request)) return allow(input, "Forced", recordRegardless(input));
   return needsNoQuota(input.state, input.request) ? allow(input, "NothingPromised", recordRegardless(input)) : denied;
 }
 

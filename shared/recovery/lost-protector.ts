@@ -9,6 +9,7 @@
  * from `backup/` to `register/` to here.
  */
 import { classifyPod, isLost } from "../decide/availability/availability.ts";
+import { isForced, isProtectedFrom, preActivitiesOf } from "../decide/overrides.ts";
 import {
   type Allowed,
   type AllowReason,
@@ -16,7 +17,6 @@ import {
   type DisruptionRequest,
   factsOf,
   needsNoQuota,
-  preActivitiesOf,
 } from "../decide/quota.ts";
 import type { ProtectorState } from "../decide/state/protector-state.ts";
 import { GENERATOR_FINALIZER, RELEASED_ANNOTATION, SOURCE_NAME_LABEL } from "../schema/annotations.ts";
@@ -54,13 +54,14 @@ export function decideLost(state: ProtectorState, request: DisruptionRequest): A
 /**
  * No quota is given, because nothing can be recorded (S11). A Ready pod that may not be mature yet counts as available.
  */
-function allowReason({ spec }: ProtectorState, request: DisruptionRequest): AllowReason | undefined {
-  if (!spec.protectedOperations.includes(request.operation)) return "NotProtected";
+function allowReason(state: ProtectorState, request: DisruptionRequest): AllowReason | undefined {
+  const { spec } = state;
+  if (!isProtectedFrom(state, request)) return "NotProtected";
   const podClass = classifyPod(request.pod, spec, undefined);
-  if (podClass === "Available" || podClass === "Immature") return request.forced ? "Forced" : undefined;
+  if (podClass === "Available" || podClass === "Immature") return isForced(state, request) ? "Forced" : undefined;
   if (podClass !== "Unavailable") return podClass;
   const isKept = spec.keptUnhealthy.includes(request.operation) && !isLost(request.pod);
   const isHeldBack = isKept || preActivitiesOf(request.pod).length > 0;
-  if (isHeldBack) return request.forced ? "Forced" : undefined;
+  if (isHeldBack) return isForced(state, request) ? "Forced" : undefined;
   return "Unavailable";
 }

@@ -19,6 +19,8 @@ export const SOURCE_KIND_LABEL = `${GROUP}/source-kind`;
 export const SOURCE_RESOURCE_LABEL = `${GROUP}/source-resource`;
 
 export const FORCE_DELETE_ANNOTATION = `${GROUP}/force-delete`;
+/** OpenKruise's, on a pod: "true" exempts it from PodUnavailableBudgets. */
+export const NO_PROTECT_ANNOTATION = "pub.kruise.io/no-protect";
 export const HEALTH_CRITERION_ANNOTATION = `${GROUP}/health-criterion`;
 export const REMOVE_CELL_ONCE_ANNOTATION = `${GROUP}/remove-cell-once`;
 /** On a pod: an aggregator writes it to raise the pod's resourceVersion, which voids a reservation (`--void-after`). */

@@ -3,7 +3,7 @@
  * map): the sentence that `kubectl explain` shows, and what the apiserver checks when a user writes. Only `crd.ts`
  * reads it, so that no bundle holds it.
  */
-import { OPERATIONS } from "./podprotector.ts";
+import { OPERATIONS, PROTECTED_OPERATIONS } from "./podprotector.ts";
 
 /** One of `x-kubernetes-validations`: expression, message, and the field that the message is about. */
 type CelRule = { readonly rule: string; readonly message: string; readonly fieldPath?: string };
@@ -111,6 +111,11 @@ const SPEC: Fields = {
       ATOMIC_MAP,
     ),
     ...labelSelector("aggregationSelector"),
+    ignoredPodSelector: field(
+      "Pods that are not protected, although selector selects them; they are counted. An empty selector ignores none.",
+      ATOMIC_MAP,
+    ),
+    ...labelSelector("ignoredPodSelector"),
     admissionHistoryConfig: "Tunes how admissions of this object are recorded and settled.",
     ...at("admissionHistoryConfig", {
       maxConcurrentLag: "The most reservations that may be outstanding at once; no limit when unset or not positive.",
@@ -136,10 +141,11 @@ const SPEC: Fields = {
     ),
     "availabilityConditions[]": field("A pod condition type.", { minLength: 1, maxLength: 316 }),
     protectedOperations: field(
-      "What is a disruption: DELETE and EVICT when unset; UPDATE is a change in place that restarts containers.",
-      { minItems: 1, maxItems: 3, "x-kubernetes-list-type": "set" },
+      "What is a disruption: DELETE and EVICT when unset; UPDATE is a change in place that restarts containers, " +
+        "RESIZE only one by pods/resize.",
+      { minItems: 1, maxItems: 4, "x-kubernetes-list-type": "set" },
     ),
-    "protectedOperations[]": field("DELETE, EVICT or UPDATE.", { enum: OPERATIONS }),
+    "protectedOperations[]": field("DELETE, EVICT, UPDATE or RESIZE.", { enum: PROTECTED_OPERATIONS }),
     allowedHealthCriteria: field(
       "Health criteria that a pod or an Eviction may ask for by the annotation health-criterion, so that other pods " +
         "than the available ones are compared with minAvailable; none when unset.",

@@ -26,6 +26,7 @@ describe("a pod", () => {
         annotations: {
           "kubectl.kubernetes.io/last-applied-configuration": "{}",
           "podseidon.kubewharf.io/force-delete": "yes",
+          "pub.kruise.io/no-protect": "true",
           "pre-activity.xpdb.form3.tech/backup": "",
           "kubernetes.io/config.mirror": "abc",
         },
@@ -48,6 +49,7 @@ describe("a pod", () => {
       labels: { app: "web", "podseidon.kubewharf.io/protect": "true" },
       annotations: {
         "podseidon.kubewharf.io/force-delete": "yes",
+        "pub.kruise.io/no-protect": "true",
         "pre-activity.xpdb.form3.tech/backup": "",
         "kubernetes.io/config.mirror": "abc",
       },

@@ -22,6 +22,9 @@ const time = v.string();
 export const OPERATIONS = ["DELETE", "EVICT", "UPDATE"] as const;
 /** What a reservation is for. */
 export type Operation = (typeof OPERATIONS)[number];
+/** What a spec may protect. An UPDATE includes a RESIZE, which alone is a change by `pods/resize`. */
+export const PROTECTED_OPERATIONS = [...OPERATIONS, "RESIZE"] as const;
+export type ProtectedOperation = (typeof PROTECTED_OPERATIONS)[number];
 
 const LabelSelectorRequirement = v.looseObject({
   key: v.string(),
@@ -57,6 +60,7 @@ const PodProtectorSpec = v.looseObject({
   minReadySeconds: int32,
   selector: LabelSelector,
   aggregationSelector: optional(LabelSelector),
+  ignoredPodSelector: optional(LabelSelector),
   admissionHistoryConfig: optional(AdmissionHistoryConfig),
   unhealthyPodPolicy: optional(v.string()),
   unhealthyPodPolicies: optional(
@@ -201,9 +205,9 @@ export function keptUnhealthyOf({ unhealthyPodPolicy, unhealthyPodPolicies }: Po
 }
 
 /** The operations that a spec protects. Operations that this version does not know are ignored. */
-export function protectedOperationsOf({ protectedOperations }: PodProtectorSpec): readonly Operation[] {
+export function protectedOperationsOf({ protectedOperations }: PodProtectorSpec): readonly ProtectedOperation[] {
   if (protectedOperations === undefined) return DEFAULTS.protectedOperations;
-  return OPERATIONS.filter((operation) => protectedOperations.includes(operation));
+  return PROTECTED_OPERATIONS.filter((operation) => protectedOperations.includes(operation));
 }
 
 /** The status entry of `cellID`. */

@@ -204,7 +204,8 @@ describe("a kind that is not installed", () => {
     const crd = "podunavailablebudgets.policy.kruise.io";
     await installCrd(cluster, crd);
     const targetRef = { apiVersion: "apps/v1", kind: "Deployment", name: "web" };
-    const spec = { maxUnavailable: "20%", targetRef };
+    const ignoredPodSelector = { matchLabels: { tier: "batch", canary: "yes" } };
+    const spec = { maxUnavailable: "20%", targetRef, ignoredPodSelector };
     await cluster.apply([
       workload("Deployment", { replicas: 9 }, { labels: {} }),
       budget("policy.kruise.io/v1beta1", "PodUnavailableBudget", spec),
@@ -212,6 +213,7 @@ describe("a kind that is not installed", () => {
     const found = await minimum("podunavailablebudget-web", 7);
     expect(field(found, "spec")).toMatchObject({
       selector,
+      ignoredPodSelector,
       unhealthyPodPolicy: "AlwaysAllow",
       protectedOperations: ["DELETE", "EVICT", "UPDATE"],
     });

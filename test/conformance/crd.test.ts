@@ -252,7 +252,8 @@ describe("kubectl apply", () => {
       ...FULL.spec,
       unhealthyPodPolicy: "IfHealthyBudget",
       availabilityConditions: ["example.com/warm"],
-      protectedOperations: ["DELETE", "EVICT", "UPDATE"],
+      protectedOperations: ["DELETE", "EVICT", "UPDATE", "RESIZE"],
+      ignoredPodSelector: { matchLabels: { tier: "batch", canary: "yes" } },
       suspend: { enabled: false, until: "2026-03-01T10:00:00Z", reason: "maintenance" },
       probe: { endpoint: "https://db.shop:8443/probe", protocol: "HTTP", timeoutMillis: 500, insecure: false },
     };

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { readClaim } from "../../shared/decide/bypass-claim.ts";
 import type { ApiResult } from "../../shared/kube/client/api-result.ts";
-import { FORCE_DELETE_ANNOTATION } from "../../shared/schema/annotations.ts";
+import { FORCE_DELETE_ANNOTATION, NO_PROTECT_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { pod } from "../../test/support/webhook/fixtures.ts";
@@ -9,6 +9,7 @@ import type { User } from "./admission-request.ts";
 import { type BypassContext, checkBypass } from "./bypass.ts";
 import { BypassPermissions, REMEMBERED_MS } from "./bypass-permission.ts";
 import type { LiveRead } from "./cell-client.ts";
+import { claimsBypass } from "./exemption.ts";
 
 const USER: User = { username: "eve", uid: "7", groups: ["ops"], extra: { scopes: ["a"] } };
 const NOW_MS = Date.parse("2026-05-01T12:00:00Z");
@@ -32,6 +33,30 @@ async function judged(value: string, change: Partial<BypassContext> = {}): Promi
   );
   return verdict.forced ? `forced ${JSON.stringify(verdict.auditAnnotations)}` : (verdict.ignored ?? "nothing");
 }
+
+describe("OpenKruise's annotation no-protect", () => {
+  const asked = async (annotations: Record<string, string>, change: Partial<BypassContext> = {}): Promise<string> => {
+    const verdict = await checkBypass(pod("web-0", { annotations }), context(change));
+    return verdict.forced ? "forced" : verdict.noProtect === true ? "noProtect" : (verdict.ignored ?? "nothing");
+  };
+  const gone = { id: "cell-1", readPod: () => Promise.resolve({ kind: "gone" as const }) };
+  test.each<[string, Record<string, string>, Partial<BypassContext>, string]>([
+    ["is followed", { [NO_PROTECT_ANNOTATION]: "true" }, {}, "noProtect"],
+    ["gives way to force-delete", { [NO_PROTECT_ANNOTATION]: "true", [FORCE_DELETE_ANNOTATION]: "" }, {}, "forced"],
+    ["needs the permission", { [NO_PROTECT_ANNOTATION]: "true" }, { needsPermission: true }, "unchecked"],
+    ["is to be on the pod", { [NO_PROTECT_ANNOTATION]: "true" }, { isLive: false, cell: gone }, "unconfirmed"],
+  ])("%s", async (_, annotations, change, expected) => {
+    expect(await asked(annotations, change)).toBe(expected);
+  });
+
+  test.each([
+    ["true", true],
+    ["false", false],
+    ["", false],
+  ])("%j is a claim: %s", (value, expected) => {
+    expect(claimsBypass(pod("web-0", { annotations: { [NO_PROTECT_ANNOTATION]: value } }))).toBe(expected);
+  });
+});
 
 describe("the force-delete annotation", () => {
   test.each<[string, string]>([

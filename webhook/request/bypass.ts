@@ -1,9 +1,9 @@
 /**
- * The force-delete annotation (docs/design.md#bypass): whether it is followed. With `--bypass-needs-permission`, the
- * requesting user needs a permission.
+ * The annotations force-delete and no-protect (docs/design.md#bypass): whether one is followed. With
+ * `--bypass-needs-permission`, the requesting user needs a permission.
  */
 import { type BypassClaim, readClaim } from "../../shared/decide/bypass-claim.ts";
-import { FORCE_DELETE_ANNOTATION } from "../../shared/schema/annotations.ts";
+import { FORCE_DELETE_ANNOTATION, NO_PROTECT_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { User } from "./admission-request.ts";
 import type { CellClient } from "./cell-client.ts";
@@ -12,6 +12,8 @@ import type { BypassIgnored } from "./exemption.ts";
 /** Whether a pod's annotation is followed, and what the response says about it. */
 export interface BypassResult {
   readonly forced: boolean;
+  /** OpenKruise's annotation is followed, which only protectors of PodUnavailableBudgets do. */
+  readonly noProtect?: boolean;
   readonly ignored?: BypassIgnored;
   readonly warnings: readonly string[];
   readonly auditAnnotations: Readonly<Record<string, string>>;
@@ -29,6 +31,10 @@ export interface BypassContext {
   readonly isLive: boolean;
 }
 
+const NOT_FORCED: BypassResult = { forced: false, warnings: [], auditAnnotations: {} };
+
+type Ignored = (why: BypassIgnored, because: string) => BypassResult;
+
 /** Part of its time that an admission request waits for the pod. The rest is for deciding without it. */
 const WAITED_FRACTION = 0.5;
 
@@ -38,8 +44,11 @@ const WAITED_FRACTION = 0.5;
  */
 export async function checkBypass(pod: Pod, context: BypassContext): Promise<BypassResult> {
   const { annotations, namespace } = pod;
-  const claim = readClaim(annotations?.[FORCE_DELETE_ANNOTATION]);
-  if (claim.kind === "none") return { forced: false, warnings: [], auditAnnotations: {} };
+  const isForced = annotations?.[FORCE_DELETE_ANNOTATION] !== undefined;
+  const annotation = isForced ? FORCE_DELETE_ANNOTATION : NO_PROTECT_ANNOTATION;
+  const ignored = (why: BypassIgnored, because: string): BypassResult => notFollowed(annotation, why, because);
+  const claim = readClaim(annotations?.[annotation]);
+  if (claim.kind === "none") return NOT_FORCED;
   if (claim.kind === "malformed") {
     const form = '{"until":"2030-01-31T12:00:00Z","reason":"..."}';
     return ignored("malformed", `it can't be read: write ${form}, or any value that does not begin with {`);
@@ -48,26 +57,33 @@ export async function checkBypass(pod: Pod, context: BypassContext): Promise<Byp
     return ignored("expired", `it was good until ${claim.until ?? ""}`);
   }
   const [withheld, unconfirmed] = await Promise.all([
-    context.needsPermission ? permissionMissing(namespace, context) : undefined,
-    context.isLive ? undefined : notOnThePod(pod, context),
+    context.needsPermission ? permissionMissing(namespace, context, ignored) : undefined,
+    context.isLive ? undefined : notOnThePod(pod, annotation, context, ignored),
   ]);
-  return withheld ?? unconfirmed ?? followed(claim);
+  const found = withheld ?? unconfirmed;
+  if (found !== undefined) return found;
+  return isForced ? followed(claim) : { ...NOT_FORCED, noProtect: true, auditAnnotations: { "no-protect": "true" } };
 }
 
 /** Who reaches the webhook's port can send any pod. What goes beyond the quota rests on the pod that the cell has. */
-async function notOnThePod(pod: Pod, { cell, timeoutMs }: BypassContext): Promise<BypassResult | undefined> {
+async function notOnThePod(
+  pod: Pod,
+  annotation: string,
+  { cell, timeoutMs }: BypassContext,
+  ignored: Ignored,
+): Promise<BypassResult | undefined> {
   const live = await cell.readPod?.(pod.namespace, pod.name, timeoutMs * WAITED_FRACTION);
   if (live?.kind === "failed") return ignored("unconfirmed", `the pod could not be read: ${live.message}`);
   if (live === undefined) return ignored("unconfirmed", `the pod can't be read: give --cell ${cell.id}=KUBECONFIG`);
-  const value = pod.annotations?.[FORCE_DELETE_ANNOTATION];
-  const isThere =
-    live.kind === "found" && live.pod.uid === pod.uid && live.pod.annotations?.[FORCE_DELETE_ANNOTATION] === value;
+  const value = pod.annotations?.[annotation];
+  const isThere = live.kind === "found" && live.pod.uid === pod.uid && live.pod.annotations?.[annotation] === value;
   return isThere ? undefined : ignored("unconfirmed", "the pod in the cell does not have it");
 }
 
 async function permissionMissing(
   namespace: string,
   { user, cell, timeoutMs }: BypassContext,
+  ignored: Ignored,
 ): Promise<BypassResult | undefined> {
   const permission = (await cell.mayBypass?.(user, namespace, timeoutMs)) ?? "unknown";
   if (permission === "allowed") return undefined;
@@ -77,11 +93,11 @@ async function permissionMissing(
   return ignored("forbidden", `${user.username} may not ${needed}`);
 }
 
-function ignored(why: BypassIgnored, because: string): BypassResult {
+function notFollowed(annotation: string, why: BypassIgnored, because: string): BypassResult {
   return {
     forced: false,
     ignored: why,
-    warnings: [`the annotation ${FORCE_DELETE_ANNOTATION} is not followed: ${because}`],
+    warnings: [`the annotation ${annotation} is not followed: ${because}`],
     auditAnnotations: { "force-delete-ignored": why },
   };
 }

@@ -27,6 +27,8 @@ export interface DisruptionTarget {
   readonly reread: ((timeoutMs: number) => Promise<LiveRead>) | undefined;
   readonly criterion: Criterion;
   readonly dryRun: boolean;
+  /** A change by `pods/resize`. */
+  readonly isResize?: boolean;
   /** Completes "the pod may not be ...", where the operation does not say it. */
   readonly done?: string;
   /** Labels after the change, where that only takes the pod away from protectors: from those that it leaves. */
@@ -121,7 +123,8 @@ async function changeTarget(request: AdmissionRequest): Promise<DisruptionTarget
   const { changedLabels, endsSooner, restartedContainers } = await import("./in-place-change.ts");
   const { object, oldObject } = request;
   if (endsSooner(oldObject, object)) return { ...target, done: "ended by activeDeadlineSeconds" };
-  if (restartedContainers(oldObject, object).length > 0) return target;
+  const isResize = request.subResource === "resize";
+  if (restartedContainers(oldObject, object).length > 0) return isResize ? { ...target, isResize } : target;
   const labelsAfter = changedLabels(oldObject, object);
   return labelsAfter === undefined ? { kind: "restartsNothing" } : { ...target, labelsAfter, done: "relabelled" };
 }

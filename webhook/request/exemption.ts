@@ -1,5 +1,10 @@
 /** What a pod says about itself before any protector is asked. */
-import { FORCE_DELETE_ANNOTATION, PART_OF_LABEL, PART_OF_PODSEIDON } from "../../shared/schema/annotations.ts";
+import {
+  FORCE_DELETE_ANNOTATION,
+  NO_PROTECT_ANNOTATION,
+  PART_OF_LABEL,
+  PART_OF_PODSEIDON,
+} from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 
 interface ExemptionRule {
@@ -36,5 +41,5 @@ export type BypassIgnored = (typeof BYPASS_IGNORED)[number];
 
 /** True when `bypass.ts` has to be loaded: most pods have no such annotation. */
 export function claimsBypass({ annotations }: Pod): boolean {
-  return annotations?.[FORCE_DELETE_ANNOTATION] !== undefined;
+  return annotations?.[FORCE_DELETE_ANNOTATION] !== undefined || annotations?.[NO_PROTECT_ANNOTATION] === "true";
 }

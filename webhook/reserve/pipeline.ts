@@ -34,6 +34,8 @@ export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   readonly caller?: Requester;
   /** Allowed and recorded, whatever quota says. */
   readonly forced: boolean;
+  /** The same, by protectors of PodUnavailableBudgets alone. */
+  readonly noProtect?: boolean;
   readonly arrivedMs: number;
   /** Monotonic. */
   readonly deadlineMs: number;
@@ -167,11 +169,14 @@ export class Pipeline {
     return this.#reserve(request, disruption, matches, consent);
   }
 
-  #request({ cell, operation, pod, forced, criterion, criterionPermitted = false }: Disruption): DisruptionRequest {
+  #request(disruption: Disruption): DisruptionRequest {
+    const { cell, operation, pod, forced, noProtect, isResize, criterion, criterionPermitted = false } = disruption;
     const { ports, nonces, settleMs } = this.#options;
     const nowMs = ports.clock.nowMs();
     return {
       ...{ cell, operation, pod, forced, criterion, criterionPermitted },
+      ...(noProtect === true ? { noProtect } : {}),
+      ...(isResize === true ? { isResize } : {}),
       nonce: nonces.next(),
       startTime: formatMs(nowMs),
       staleRefreshBefore: formatMs(nowMs - 2 * settleMs),

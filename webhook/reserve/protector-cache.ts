@@ -179,7 +179,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
       const known = this.#lost.get(version.key);
       if (source.get(version.key) !== undefined || (known !== undefined && !isYounger(version, known))) continue;
       if (!this.#lost.add(version, isRestored)) continue;
-      this.#index.set(version.key, version.object.metadata.namespace ?? "", version.object.spec.selector);
+      this.#place(version);
       onEvent({ kind: "lost", protector: version, isKept: true });
     }
     if (!isRestored) return;
@@ -225,9 +225,13 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     const lost = before === undefined ? this.#lost.take(after.key) : undefined;
     if (lost !== undefined) this.#options.onEvent({ kind: "lostEnded", protector: lost, how: "back" });
     // Whatever the generation is, which a restored core gives to another spec. Cheap for an unchanged selector.
-    this.#index.set(after.key, after.object.metadata.namespace ?? "", after.object.spec.selector);
+    this.#place(after);
     this.#checkHistory(before ?? lost, after);
     this.#writers.get(after.key)?.watchChanged();
+  }
+
+  #place({ key, object: { metadata, spec } }: ProtectorVersion): void {
+    this.#index.set(key, metadata.namespace ?? "", spec.selector, spec.ignoredPodSelector);
   }
 
   #removed(before: ProtectorVersion): void {

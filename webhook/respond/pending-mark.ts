@@ -3,7 +3,7 @@
  * `xpdb.form3.tech/has-pending-disruption`, which tells the program behind the pre-activity to start.
  */
 
-import { preActivitiesOf } from "../../shared/decide/quota.ts";
+import { preActivitiesOf } from "../../shared/decide/overrides.ts";
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import { PENDING_DISRUPTION_ANNOTATION } from "../../shared/schema/annotations.ts";

@@ -85,7 +85,11 @@ function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult
   if (decisions.length === 0) return { outcome: "unprotected" };
   const suspended = decisions.filter(({ decision }) => decision.decision.reason === "Suspended");
   const warnings = suspended.map((allowance) => suspensionWarning(allowance, pod));
-  if (bypass?.forced) warnings.push(`pod ${pod.namespace}/${pod.name} is allowed by its force-delete annotation`);
+  const isForced = bypass?.forced || decisions.some(({ decision }) => decision.decision.reason === "Forced");
+  if (isForced)
+    warnings.push(
+      `pod ${pod.namespace}/${pod.name} is allowed by its annotation ${bypass?.forced ? "force-delete" : "no-protect"}`,
+    );
   if (bypass !== undefined) warnings.push(...bypass.warnings);
   const auditAnnotations = {
     decision: decisions.map(({ protector, decision }) => `${idOf(protector)}=${decision.decision.reason}`).join(","),
@@ -94,7 +98,7 @@ function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult
       : { suspended: suspended.map(({ protector }) => namespacedName(protector)).join(",") }),
     ...bypass?.auditAnnotations,
   };
-  const outcome = bypass?.forced ? "forced" : suspended.length > 0 ? "suspended" : "allowed";
+  const outcome = isForced ? "forced" : suspended.length > 0 ? "suspended" : "allowed";
   const response = { outcome, decisions, auditAnnotations } as const;
   return warnings.length === 0 ? response : { ...response, warnings };
 }

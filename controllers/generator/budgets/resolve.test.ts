@@ -257,7 +257,7 @@ test("targetRef has precedence over selector, and ignored pods count but are not
   expect(resolution.kind === "resolved" && resolution.protectors[0]?.spec).toEqual({
     minAvailable: 9,
     minReadySeconds: 0,
-    selector: { ...selector, matchExpressions: [{ key: "canary", operator: "NotIn", values: ["yes"] }] },
-    aggregationSelector: selector,
+    selector,
+    ignoredPodSelector: { matchLabels: { canary: "yes" } },
   });
 });

@@ -206,46 +206,15 @@ function uncounted(required: RequiredProtector, present: PodProtector | undefine
 
 function budgetProtector(
   { kind, source, budget }: BudgetRequest,
-  counted: LabelSelector,
+  selector: LabelSelector,
   { minAvailable, derivation }: DerivedMinimum,
 ): RequiredProtector {
-  const { selector, note } = withoutIgnored(counted, budget.ignoredPodSelector);
-  const aggregation = selector === counted ? {} : { aggregationSelector: counted };
+  const { ignoredPodSelector } = budget;
+  const ignored = ignoredPodSelector === undefined ? {} : { ignoredPodSelector };
   return {
     name: `${pluginName(kind)}-${source.name}`,
-    spec: { minAvailable, minReadySeconds: 0, selector, ...aggregation, ...budget.spec },
-    derivation: `${derivation}${note}`,
+    spec: { minAvailable, minReadySeconds: 0, selector, ...ignored, ...budget.spec },
+    derivation,
     owns: budget.owns,
   };
-}
-
-type Requirement = NonNullable<LabelSelector["matchExpressions"]>[number];
-
-const OPPOSITE: Readonly<Record<string, string>> = {
-  In: "NotIn",
-  NotIn: "In",
-  Exists: "DoesNotExist",
-  DoesNotExist: "Exists",
-};
-
-/**
- * `selector` without the pods that `ignored` selects. One label selector can say that only for a single requirement;
- * otherwise the ignored pods are protected too, and `note` says so.
- */
-export function withoutIgnored(
-  selector: LabelSelector,
-  ignored: LabelSelector | undefined,
-): { readonly selector: LabelSelector; readonly note: string } {
-  if (ignored === undefined) return { selector, note: "" };
-  const requirements: Requirement[] = [
-    ...Object.entries(ignored.matchLabels ?? {}).map(([key, value]) => ({ key, operator: "In", values: [value] })),
-    ...(ignored.matchExpressions ?? []),
-  ];
-  const [requirement, ...others] = requirements;
-  const operator = requirement === undefined ? undefined : OPPOSITE[requirement.operator];
-  if (requirement === undefined || operator === undefined || others.length > 0) {
-    return { selector, note: "; the exempted pods are protected too: only one requirement can be taken out" };
-  }
-  const opposite: Requirement = { ...requirement, operator };
-  return { selector: { ...selector, matchExpressions: [...(selector.matchExpressions ?? []), opposite] }, note: "" };
 }

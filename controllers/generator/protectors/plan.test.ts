@@ -166,6 +166,7 @@ describe("an altered protector is repaired", () => {
     ["a smaller minimum", withSpec({ minAvailable: 1 })],
     ["another selector", withSpec({ selector: { matchLabels: { app: "other" } } })],
     ["a narrower selector", withSpec({ selector: { matchLabels: { app: "web", tier: "x" } } })],
+    ["ignored pods", withSpec({ ignoredPodSelector: { matchLabels: { app: "web" } } })],
     ["more pods counted", withSpec({ aggregationSelector: {} })],
     ["fewer operations", withSpec({ protectedOperations: ["UPDATE"] })],
     ["no labels", withMetadata({ labels: {} })],

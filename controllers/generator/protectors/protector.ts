@@ -119,10 +119,10 @@ export function hasGeneratorFinalizer({ metadata }: PodProtector): boolean {
 
 /**
  * What the source derives, and the operator's fields as they are. An `aggregationSelector` that counts more pods than
- * the source's, or fewer protected operations than the default, would take protection away.
+ * the source's, ignored pods, or fewer protected operations than the default would take protection away.
  */
 function repairedSpec(present: PodProtectorSpec, required: RequiredProtector): PodProtectorSpec {
-  const { aggregationSelector: _, protectedOperations, ...others } = present;
+  const { aggregationSelector: _, ignoredPodSelector: __, protectedOperations, ...others } = present;
   const coversDefaults = DEFAULTS.protectedOperations.every((operation) => protectedOperations?.includes(operation));
   const owned: readonly string[] = required.owns ?? [];
   const kept = {

@@ -56,7 +56,7 @@ describe("a PodUnavailableBudget", () => {
     ["none", {}, {}, ALL],
     ["unknown", { protectOperations: ["OTHER"] }, {}, ALL],
     ["one", { protectOperations: ["EVICT"] }, {}, ["EVICT"]],
-    ["RESIZE", { protectOperations: ["DELETE", "RESIZE"] }, {}, ["DELETE", "UPDATE"]],
+    ["RESIZE", { protectOperations: ["DELETE", "RESIZE"] }, {}, ["DELETE", "RESIZE"]],
     ["annotation", {}, { [OPERATIONS]: "DELETE, EVICT" }, ["DELETE", "EVICT"]],
     ["field before annotation", { protectOperations: ["UPDATE"] }, { [OPERATIONS]: "DELETE" }, ["UPDATE"]],
   ])("operations: %s", (_, spec, annotations, expected) => {
@@ -67,8 +67,8 @@ describe("a PodUnavailableBudget", () => {
   test.each<[string, object, object, number | undefined]>([
     ["none", {}, {}, undefined],
     ["field", { protectTotalReplicas: 9 }, {}, 9],
-    ["annotation", {}, { "kruise.io/pub-protect-total-replicas": "7" }, 7],
-    ["not a number", {}, { "kruise.io/pub-protect-total-replicas": "many" }, undefined],
+    ["annotation", {}, { "pub.kruise.io/protect-total-replicas": "7" }, 7],
+    ["not a number", {}, { "pub.kruise.io/protect-total-replicas": "many" }, undefined],
   ])("total replicas: %s", (_, spec, annotations, expected) => {
     expect(budget("podunavailablebudget", { selector, ...spec }, annotations)?.expectedPods).toBe(expected);
   });

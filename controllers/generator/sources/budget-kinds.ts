@@ -4,7 +4,7 @@
  */
 import * as v from "valibot";
 import { checker } from "../../../shared/schema/check.ts";
-import { LabelSelector, ObjectMeta, OPERATIONS } from "../../../shared/schema/podprotector.ts";
+import { LabelSelector, ObjectMeta, OPERATIONS, PROTECTED_OPERATIONS } from "../../../shared/schema/podprotector.ts";
 import { decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
 import { type Budget, pluginName, type SourcePlugin, sourceKind } from "./protection-source.ts";
 
@@ -101,7 +101,7 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
   const budget: Budget = {
     ...limitsOf(spec),
     targetRef: hasTarget ? { apiVersion, kind, name } : undefined,
-    expectedPods: positiveInteger(spec.protectTotalReplicas ?? annotations["kruise.io/pub-protect-total-replicas"]),
+    expectedPods: positiveInteger(spec.protectTotalReplicas ?? annotations["pub.kruise.io/protect-total-replicas"]),
     ignoredPodSelector: spec.ignoredPodSelector ?? undefined,
     spec: {
       // OpenKruise never denies the disruption of a pod that is not ready.
@@ -116,10 +116,9 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
   return { metadata, budget };
 }
 
-/** All operations when none is named. RESIZE, which may restart containers, is an UPDATE here. */
+/** All operations when none is named. */
 function operationsOf(stated: readonly string[] = []): string[] {
-  const names = stated.map((name) => (name === "RESIZE" ? "UPDATE" : name));
-  const known = OPERATIONS.filter((operation) => names.includes(operation));
+  const known = PROTECTED_OPERATIONS.filter((operation) => stated.includes(operation));
   return known.length === 0 ? [...OPERATIONS] : known;
 }
 

@@ -28,7 +28,7 @@ type SourceField = (typeof SOURCE_FIELDS)[number];
 /** The part of a protector's spec that follows from its source. */
 type DerivedSpec = Pick<
   PodProtectorSpec,
-  "minAvailable" | "minReadySeconds" | "selector" | "aggregationSelector" | SourceField
+  "minAvailable" | "minReadySeconds" | "selector" | "ignoredPodSelector" | SourceField
 >;
 
 /** A protector that a source requires. */

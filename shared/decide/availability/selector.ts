@@ -66,6 +66,13 @@ export function compileSelector(selector: LabelSelector, unreadable: Unreadable)
   return { matches: (labels) => requirements.every((requirement) => requirement(labels)), problems };
 }
 
+/** True for pods that a protector selects and does not protect; undefined where it protects all of them. */
+export function ignoredBy(selector: LabelSelector | undefined): ((labels: Labels) => boolean) | undefined {
+  const { matchLabels = {}, matchExpressions = [] } = selector ?? {};
+  const isEmpty = matchExpressions.length === 0 && Object.keys(matchLabels).length === 0;
+  return isEmpty ? undefined : compileSelector({ matchLabels, matchExpressions }, "fails").matches;
+}
+
 /** The requirement, or what is wrong with it. */
 function compileExpression(key: string, operator: string, values: readonly string[]): Requirement | string {
   const set = new Set(values);

@@ -5,6 +5,7 @@ import {
   keptUnhealthyOf,
   type Operation,
   type PodProtectorSpec,
+  type ProtectedOperation,
   protectedOperationsOf,
 } from "../../schema/podprotector.ts";
 import { parseMs } from "../../schema/time.ts";
@@ -19,7 +20,7 @@ export interface SpecFacts {
   /** No limit when undefined. */
   readonly maxConcurrentLag: number | undefined;
   readonly compactThreshold: number;
-  readonly protectedOperations: readonly Operation[];
+  readonly protectedOperations: readonly ProtectedOperation[];
   /** Other health criteria that anybody may ask for. */
   readonly allowedHealthCriteria: readonly string[];
   /**

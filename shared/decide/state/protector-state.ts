@@ -2,6 +2,7 @@
  * One PodProtector as decisions read it: its spec and its cells, parsed, in a form that a batch can change. Read this
  * file, then `estimate.ts` (how many pods are left), `conditions.ts` and `encode-status.ts` (the status to write).
  */
+import { SOURCE_KIND_LABEL } from "../../schema/annotations.ts";
 import type { Aggregation, CellStatus, PodProtector } from "../../schema/podprotector.ts";
 import { parseMs } from "../../schema/time.ts";
 import { type SpecFacts, specFacts } from "../availability/spec-facts.ts";
@@ -25,6 +26,8 @@ export interface CellState {
 
 export interface ProtectorState {
   readonly spec: SpecFacts;
+  /** It was made from a PodUnavailableBudget, whose users exempt pods by an annotation of their own. */
+  readonly followsNoProtect?: boolean;
   /** By cellID, in the order of the object. */
   readonly cells: Map<string, CellState>;
 }
@@ -33,7 +36,8 @@ export function parseProtector(protector: PodProtector): ProtectorState {
   const spec = specFacts(protector.spec);
   const cells = new Map<string, CellState>();
   for (const stored of protector.status?.cells ?? []) cells.set(stored.cellID, parseCell(stored, spec));
-  return { spec, cells };
+  const followsNoProtect = protector.metadata.labels?.[SOURCE_KIND_LABEL] === "PodUnavailableBudget";
+  return { spec, cells, followsNoProtect };
 }
 
 /** `ledger` is the cell's history, where the caller has it already. */
@@ -68,7 +72,7 @@ export function isCounted(aggregation: Aggregation | undefined): boolean {
 export function cloneState(state: ProtectorState): ProtectorState {
   const cells = new Map<string, CellState>();
   for (const [cellID, cell] of state.cells) cells.set(cellID, { ...cell, ledger: cell.ledger.clone() });
-  return { spec: state.spec, cells };
+  return { ...state, cells };
 }
 
 /** The cell's entry, which is added when it is absent. */

@@ -205,3 +205,29 @@ describe("selector index against a linear scan", () => {
     },
   );
 });
+
+describe("selector index: ignored labels", () => {
+  it("are not matched, however many requirements say which; an empty selector ignores none", () => {
+    fc.assert(
+      fc.property(anySelector, anySelector, anyLabels, (selector, ignored, labels) => {
+        const index = new SelectorIndex<string>();
+        index.set("k", "n", selector, ignored);
+        const { matchLabels = {}, matchExpressions = [] } = ignored;
+        const isEmpty = Object.keys(matchLabels).length + matchExpressions.length === 0;
+        const isIgnored = !isEmpty && compileSelector(ignored, "fails").matches(labels);
+        const expected = compileSelector(selector, "matches").matches(labels) && !isIgnored;
+        expect(index.match("n", labels)).toEqual(expected ? ["k"] : []);
+      }),
+    );
+  });
+
+  it("follow a change of the ignored labels alone", () => {
+    const index = new SelectorIndex<string>();
+    const web = { matchLabels: { app: "web" } };
+    index.set("k", "n", web);
+    index.set("k", "n", web, { matchLabels: { canary: "yes" } });
+    expect(index.match("n", { app: "web", canary: "yes" })).toEqual([]);
+    index.set("k", "n", web);
+    expect(index.match("n", { app: "web", canary: "yes" })).toEqual(["k"]);
+  });
+});

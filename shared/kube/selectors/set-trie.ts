@@ -1,4 +1,4 @@
-import { compileSelector, type Labels, type Unreadable } from "../../decide/availability/selector.ts";
+import { compileSelector, ignoredBy, type Labels, type Unreadable } from "../../decide/availability/selector.ts";
 import type { LabelSelector } from "../../schema/podprotector.ts";
 import { type Requirements, requirementsOf } from "./selector-tokens.ts";
 
@@ -39,6 +39,7 @@ interface Entry<K> {
   readonly key: K;
   readonly namespace: string;
   readonly selector: LabelSelector;
+  readonly ignored: LabelSelector | undefined;
   readonly problems: readonly string[];
   /** Checks the requirements that tokens can't express; undefined without any. */
   readonly residual: ((labels: Labels) => boolean) | undefined;
@@ -76,19 +77,22 @@ export class SelectorIndex<K> {
     return this.#entries.size;
   }
 
-  /** Adds or replaces a selector; returns its unreadable requirements. Cheap when nothing has changed. */
-  set(key: K, namespace: string, selector: LabelSelector): readonly string[] {
+  /**
+   * Adds or replaces a selector, without the labels that `ignored` selects; returns its unreadable requirements. Cheap
+   * when nothing has changed.
+   */
+  set(key: K, namespace: string, selector: LabelSelector, ignored?: LabelSelector): readonly string[] {
     const present = this.#entries.get(key);
-    const sameNamespace = present?.namespace === namespace;
-    if (present !== undefined && sameNamespace && present.selector === selector) return present.problems;
-    if (present !== undefined && sameNamespace && textOf(present.selector) === textOf(selector))
+    if (present?.namespace === namespace && isSame(present.selector, selector) && isSame(present.ignored, ignored))
       return present.problems;
     this.delete(key);
 
     const { problems } = compileSelector(selector, this.#unreadable);
     const requirements = requirementsOf(selector);
-    const residual = requirements.residual && compileSelector(requirements.residual, this.#unreadable).matches;
-    const entry: Entry<K> = { key, namespace, selector, problems, residual, placements: [] };
+    const rest = requirements.residual && compileSelector(requirements.residual, this.#unreadable).matches;
+    const isIgnored = ignoredBy(ignored);
+    const residual = isIgnored ? (labels: Labels) => !isIgnored(labels) && (rest?.(labels) ?? true) : rest;
+    const entry: Entry<K> = { key, namespace, selector, ignored, problems, residual, placements: [] };
     this.#entries.set(key, entry);
     // A selector that can't match has no place in the trie.
     if (problems.length === 0 || this.#unreadable === "matches") this.#place(entry, requirements);
@@ -151,8 +155,12 @@ export class SelectorIndex<K> {
   }
 }
 
-function textOf({ matchLabels, matchExpressions }: LabelSelector): string {
-  return JSON.stringify([matchLabels, matchExpressions]);
+function isSame(a: LabelSelector | undefined, b: LabelSelector | undefined): boolean {
+  return a === b || textOf(a) === textOf(b);
+}
+
+function textOf(selector: LabelSelector | undefined): string {
+  return JSON.stringify([selector?.matchLabels, selector?.matchExpressions]);
 }
 
 function newNode<K>(parent: Node<K> | undefined, edge: Token | undefined): Node<K> {

@@ -1,0 +1,46 @@
+/** What the protector of a PodUnavailableBudget leaves alone: pods with OpenKruise's annotation, other operations. */
+import { expect, test } from "vitest";
+import { makeCell, makePod, makeProtector, makeRequest, makeSpec } from "../../test/support/decide/fixtures.ts";
+import { decideLost } from "../recovery/lost-protector.ts";
+import { SOURCE_KIND_LABEL } from "../schema/annotations.ts";
+import type { PodProtectorSpec } from "../schema/podprotector.ts";
+import { type DisruptionRequest, decide } from "./quota.ts";
+import { parseProtector } from "./state/protector-state.ts";
+
+/** At its minimum of 2. */
+function stateOf(kind: string, spec: Partial<PodProtectorSpec> = {}) {
+  const protector = makeProtector([makeCell("a", 2, [], {}, makeSpec(spec))], spec);
+  const labels = { [SOURCE_KIND_LABEL]: kind };
+  return parseProtector({ ...protector, metadata: { ...protector.metadata, labels } });
+}
+
+const request = (change: Partial<DisruptionRequest>): DisruptionRequest => ({
+  ...makeRequest(makePod("x", {}), { operation: "UPDATE" }),
+  ...change,
+});
+
+test.each<[string, string, Partial<DisruptionRequest>, string]>([
+  ["without the annotation", "PodUnavailableBudget", { operation: "DELETE" }, "AtMinimum"],
+  ["with it", "PodUnavailableBudget", { operation: "DELETE", noProtect: true }, "Forced"],
+  ["with it, under another budget", "PodDisruptionBudget", { operation: "DELETE", noProtect: true }, "AtMinimum"],
+])("a pod at the minimum %s", (_, kind, change, expected) => {
+  const state = stateOf(kind);
+  const decision = decide(state, request(change));
+  expect(decision.allowed ? decision.reason : decision.cause).toBe(expected);
+  // Its record counts against the pods that stay.
+  if (decision.allowed) expect(decision.write).toEqual({ weight: 1, paid: true });
+  expect(decideLost(state, request(change))?.reason).toBe(expected === "Forced" ? "Forced" : undefined);
+});
+
+test.each<[readonly string[], boolean, string]>([
+  [["RESIZE"], true, "AtMinimum"],
+  [["RESIZE"], false, "NotProtected"],
+  [["UPDATE"], true, "AtMinimum"],
+  [["UPDATE"], false, "AtMinimum"],
+  [["EVICT"], true, "NotProtected"],
+])("with %s protected, a change that is a resize: %s", (protectedOperations, isResize, expected) => {
+  const state = stateOf("PodUnavailableBudget", { protectedOperations: [...protectedOperations] });
+  const decision = decide(state, request({ isResize }));
+  expect(decision.allowed ? decision.reason : decision.cause).toBe(expected);
+  expect(decideLost(state, request({ isResize }))?.reason).toBe(expected === "AtMinimum" ? undefined : expected);
+});
