@@ -42,6 +42,8 @@ interface Loss {
   readonly atMs: number;
   /** The protector was released, or was about to be: replicas that have seen the mark allow, others may deny. */
   readonly isReleased: boolean;
+  /** True where each replica may still trust a cache that promises nothing. */
+  readonly isRaised: boolean;
   /** Replicas that have seen the protector themselves. */
   readonly knowers: ReadonlySet<Replica>;
 }
@@ -88,6 +90,7 @@ export class LostProtectors {
       if (!allowed && reasons.includes("Vanished") && !loss.knowers.has(by) && this.#startOf(by) > loss.atMs)
         coverage.rule("backups: denied by a replica that started after the loss");
       if (!allowed || loss.isReleased || !promises(loss.last) || inFlight.askedMs < loss.atMs) continue;
+      if (loss.isRaised && reasons.includes("NothingPromised")) continue;
       const stored = truth?.admission.stored(inFlight);
       // Reviewed at a version that can't commit any more.
       if (stored === undefined || (inFlight.revision !== undefined && inFlight.revision !== stored.revision)) continue;
@@ -157,7 +160,8 @@ export class LostProtectors {
     const isReleased = isMarked(before.value) || isDeleted || this.#isRecorded(core, uidOf(before));
     const wasKnown = atMs - sinceMs > KNOWN_AFTER_MS;
     const knowers = new Set(wasKnown ? replicas.filter(({ serving }) => serving) : []);
-    this.#lost.set(id, { core: core.name, name, last: before, atMs, isReleased, knowers });
+    const loss = { core: core.name, name, last: before, atMs, isReleased, isRaised: !wasKnown, knowers };
+    this.#lost.set(id, loss);
     coverage.rule(isReleased ? "backups: a protector is released" : "backups: a protector is lost");
     if (!isReleased) return;
     for (const [cell, uids] of reservedUids(before)) for (const uid of uids) exemptions.add(name, cell, uid);
