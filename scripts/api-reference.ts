@@ -73,9 +73,13 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "workload or budget",
     "`true` asks for protection, `false` does not; it overrides the label. `adopted`: written by the generator",
   ],
+  MIN_AVAILABLE_ANNOTATION: [
+    "workload",
+    "how many of its pods stay available, a count or a percentage, instead of what its strategy says",
+  ],
   MAX_UNAVAILABLE_ANNOTATION: [
-    "custom resource with a scale subresource",
-    "how many of its pods may be unavailable, a count or a percentage",
+    "workload",
+    "how many of its pods may be unavailable, a count or a percentage, instead of what its strategy says",
   ],
   SOURCE_NAME_LABEL: ["protector, label", "the workload's name"],
   SOURCE_GROUP_LABEL: ["protector, label", "the workload's API group"],

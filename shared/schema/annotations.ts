@@ -11,7 +11,8 @@ export const PROTECT_LABEL = `${GROUP}/protect`;
 export const PROTECT_ANNOTATION = `${GROUP}/protect`;
 /** The annotation's value that the generator writes on a source that came back without the label. */
 export const ADOPTED = "adopted";
-/** On a custom resource with a scale subresource: how many of its pods may be unavailable, a count or a percentage. */
+/** On a workload of any kind: how many of its pods stay available or may be unavailable, a count or a percentage. */
+export const MIN_AVAILABLE_ANNOTATION = `${GROUP}/min-available`;
 export const MAX_UNAVAILABLE_ANNOTATION = `${GROUP}/max-unavailable`;
 export const SOURCE_NAME_LABEL = `${GROUP}/source-name`;
 export const SOURCE_GROUP_LABEL = `${GROUP}/source-group`;

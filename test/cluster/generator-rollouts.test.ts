@@ -308,6 +308,65 @@ test("below a budget, dead pods go: from a tainted node, and by the rollback of 
   );
 });
 
+test("under Recreate an eviction is held to a number, a deletion and a rollout are not", async () => {
+  const { core } = environment;
+  const [namespace, protector] = ["recreated", "deployment-once"];
+  const pods = `/api/v1/namespaces/${namespace}/pods`;
+  const strategic = { contentType: "application/strategic-merge-patch+json" };
+  const { metadata, ...rest } = Object(deployment({ name: "once", replicas: 4, strategy: { type: "Recreate" } }));
+  // Replacements do not become ready, so that nothing but the first pods is ever available.
+  rest.spec.template.metadata.annotations = { [KWOK_ANNOTATIONS.readyAfter]: "never" };
+  await core.apply([
+    { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } },
+    { ...rest, metadata: { ...metadata, namespace } },
+  ]);
+  const first: string[] = [];
+  await core.waitFor(
+    "four pods, of which each is made ready",
+    async () => {
+      for (const pod of items(await core.admin.get(pods))) {
+        const name = String(field(pod, "metadata", "name"));
+        if (first.includes(name) || field(pod, "status", "phase") !== "Running") continue;
+        const annotations = { [KWOK_ANNOTATIONS.readyAfter]: null };
+        await core.admin.call("PATCH", `${pods}/${name}`, { metadata: { annotations } }, strategic);
+        first.push(name);
+      }
+      return first.length === 4;
+    },
+    WITHIN_MS,
+  );
+  await core.waitFor(
+    "the protector",
+    async () => (await core.admin.request("GET", protectorPath(namespace, protector))).status === 200,
+    WITHIN_MS,
+  );
+  await waitUntilSettled(core, namespace, protector, 4, WITHIN_MS);
+  const evict = async (name: string | undefined): Promise<number> => {
+    const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace } };
+    return (await core.admin.request("POST", `${pods}/${name}/eviction`, eviction)).status;
+  };
+  expect(await evict(first[0])).toBe(201);
+  expect(await evict(first[1])).toBe(429);
+  expect((await core.admin.request("DELETE", `${pods}/${first[1]}`)).status).toBe(200);
+
+  const spec = {
+    metadata: { annotations: { [KWOK_ANNOTATIONS.readyAfter]: null } },
+    spec: { containers: [{ name: "app", image: "app:2" }] },
+  };
+  const path = `/apis/apps/v1/namespaces/${namespace}/deployments/once`;
+  await core.admin.call("PATCH", path, { spec: { template: spec } }, strategic);
+  const isNew = (pod: unknown): boolean => field(pod, "spec", "containers", 0, "image") === "app:2";
+  await core.waitFor(
+    "the rollout to end",
+    async () => {
+      const found = items(await core.admin.get(pods));
+      return found.length === 4 && found.every(isNew);
+    },
+    WITHIN_MS,
+  );
+  await waitUntilSettled(core, namespace, protector, 4, WITHIN_MS);
+});
+
 const ONE_AT_A_TIME = { type: "RollingUpdate", rollingUpdate: { maxSurge: 1, maxUnavailable: 1 } };
 
 function nodeOf(pod: unknown): string {

@@ -6,8 +6,9 @@ import { compileSelector } from "../../../shared/decide/availability/selector.ts
 import { disruptionMinimum, needsExpectedCount } from "../../../shared/decide/minimum/budget-minimum.ts";
 import {
   type DerivedMinimum,
-  type IntOrPercent,
+  type StatedLimits,
   scaledMinimum,
+  statedMinimum,
 } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -89,13 +90,13 @@ export class Resolver {
       case "status":
         return resolved([uncounted(need.required, present)]);
       case "scale":
-        return await this.#byScale(request, need.maxUnavailable);
+        return await this.#byScale(request, need.stated);
       case "budget":
         return await this.#byBudget({ ...request, budget: need.budget });
     }
   }
 
-  async #byScale({ kind, source, signal }: ResolveRequest, maxUnavailable: IntOrPercent): Promise<Resolution> {
+  async #byScale({ kind, source, signal }: ResolveRequest, stated: StatedLimits): Promise<Resolution> {
     const found = await this.#options.workloads.scale(kind, source.namespace, source.name, signal);
     if (found.kind === "missing") return { kind: "unresolved", why: found.why };
     if (found.kind !== "found") return found;
@@ -104,7 +105,7 @@ export class Resolver {
     if (selector === undefined) {
       return { kind: "unresolved", why: `the scale subresource of ${what} has no selector in its status` };
     }
-    const { minAvailable, derivation } = scaledMinimum(replicas, maxUnavailable);
+    const { minAvailable, derivation } = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, "25%");
     const spec = { minAvailable, minReadySeconds: 0, selector };
     return resolved([{ name: `${pluginName(kind)}-${source.name}`, spec, derivation }]);
   }

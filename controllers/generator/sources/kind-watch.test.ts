@@ -144,7 +144,10 @@ describe("an optional kind", () => {
     harness.server.resources.push({ name: "workloads/scale", kind: "Scale" });
     await harness.run(30_000);
     expect(harness.watch.kind.kind).toBe("Workload");
-    expect(harness.watch.get("shop/web")?.need).toEqual({ kind: "scale", maxUnavailable: "25%" });
+    expect(harness.watch.get("shop/web")?.need).toEqual({
+      kind: "scale",
+      stated: { minAvailable: undefined, maxUnavailable: undefined },
+    });
   });
 });
 

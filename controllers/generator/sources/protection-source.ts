@@ -2,7 +2,7 @@
  * A protection source: a workload or a budget that asks for a protector (docs/design.md#generator). A plugin turns an
  * object of its kind into a `ProtectionSource`; nothing outside of this folder knows the shape of any kind.
  */
-import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
+import type { IntOrPercent, StatedLimits } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { LabelSelector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 
 /** A resource of an API. */
@@ -96,7 +96,7 @@ export type Need =
   /** The workloads of the budget's pods. */
   | { readonly kind: "budget"; readonly budget: Budget }
   /** The object's scale subresource. */
-  | { readonly kind: "scale"; readonly maxUnavailable: IntOrPercent }
+  | { readonly kind: "scale"; readonly stated: StatedLimits }
   /** A status that the object's controller has not written yet. `required`: what follows without it. */
   | { readonly kind: "status"; readonly required: RequiredProtector };
 

@@ -77,9 +77,39 @@ test("the strategy is read with numbers, and without parameters", () => {
   expect(minimum({ type: "RollingUpdate", rollingUpdate: { maxSurge: 0, maxUnavailable: 3 } })).toBe(7);
   expect(minimum({ type: "RollingUpdate" })).toBe(8);
   expect(minimum({ type: "RollingUpdate", rollingUpdate: null })).toBe(8);
-  expect(minimum({ type: "Recreate" })).toBe(0);
+  expect(minimum({ type: "Recreate" })).toBe(8);
   expect(minimum(undefined)).toBe(8);
   expect(minimum({ type: "RollingUpdate", rollingUpdate: { maxUnavailable: { odd: true } } })).toBe(10);
+});
+
+test("under Recreate only evictions are denied, and the user is told, unless an annotation sets the number", () => {
+  const strategy = { type: "Recreate" };
+  const source = plugin.interpret(deployment({ strategy }));
+  expect(source.protectors[0]?.spec).toMatchObject({ minAvailable: 8, protectedOperations: ["EVICT"] });
+  expect(source.why).toMatch(/only evictions/);
+  const annotations = { "podseidon.kubewharf.io/max-unavailable": "25%" };
+  const stated = plugin.interpret(deployment({ strategy }, { annotations }));
+  expect(stated.protectors[0]?.spec).toEqual({ minAvailable: 8, minReadySeconds: 3, selector: source.scale?.selector });
+  expect(stated.why).toBeUndefined();
+});
+
+test.each<[string, object, object, number]>([
+  ["min-available", { "podseidon.kubewharf.io/min-available": "4" }, {}, 4],
+  ["min-available, a percentage, rounded up", { "podseidon.kubewharf.io/min-available": "75%" }, {}, 8],
+  ["min-available of more than there are", { "podseidon.kubewharf.io/min-available": "20" }, {}, 10],
+  ["min-available at zero replicas", { "podseidon.kubewharf.io/min-available": "4" }, { replicas: 0 }, 0],
+  ["max-unavailable", { "podseidon.kubewharf.io/max-unavailable": "10%" }, {}, 9],
+  [
+    "both: the stricter",
+    { "podseidon.kubewharf.io/min-available": "4", "podseidon.kubewharf.io/max-unavailable": "5" },
+    {},
+    5,
+  ],
+  ["an unreadable number: all", { "podseidon.kubewharf.io/min-available": "four" }, {}, 10],
+  ["a negative number is unreadable: all", { "podseidon.kubewharf.io/min-available": "-1" }, {}, 10],
+])("an annotation sets the number: %s", (_, annotations, spec, expected) => {
+  const [required] = plugin.interpret(deployment(spec, { annotations })).protectors;
+  expect(required?.spec.minAvailable).toBe(expected);
 });
 
 test("a paused Deployment keeps its minimum", () => {

@@ -9,10 +9,12 @@ import {
   daemonSetMinimum,
   deploymentMinimum,
   type Rollout,
+  type StatedLimits,
   scaledMinimum,
+  statedMinimum,
   statefulSetMinimum,
 } from "../../../shared/decide/minimum/workload-minimum.ts";
-import { MAX_UNAVAILABLE_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { MAX_UNAVAILABLE_ANNOTATION, MIN_AVAILABLE_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { controllerOf, decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
@@ -86,6 +88,11 @@ export const IGNORED_KINDS = [sourceKind("batch", "v1", "Job"), sourceKind("batc
 const WHY_IGNORED =
   "pods of a Job end by themselves, so that there is no number of available pods to keep; " +
   "protect single pods of it by a PodDisruptionBudget with minAvailable";
+
+const WHY_EVICTIONS_ONLY =
+  "its strategy Recreate deletes all pods at once, so that only evictions of its pods are denied, no deletions; the " +
+  `annotation ${MIN_AVAILABLE_ANNOTATION} or ${MAX_UNAVAILABLE_ANNOTATION} holds deletions to a number, too, and its ` +
+  "rollouts then wait";
 
 const Labels = nullish(v.record(v.string(), v.string()));
 const RollingUpdate = v.looseObject({
@@ -168,7 +175,8 @@ export function workloadPlugin(row: WorkloadKind, context: PluginContext): Sourc
       const required = isProtected(decision) ? requiredProtector(row, workload) : undefined;
       if (required === undefined) return sourceOf(metadata, decision, scale);
       if (workload.isUncounted === true) return sourceOf(metadata, decision, { need: { kind: "status", required } });
-      return sourceOf(metadata, decision, { protectors: [required], ...scale });
+      const why = required.spec.protectedOperations === undefined ? {} : { why: WHY_EVICTIONS_ONLY };
+      return sourceOf(metadata, decision, { protectors: [required], ...scale, ...why });
     },
   };
 }
@@ -177,17 +185,29 @@ function requiredProtector(row: WorkloadKind, workload: Workload): RequiredProte
   const { metadata, spec, selector, replicas } = workload;
   if (selector === undefined) return undefined;
   const { type: strategy, rollingUpdate } = spec.strategy ?? spec.updateStrategy ?? {};
-  const { minAvailable, derivation } = row.minimum({
-    replicas,
-    strategy,
-    maxSurge: intOrPercent(rollingUpdate?.maxSurge),
-    maxUnavailable: intOrPercent(rollingUpdate?.maxUnavailable),
-    partition: rollingUpdate?.partition ?? undefined,
-  });
+  const stated = statedMinimum(replicas, statedLimits(metadata));
+  // Its rollout deletes all pods, and would wait for ever.
+  const spared = strategy === "Recreate" && stated === undefined ? { protectedOperations: ["EVICT"] } : {};
+  const { minAvailable, derivation } =
+    stated ??
+    row.minimum({
+      replicas,
+      strategy,
+      maxSurge: intOrPercent(rollingUpdate?.maxSurge),
+      maxUnavailable: intOrPercent(rollingUpdate?.maxUnavailable),
+      partition: rollingUpdate?.partition ?? undefined,
+    });
   return {
     name: `${pluginName(row.kind)}-${metadata.name}`,
-    spec: { minAvailable, minReadySeconds: spec.minReadySeconds ?? 0, selector },
+    spec: { minAvailable, minReadySeconds: spec.minReadySeconds ?? 0, selector, ...spared },
     derivation,
+  };
+}
+
+function statedLimits({ annotations }: ObjectMeta): StatedLimits {
+  return {
+    minAvailable: annotations?.[MIN_AVAILABLE_ANNOTATION],
+    maxUnavailable: annotations?.[MAX_UNAVAILABLE_ANNOTATION],
   };
 }
 
@@ -232,9 +252,8 @@ export function scalablePlugin(resource: Omit<SourceKind, "kind">, context: Plug
     interpret(raw) {
       const { metadata, spec } = parseMetadata(raw);
       const decision = decide(context, metadata, replicasHint(spec));
-      const stated = metadata.annotations?.[MAX_UNAVAILABLE_ANNOTATION] ?? DEFAULT_MAX_UNAVAILABLE;
-      const maxUnavailable = /^[0-9]+$/.test(stated) ? Number(stated) : stated;
-      return sourceOf(metadata, decision, isProtected(decision) ? { need: { kind: "scale", maxUnavailable } } : {});
+      const stated = statedLimits(metadata);
+      return sourceOf(metadata, decision, isProtected(decision) ? { need: { kind: "scale", stated } } : {});
     },
   };
 }

@@ -40,7 +40,9 @@ describe("what a Deployment's controller keeps available", () => {
     ["more than there are", { replicas: 2, maxUnavailable: 5 }, 0],
     ["100 %", { replicas: 9, maxUnavailable: "100%" }, 0],
     ["scaled to zero", { replicas: 0, maxUnavailable: 0, maxSurge: 0 }, 0],
-    ["Recreate", { replicas: 10, strategy: "Recreate" }, 0],
+    ["Recreate: a quarter may be evicted", { replicas: 10, strategy: "Recreate" }, 8],
+    ["Recreate of 1 replica", { replicas: 1, strategy: "Recreate" }, 0],
+    ["Recreate, scaled to zero", { replicas: 0, strategy: "Recreate" }, 0],
     ["unreadable: the controller would take none", { replicas: 10, maxUnavailable: "a fifth" }, 10],
     ["unreadable surge, too", { replicas: 10, maxUnavailable: "20%", maxSurge: "x" }, 10],
   ])("%s", (_, rollout, expected) => {
@@ -55,7 +57,11 @@ describe("what a Deployment's controller keeps available", () => {
       "replicas 3 - maxUnavailable 1 (25% rounded down); with maxSurge 0 the rollout takes 1 = minAvailable 2",
     ],
     [{ replicas: 2, maxUnavailable: 5 }, "replicas 2 - maxUnavailable 2 (5, more than there are) = minAvailable 0"],
-    [{ replicas: 4, strategy: "Recreate" }, "strategy Recreate stops all 4 replicas at once: minAvailable 0"],
+    [
+      { replicas: 4, strategy: "Recreate" },
+      "replicas 4 - maxUnavailable 1 (25% rounded down) = minAvailable 3; of evictions alone, because strategy " +
+        "Recreate deletes all pods",
+    ],
   ])("explains its minimum: %j", (rollout, expected) => {
     expect(deploymentMinimum(rollout).derivation).toBe(expected);
   });

@@ -11,6 +11,7 @@ import {
 
 describe("a StatefulSet", () => {
   test.each<[string, Parameters<typeof statefulSetMinimum>[0], number]>([
+    ["Recreate (KEP-3541): a quarter", { replicas: 8, strategy: "Recreate" }, 6],
     ["default", { replicas: 5 }, 4],
     ["without replicas: one", {}, 0],
     ["scaled to zero", { replicas: 0 }, 0],

@@ -70,14 +70,14 @@ export interface Rollout {
 /**
  * The Deployment controller's `ResolveFenceposts` and `MaxUnavailable`: maxSurge is rounded up, maxUnavailable down;
  * when both are zero, 1 pod may be unavailable, because the rollout could not proceed otherwise; never more than
- * `replicas`. An unreadable value makes it 0, as it does there. Strategy Recreate stops all pods at once, so it
- * requires 0.
+ * `replicas`. An unreadable value makes it 0, as it does there. Under Recreate see {@link recreateMinimum}.
  */
 export function deploymentMinimum(rollout: Rollout): DerivedMinimum {
   const { maxSurge = DEPLOYMENT_FENCEPOST, maxUnavailable = DEPLOYMENT_FENCEPOST } = rollout;
   const replicas = Math.max(0, rollout.replicas ?? DEFAULT_REPLICAS);
   const strategy = rollout.strategy ?? "RollingUpdate";
-  if (strategy !== "RollingUpdate") return none(`strategy ${strategy} stops all ${replicas} replicas at once`);
+  if (strategy === "Recreate") return recreateMinimum(replicas);
+  if (strategy !== "RollingUpdate") return none(`strategy ${strategy} is unknown`);
   if (replicas === 0) return none("replicas 0");
   const surge = scaledValue(maxSurge, replicas, "up");
   const unavailable = scaledValue(maxUnavailable, replicas, "down");
@@ -91,6 +91,12 @@ export function deploymentMinimum(rollout: Rollout): DerivedMinimum {
   return minimumOf("replicas", replicas, clamp(unavailable, 0, replicas), `${stated}${excess}`);
 }
 
+/** A rollout deletes all pods at once, so that only evictions can be held to a number: upstream's 75 %. */
+function recreateMinimum(replicas: number): DerivedMinimum {
+  const { minAvailable, derivation } = scaledMinimum(replicas, DEPLOYMENT_FENCEPOST);
+  return { minAvailable, derivation: `${derivation}; of evictions alone, because strategy Recreate deletes all pods` };
+}
+
 function unreadable(what: string, total: number, maxUnavailable: IntOrPercent, maxSurge: IntOrPercent): DerivedMinimum {
   return minimumOf(what, total, 0, ` (maxUnavailable ${maxUnavailable} or maxSurge ${maxSurge} is unreadable)`);
 }
@@ -99,10 +105,11 @@ function unreadable(what: string, total: number, maxUnavailable: IntOrPercent, m
  * The StatefulSet controller's `getStatefulSetMaxUnavailable`: a percentage is rounded down, and at least 1 pod may be
  * unavailable. A partition says which pods a rollout updates, not how many may be down: the number is the same with it,
  * so that a rollout that its partition holds back does not hold back every drain. Under OnDelete a person updates the
- * pods one by one.
+ * pods one by one. Under Recreate (KEP-3541) see {@link recreateMinimum}.
  */
 export function statefulSetMinimum(rollout: Rollout): DerivedMinimum {
   const replicas = Math.max(0, rollout.replicas ?? DEFAULT_REPLICAS);
+  if (rollout.strategy === "Recreate") return recreateMinimum(replicas);
   if (replicas === 0) return none("replicas 0");
   if (rollout.strategy === "OnDelete") return minimumOf("replicas", replicas, 1, ON_DELETE);
   const { maxUnavailable = 1, partition = 0 } = rollout;
@@ -145,4 +152,33 @@ export function scaledMinimum(replicas: number, maxUnavailable: IntOrPercent): D
   if (typeof maxUnavailable === "number") return minimumOf("replicas", replicas, clamp(scaled, 0, replicas), "");
   const how = ` (${maxUnavailable} rounded down${scaled < 1 ? ", at least 1" : ""})`;
   return minimumOf("replicas", replicas, clamp(scaled, 1, replicas), how);
+}
+
+/** What a workload's annotations state, as text: counts or percentages. */
+export interface StatedLimits {
+  readonly minAvailable: string | undefined;
+  readonly maxUnavailable: string | undefined;
+}
+
+/**
+ * The minimum by annotations: the greater one of both, and never more than `replicas`, so that a workload can be scaled
+ * down. An unreadable value requires all replicas. Undefined without annotations.
+ */
+export function statedMinimum(replicas: number, stated: StatedLimits): DerivedMinimum | undefined {
+  const least = stated.minAvailable === undefined ? undefined : leastOf(replicas, stated.minAvailable);
+  const { maxUnavailable } = stated;
+  const rest = maxUnavailable === undefined ? undefined : scaledMinimum(replicas, countOrText(maxUnavailable));
+  return least === undefined || (rest !== undefined && rest.minAvailable > least.minAvailable) ? rest : least;
+}
+
+/** A percentage is rounded up, as that of a budget. */
+function leastOf(replicas: number, text: string): DerivedMinimum {
+  const scaled = scaledValue(countOrText(text), replicas, "up");
+  const minAvailable = podCount(clamp(scaled ?? replicas, 0, replicas));
+  const how = scaled === undefined ? "unreadable" : "by annotation";
+  return { minAvailable, derivation: `${text} of replicas ${replicas} (${how}) = minAvailable ${minAvailable}` };
+}
+
+function countOrText(text: string): IntOrPercent {
+  return /^[0-9]+$/.test(text) ? Number(text) : text;
 }
