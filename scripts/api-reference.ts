@@ -100,6 +100,10 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "pod",
     "any value: its deletion is allowed whatever the count; it uses quota and is audited",
   ],
+  SUSPEND_CELLS_ANNOTATION: [
+    "XPodDisruptionBudget",
+    "the cells in which its `spec.suspend` holds, comma-separated; all without it",
+  ],
   NO_PROTECT_ANNOTATION: ["pod", "OpenKruise's: `true` exempts it from protectors of PodUnavailableBudgets"],
   HEALTH_CRITERION_ANNOTATION: [
     "pod or eviction",

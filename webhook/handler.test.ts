@@ -175,3 +175,20 @@ describe("a malformed AdmissionReview", () => {
     await expect(handler().ask(body)).rejects.toMatchObject({ status: 400, message: expect.stringMatching(text) });
   });
 });
+
+describe("a pod with a pre-activity that no protector covers", () => {
+  const waiting = podJson({ metadata: { annotations: { "pre-activity.xpdb.form3.tech/copy": "" } } });
+
+  test("is held back, and its denial names the pre-activity", async () => {
+    const { ask, records } = handler(ALLOWED);
+    const status = { code: 429, message: expect.stringContaining("waits for the pre-activities of this pod: copy") };
+    expect(responseOf(await ask(deletion(waiting)))).toMatchObject({ allowed: false, status });
+    expect(records).toMatchObject([{ outcome: "denied" }]);
+  });
+
+  test("is told of by a warning in dry-run mode", async () => {
+    const { ask } = handler(ALLOWED, { dryRunMode: true });
+    const warnings = [expect.stringContaining("pre-activities")];
+    expect(responseOf(await ask(deletion(waiting)))).toMatchObject({ allowed: true, warnings });
+  });
+});

@@ -2,6 +2,7 @@
  * Handles one admission request, from its body to its response. `http/` reads the body, `request/` finds the pod,
  * `reserve/` decides by the protectors and reserves quota, `respond/` words the response; here they are joined.
  */
+import { preActivitiesOf } from "../shared/decide/overrides.ts";
 import type { Clock } from "../shared/runtime/clock.ts";
 import { chain, type MaybePromise } from "../shared/runtime/maybe-promise.ts";
 import type { Pod } from "../shared/schema/pod.ts";
@@ -199,7 +200,11 @@ export class AdmissionHandler {
     };
     return chain(this.#options.pipeline.decide(disruption), (verdict) => {
       if (isPinned && verdict.kind === "failed") return this.#unpinned(target, verdict, deadlineMs);
-      if (waitsForPreActivity(verdict) && !target.dryRun) cell.markPending?.(target.pod);
+      const isUncovered = verdict.kind === "allowed" && verdict.decisions.length === 0;
+      const isHeldBack = isUncovered && bypass?.forced !== true && holdsUncovered(target);
+      if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
+      if (isHeldBack)
+        return import("./respond/deny-status.ts").then(({ heldBack }) => this.#inMode(heldBack(target, bypass)));
       return chain(responseToVerdict(verdict, target, bypass, this.#options.ownNamespace), (response) => {
         if (target.criterion === "Available") return this.#inMode(response, [disruption]);
         return import("./respond/health-criterion.ts").then(({ withCriterion }) =>
@@ -256,6 +261,13 @@ const NOT_FORCED = { forced: false } as const;
 
 function overrides({ forced, noProtect }: BypassResult): Pick<Disruption, "forced" | "noProtect"> {
   return noProtect === true ? { forced, noProtect } : { forced };
+}
+
+/** As with x-pdb, pre-activities hold back the deletion or eviction of a pod that nothing else protects. */
+function holdsUncovered({ pod, operation, done }: DisruptionTarget): boolean {
+  // Not a status write by which the pod ends, nor a change in place.
+  const isDirect = operation !== "UPDATE" && done === undefined;
+  return isDirect && pod.phase !== "Pending" && preActivitiesOf(pod).length > 0;
 }
 
 function waitsForPreActivity(verdict: Verdict): boolean {

@@ -102,16 +102,19 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
   const until = forever ? undefined : formatMs(context.nowMs() + forMs);
   const before = viewProtector(protector, context.nowMs()).suspended;
   const reason = context.text("reason") ?? before?.reason;
-  const suspend = { enabled: true, until: until ?? null, reason: reason ?? null };
+  const cells = context.text("cells")?.split(",");
+  const suspend = { enabled: true, until: until ?? null, reason: reason ?? null, cells: cells ?? null };
   const done = context.is("yes");
   await patch(core, protector, { spec: { suspend } }, !done);
+  const where = cells === undefined ? "" : ` in ${cells.join(", ")}`;
   const warnings = [
-    `while ${idOf(protector)} is suspended every deletion of its pods is allowed`,
+    `while ${idOf(protector)} is suspended every deletion of its pods${where} is allowed`,
     ...(forever ? ["it stays so until somebody resumes it"] : []),
     ...(before === undefined ? [] : [`it is suspended already, until ${before.until ?? "it is resumed"}`]),
     ...(reason === undefined || context.text("reason") !== undefined ? [] : [`the reason stays: ${reason}`]),
   ];
-  const action = `suspended ${until === undefined ? "until it is resumed" : `for ${age(forMs)}, until ${until}`}`;
+  const ends = until === undefined ? "until it is resumed" : `for ${age(forMs)}, until ${until}`;
+  const action = `suspended${where} ${ends}`;
   return report(context, [{ protector: idOf(protector), action, done, warnings }]);
 }
 
@@ -193,6 +196,7 @@ export const suspend: Command = {
   flags: {
     for: { type: "string", value: "TIME", help: "How long, as 30m, 2h or 1d. Default: 1h." },
     forever: { type: "boolean", help: "Until it is resumed." },
+    cells: { type: "string", value: "A,B", help: "In these cells alone. Default: in all." },
     reason: { type: "string", value: "TEXT", help: "Why, for those who read it later." },
     ...YES,
   },

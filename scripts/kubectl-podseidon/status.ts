@@ -38,6 +38,7 @@ function cellsText({ cells }: ProtectorView): string {
 export function statusDetail(view: ProtectorView): string {
   const { suspended } = view;
   const why = suspended?.reason === undefined ? "" : `: ${suspended.reason}`;
+  const where = suspended?.cells === undefined ? "" : `in ${suspended.cells.join(", ")} `;
   const parts = [
     fields([
       ["PodProtector", `${view.namespace}/${view.name}`],
@@ -49,7 +50,9 @@ export function statusDetail(view: ProtectorView): string {
       ["Available", `${view.available} of ${view.total} pods, ${view.reserved} of them reserved`],
       ["Allowed", `${plural(view.allowed, "disruption")} now`],
       ["State", view.state],
-      ...(suspended === undefined ? [] : [["Suspended", `until ${suspended.until ?? "it is resumed"}${why}`] as const]),
+      ...(suspended === undefined
+        ? []
+        : [["Suspended", `${where}until ${suspended.until ?? "it is resumed"}${why}`] as const]),
       ...(view.released === undefined ? [] : [["Released", view.released] as const]),
     ]),
     `\nCells:\n${cellTable(view.cells)}`,

@@ -58,7 +58,14 @@ export interface ProtectorView {
   readonly cells: readonly CellView[];
   readonly reservations: readonly ReservationView[];
   readonly oldestReservationMs: number | undefined;
-  readonly suspended: { readonly until: string | undefined; readonly reason: string | undefined } | undefined;
+  readonly suspended:
+    | {
+        readonly until: string | undefined;
+        readonly reason: string | undefined;
+        /** All when undefined. */
+        readonly cells: readonly string[] | undefined;
+      }
+    | undefined;
   readonly released: string | undefined;
   readonly conditions: readonly Condition[];
   readonly state: string;
@@ -92,7 +99,9 @@ export function viewProtector(protector: PodProtector, nowMs: number): Protector
       (oldest, { firstAgeMs }) => Math.max(oldest ?? 0, firstAgeMs),
       undefined,
     ),
-    suspended: suspended ? { until: spec.suspend?.until, reason: spec.suspend?.reason } : undefined,
+    suspended: suspended
+      ? { until: spec.suspend?.until, reason: spec.suspend?.reason, cells: spec.suspend?.cells }
+      : undefined,
     released: metadata.annotations?.[RELEASED_ANNOTATION],
     conditions: protector.status?.conditions ?? [],
   };
@@ -153,7 +162,7 @@ type Facts = Omit<ProtectorView, "state"> & { readonly deleting: boolean };
 
 /** The first thing that an operator should know, in one or two words. */
 function stateOf(facts: Facts, state: ProtectorState): string {
-  if (facts.suspended !== undefined) return "suspended";
+  if (facts.suspended !== undefined) return facts.suspended.cells === undefined ? "suspended" : "partly suspended";
   if (facts.released !== undefined) return "released";
   const bad = (wanted: CellView["state"]): boolean => facts.cells.some((cell) => cell.state === wanted);
   if (bad("on hold")) return "cell on hold";

@@ -225,7 +225,7 @@ const rows: Record<string, Row> = {
   "something has to be done first, but the protector is suspended": {
     pod: BUSY_WITH,
     spec: SUSPENDED,
-    expected: "allow Suspended w=1 paid",
+    expected: "Denial PreActivity",
   },
   "something has to be done first, force-delete": {
     available: 9,

@@ -31,9 +31,9 @@
  * | otherwise                                                        | allow Reserved               | reservation |
  *
  * The annotation `force-delete` (or `no-protect`: `overrides.ts`) turns a denial or busy into allow Forced, with the
- * record of the pod's class. So does a minAvailable of 0, into NothingPromised; a pre-activity denies all the same. A
- * suspended protector allows everything as Suspended, with that record: it counts when the suspension ends before the
- * disruption is committed.
+ * record of the pod's class. So does a minAvailable of 0, into NothingPromised; a suspended protector allows everything
+ * as Suspended, with that record: it counts when the suspension ends before the disruption is committed. A pre-activity
+ * denies under both.
  */
 import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Pod } from "../schema/pod.ts";
@@ -195,7 +195,11 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
     held: cell?.ledger.get(request.pod.uid, request.pod.name),
     facts: factsOf(state, request),
   };
-  if (isSuspended(state, request)) return allow(input, "Suspended", recordRegardless(input));
+  if (isSuspended(state, request)) {
+    const ends = operationNotProtected(input) ?? podEndsAnyway(input) ?? pendingPodIsDeleted(input);
+    const isAsked = ends === undefined && !isForced(state, request);
+    return (isAsked ? preActivityHoldsBack(input) : undefined) ?? allow(input, "Suspended", recordRegardless(input));
+  }
   for (const check of CHECKS) {
     const decision = check(input);
     if (decision !== undefined) return decision.allowed ? decision : allowAnyway(input, decision);
@@ -205,7 +209,7 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
 
 /** True where the request is allowed whatever the counts say, and whether its record can be written or not. */
 export function needsNoQuota(state: ProtectorState, request: DisruptionRequest): boolean {
-  return isSuspended(state, request) || (state.spec.minAvailable <= 0 && preActivitiesOf(request.pod).length === 0);
+  return (isSuspended(state, request) || state.spec.minAvailable <= 0) && preActivitiesOf(request.pod).length === 0;
 }
 
 /** The decision where {@link needsNoQuota} holds and the record could not be written. */
@@ -214,8 +218,8 @@ export function allowUnrecorded(state: ProtectorState, request: DisruptionReques
   return { allowed: true, reason, write: "none", facts: factsOf(state, request) };
 }
 
-function isSuspended({ spec }: ProtectorState, { startTime }: DisruptionRequest): boolean {
-  return parseMs(startTime) < spec.suspendedUntilMs;
+function isSuspended({ spec }: ProtectorState, { startTime, cell }: DisruptionRequest): boolean {
+  return parseMs(startTime) < spec.suspendedUntilMs && spec.suspendedCells?.includes(cell) !== false;
 }
 
 function operationNotProtected(input: DecisionInput): Decision | undefined {

@@ -20,6 +20,8 @@ export const SOURCE_KIND_LABEL = `${GROUP}/source-kind`;
 export const SOURCE_RESOURCE_LABEL = `${GROUP}/source-resource`;
 
 export const FORCE_DELETE_ANNOTATION = `${GROUP}/force-delete`;
+/** On a suspended XPodDisruptionBudget: the cells in which it is suspended, comma-separated; all without it. */
+export const SUSPEND_CELLS_ANNOTATION = `${GROUP}/suspend-cells`;
 /** OpenKruise's, on a pod: "true" exempts it from PodUnavailableBudgets. */
 export const NO_PROTECT_ANNOTATION = "pub.kruise.io/no-protect";
 export const HEALTH_CRITERION_ANNOTATION = `${GROUP}/health-criterion`;

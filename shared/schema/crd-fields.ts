@@ -156,6 +156,12 @@ const SPEC: Fields = {
     "suspend.enabled": "Whether every disruption is allowed, with a warning to the client.",
     "suspend.until": time("When the suspension ends by itself."),
     "suspend.reason": field("Why, for people; repeated in the responses.", { maxLength: 1024 }),
+    "suspend.cells": field("The cells whose disruptions are allowed; all when unset.", {
+      minItems: 1,
+      maxItems: 256,
+      "x-kubernetes-list-type": "set",
+    }),
+    "suspend.cells[]": field("The ID of a cell.", { minLength: 1, maxLength: 253 }),
     probe: field("Asks the workload's owner before each disruption for which quota is left.", {
       "x-kubernetes-validations": [
         {

@@ -47,7 +47,12 @@ const Probe = v.looseObject({
   insecure: optional(v.boolean()),
 });
 
-const Suspend = v.looseObject({ enabled: v.boolean(), until: optional(time), reason: optional(v.string()) });
+const Suspend = v.looseObject({
+  enabled: v.boolean(),
+  until: optional(time),
+  reason: optional(v.string()),
+  cells: optional(v.array(v.string())),
+});
 
 const AdmissionHistoryConfig = v.looseObject({
   maxConcurrentLag: optional(int32),

@@ -1,8 +1,10 @@
+import { preActivitiesOf } from "../../shared/decide/overrides.ts";
 import type { Decision } from "../../shared/decide/quota.ts";
 import { OWN_NAMESPACE, releaseCommand } from "../../shared/recovery/register/register-format.ts";
+import { PRE_ACTIVITY_PREFIX } from "../../shared/schema/annotations.ts";
 import { namespacedName, type Operation, type ProtectorId } from "../../shared/schema/podprotector.ts";
 import type { BypassResult } from "../request/bypass.ts";
-import type { NoTarget } from "../request/disruption-target.ts";
+import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
 import { type Denial, idOf, isBusy, type OverloadCause, type Verdict } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
 
@@ -74,6 +76,25 @@ export function denied(
   if (rollBack === undefined) return response;
   // Not earlier: a caller that gave up may go on (failurePolicy Ignore), so its reservations stay.
   return { ...response, delivered: (isComplete) => isComplete && rollBack() };
+}
+
+/** The response to the disruption of a pod that only its pre-activities hold back, because no protector covers it. */
+export function heldBack(
+  { pod, operation, dryRun }: Pick<DisruptionTarget, "pod" | "operation" | "dryRun">,
+  bypass: BypassResult | undefined,
+): AdmissionResponse {
+  const { namespace, name, uid } = pod;
+  const preActivities = preActivitiesOf(pod).map((annotation) => annotation.slice(PRE_ACTIVITY_PREFIX.length));
+  const message = `pod ${namespace}/${name} may not be ${DONE[operation]} now: it ${waitsFor(preActivities)}`;
+  return {
+    outcome: "denied",
+    denial: { code: 429, reason: "TooManyRequests", message, details: { name, kind: "pods", causes: [] } },
+    message,
+    pod: { namespace, name, uid },
+    dryRun,
+    auditAnnotations: { decision: "PreActivity", ...bypass?.auditAnnotations },
+    ...(bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings }),
+  };
 }
 
 export function causeOf({ decision }: Denial): string {
@@ -157,9 +178,12 @@ const QUOTA_TEXT: Readonly<Record<QuotaDenial["cause"], (facts: QuotaDenial["fac
   RefreshedTooLong: (facts) =>
     `${countsIn(facts)}: the reservation of this pod was repeated for too long and has to settle first`,
   TooManyTogether: (facts) => `${countsIn(facts)}, and ${facts.together} of its pods would go at once`,
-  PreActivity: ({ preActivities = [] }) =>
-    `waits for the pre-activities of this pod: ${named(preActivities)}; each ends when its annotation is removed`,
+  PreActivity: ({ preActivities = [] }) => waitsFor(preActivities),
 };
+
+function waitsFor(preActivities: readonly string[]): string {
+  return `waits for the pre-activities of this pod: ${named(preActivities)}; each ends when its annotation is removed`;
+}
 
 function needOf({ minAvailable }: QuotaDenial["facts"]): string {
   return `needs ${minAvailable} available pod${minAvailable === 1 ? "" : "s"}`;

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import type { ProtectionSource } from "../sources/protection-source.ts";
 import { labelValue } from "./names.ts";
-import { newProtector, sourceOf } from "./protector.ts";
+import { newProtector, repairedProtector, sourceOf } from "./protector.ts";
 
 test("a kind whose group is longer than a label value is found by its label", () => {
   const group = `${"platform.".repeat(7)}example.com`;
@@ -33,4 +33,15 @@ test("a kind whose group is longer than a label value is found by its label", ()
     metadata: { ...withoutOwner.metadata, ownerReferences: [...metadata.ownerReferences] },
   };
   expect(sourceOf(owned, [plugin])).toEqual({ plugin: plugin.name, namespace: "shop", name: "web" });
+});
+
+test("a budget says where to probe; how the owner's server is trusted, and how long it may take, stays", () => {
+  const { kind } = pluginNamed("xpoddisruptionbudget");
+  const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "7" };
+  const source = pluginNamed("xpoddisruptionbudget").interpret({ metadata, spec: {} });
+  const spec = { minAvailable: 1, minReadySeconds: 0, selector: {}, probe: { endpoint: "a:1", protocol: "GRPC" } };
+  const required = { name: "x-web", spec, derivation: "", owns: ["probe"] as const };
+  const probe = { endpoint: "b:2", caBundle: "QQ==", timeoutMillis: 500, insecure: true };
+  const repaired = repairedProtector({ metadata, spec: { ...spec, probe } }, kind, source, required);
+  expect(repaired?.spec.probe).toEqual({ endpoint: "a:1", protocol: "GRPC", caBundle: "QQ==", timeoutMillis: 500 });
 });

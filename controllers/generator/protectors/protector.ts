@@ -125,6 +125,13 @@ function repairedSpec(present: PodProtectorSpec, required: RequiredProtector): P
   const { aggregationSelector: _, ignoredPodSelector: __, protectedOperations, ...others } = present;
   const coversDefaults = DEFAULTS.protectedOperations.every((operation) => protectedOperations?.includes(operation));
   const owned: readonly string[] = required.owns ?? [];
+  const { probe } = required.spec;
+  // A budget says where to ask. How the server proves who it is, and how long it may take, no budget can say.
+  const { caBundle, timeoutMillis } = present.probe ?? {};
+  const tuned = {
+    ...(caBundle === undefined ? {} : { caBundle }),
+    ...(timeoutMillis === undefined ? {} : { timeoutMillis }),
+  };
   const kept = {
     ...others,
     ...(protectedOperations !== undefined && coversDefaults ? { protectedOperations } : {}),
@@ -132,6 +139,7 @@ function repairedSpec(present: PodProtectorSpec, required: RequiredProtector): P
   return {
     ...Object.fromEntries(Object.entries(kept).filter(([field]) => !owned.includes(field))),
     ...required.spec,
+    ...(probe === undefined ? {} : { probe: { ...tuned, ...probe } }),
   };
 }
 

@@ -81,6 +81,15 @@ describe("a PodUnavailableBudget", () => {
   });
 });
 
+test.each<[string, string | undefined, object | undefined]>([
+  ["in all cells", undefined, { enabled: true, reason: "XPodDisruptionBudget web is suspended" }],
+  ["in some", "a, b", { enabled: true, reason: "XPodDisruptionBudget web is suspended", cells: ["a", "b"] }],
+  ["in none", "", undefined],
+])("an XPodDisruptionBudget is suspended %s", (_, cells, expected) => {
+  const annotations = cells === undefined ? {} : { "podseidon.kubewharf.io/suspend-cells": cells };
+  expect(budget("xpoddisruptionbudget", { selector, suspend: true }, annotations)?.spec.suspend).toEqual(expected);
+});
+
 describe("an XPodDisruptionBudget", () => {
   const endpoint = "probe.shop:8080";
   test.each<[string, object, object]>([

@@ -3,6 +3,7 @@
  * in `budgets/`, because the object alone does not say over how many pods it is.
  */
 import * as v from "valibot";
+import { SUSPEND_CELLS_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta, OPERATIONS, PROTECTED_OPERATIONS } from "../../../shared/schema/podprotector.ts";
 import { decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
@@ -138,6 +139,9 @@ function readXPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
   const { endpoint = "", enabled } = spec.probe ?? {};
   // A probe is enabled unless it says otherwise.
   const asksProbe = endpoint !== "" && enabled !== false;
+  const stated = metadata.annotations?.[SUSPEND_CELLS_ANNOTATION]?.split(",").map((cell) => cell.trim());
+  const cells = stated?.filter((cell) => cell !== "");
+  const isSuspended = spec.suspend === true && cells?.length !== 0;
   const reason = `XPodDisruptionBudget ${metadata.name} is suspended`;
   const budget: Budget = {
     ...limitsOf(spec),
@@ -145,7 +149,7 @@ function readXPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
       // x-pdb allows the eviction of a pod that is not ready only while enough others are healthy.
       unhealthyPodPolicy: "IfHealthyBudget",
       ...EVICTIONS_ONLY,
-      ...(spec.suspend === true ? { suspend: { enabled: true, reason } } : {}),
+      ...(isSuspended ? { suspend: { enabled: true, reason, ...(cells === undefined ? {} : { cells }) } } : {}),
       ...(asksProbe ? { probe: { endpoint, protocol: "GRPC" } } : {}),
     },
     owns: [...OWNS_POLICY, "suspend", "probe"],

@@ -28,6 +28,8 @@ export interface SpecFacts {
    * suspended.
    */
   readonly suspendedUntilMs: number;
+  /** In these cells alone; in all when undefined. */
+  readonly suspendedCells: readonly string[] | undefined;
   /** Why it is suspended, if the spec says so. */
   readonly suspendReason: string | undefined;
   readonly specHash: string;
@@ -45,6 +47,7 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
     protectedOperations: protectedOperationsOf(spec),
     allowedHealthCriteria: spec.allowedHealthCriteria ?? [],
     suspendedUntilMs: suspendedUntilMs(spec),
+    suspendedCells: spec.suspend?.cells,
     suspendReason: spec.suspend?.reason,
     specHash: specHash(spec),
   };

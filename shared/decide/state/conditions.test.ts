@@ -101,6 +101,8 @@ describe("conditions", () => {
     expect(third.at(-1)).toMatchObject({ type: "Suspended", status: "False", reason: "NotSuspended" });
     const forever = conditionsOf([makeCell("a", 3)], { suspend: { enabled: true } });
     expect(forever.at(-1)?.message).toBe("Every disruption is allowed until it is switched off");
+    const partly = conditionsOf([makeCell("a", 3)], { suspend: { enabled: true, cells: ["a", "b"] } });
+    expect(partly.at(-1)?.message).toMatch(/^Every disruption in cells a[,;] b is allowed/);
   });
 
   test("lastTransitionTime changes with the status only; unknown conditions are kept", () => {

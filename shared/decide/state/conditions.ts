@@ -109,11 +109,12 @@ function cellStale(input: ConditionInput): Finding {
 
 /** While it is True nothing is protected. Only for protectors that are or were suspended: most never are. */
 function suspended({ state, nowMs }: ConditionInput, previous: readonly Condition[]): readonly Finding[] {
-  const { suspendedUntilMs, suspendReason } = state.spec;
+  const { suspendedUntilMs, suspendedCells, suspendReason } = state.spec;
   if (nowMs < suspendedUntilMs) {
     const ends = Number.isFinite(suspendedUntilMs) ? `until ${formatMs(suspendedUntilMs)}` : "until it is switched off";
     const why = suspendReason === undefined ? "" : `: ${suspendReason}`;
-    return [finding(SUSPENDED, "True", "Suspended", `Every disruption is allowed ${ends}${why}`)];
+    const where = suspendedCells === undefined ? "" : ` in cells ${listed(suspendedCells)}`;
+    return [finding(SUSPENDED, "True", "Suspended", `Every disruption${where} is allowed ${ends}${why}`)];
   }
   if (previous.every(({ type }) => type !== SUSPENDED)) return [];
   return suspendedUntilMs > 0
