@@ -123,7 +123,7 @@ describe("the pods of a node", () => {
         code: 429,
         message:
           "node node-1 may not be deleted now, because its pods go with " +
-          "it: PodProtector default/web (core core) needs " +
+          "it: PodProtector default/web needs " +
           "8 available pods, 10 are available, 0 of them reserved, and 4 of its pods would go at once (on this node: " +
           "default/web-0, default/web-1, default/web-2, default/web-3); drain the node first, or try again when more " +
           "pods are available",

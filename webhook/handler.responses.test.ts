@@ -33,9 +33,10 @@ describe("responses", () => {
         code: 429,
         reason: "TooManyRequests",
         message:
-          "pod default/web-0 may not be deleted now: PodProtector default/web (core core) needs 8 " +
+          "pod default/web-0 may not be deleted now: PodProtector default/web needs 8 " +
           "available pods, 10 are available, 2 of them reserved by disruptions under way: its " +
-          "capacity is at the minimum; try again when more pods are available",
+          "capacity is at the minimum; try again when more pods are available. " +
+          "More: kubectl podseidon why web-0 -n default",
         details: {
           name: "web-0",
           kind: "pods",

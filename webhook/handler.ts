@@ -32,6 +32,7 @@ import {
   type AdmissionResponse,
   encodeAdmissionReview,
 } from "./respond/admission-response.ts";
+import type { DenialContext } from "./respond/denial-outlook.ts";
 import {
   failed,
   isWarningInDryRun,
@@ -130,14 +131,19 @@ export class AdmissionHandler {
 
   async #node(parsed: ParsedCall): Promise<AdmissionResponse> {
     const { handleNodeDeletion } = await import("./node-handler.ts");
-    const { pipeline, ownNamespace } = this.#options;
+    const { pipeline } = this.#options;
     const { response, disruptions } = await handleNodeDeletion({
-      ...{ ...parsed, pipeline, ownNamespace, isCallerGone: parsed.call.isCallerGone },
+      ...{ ...parsed, pipeline, context: this.#denialContext(), isCallerGone: parsed.call.isCallerGone },
       address: parsed.call.address,
       leftMs: () => this.#leftMs(parsed.deadlineMs),
       bypassOf: async (pod) => (claimsBypass(pod) ? overrides(await this.#bypass(pod, parsed, true)) : NOT_FORCED),
     });
     return this.#inMode(response, disruptions);
+  }
+
+  #denialContext(): DenialContext {
+    const { ownNamespace, cores = [], clock } = this.#options;
+    return { ownNamespace, hasSeveralCores: cores.length > 1, nowMs: clock.nowMs() };
   }
 
   async #gate(request: AdmissionRequest, cell: CellClient, isOptedIn: boolean): Promise<AdmissionResponse> {
@@ -205,7 +211,7 @@ export class AdmissionHandler {
       if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
       if (isHeldBack)
         return import("./respond/deny-status.ts").then(({ heldBack }) => this.#inMode(heldBack(target, bypass)));
-      return chain(responseToVerdict(verdict, target, bypass, this.#options.ownNamespace), (response) => {
+      return chain(responseToVerdict(verdict, target, bypass, this.#denialContext()), (response) => {
         if (target.criterion === "Available") return this.#inMode(response, [disruption]);
         return import("./respond/health-criterion.ts").then(({ withCriterion }) =>
           this.#inMode(withCriterion(response, target.criterion), [disruption]),

@@ -14,6 +14,7 @@ import { decideAll } from "./reserve/decide-all.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
 import type { Verdict } from "./reserve/verdict.ts";
 import type { AdmissionResponse } from "./respond/admission-response.ts";
+import type { DenialContext } from "./respond/denial-outlook.ts";
 import { withCriterion } from "./respond/health-criterion.ts";
 import { responseToNode, responseToUnknownPods } from "./respond/node-response.ts";
 
@@ -26,7 +27,7 @@ export interface NodeDeletion extends Pick<Disruption, "arrivedMs" | "deadlineMs
     readonly decide: (disruption: Disruption) => MaybePromise<Verdict>;
     readonly protectsNothing?: (cell: string) => boolean;
   };
-  readonly ownNamespace: string;
+  readonly context: DenialContext;
   readonly leftMs: () => number;
   /** True when the pod's force-delete annotation is followed. */
   readonly bypassOf: (pod: Pod) => MaybePromise<Pick<Disruption, "forced" | "noProtect">>;
@@ -38,7 +39,7 @@ interface HandledNode {
 }
 
 export async function handleNodeDeletion(deletion: NodeDeletion): Promise<HandledNode> {
-  const { request, cell, pipeline, ownNamespace } = deletion;
+  const { request, cell, pipeline, context } = deletion;
   const node = removedNode(request);
   if (node === undefined) return { response: { outcome: "ignored" }, disruptions: [] };
   if (pipeline.protectsNothing?.(cell.id) === true) return { response: { outcome: "unprotected" }, disruptions: [] };
@@ -47,10 +48,10 @@ export async function handleNodeDeletion(deletion: NodeDeletion): Promise<Handle
     const why = `cell ${cell.id} is configured without a kubeconfig: give --cell ${cell.id}=KUBECONFIG`;
     return { response: responseToUnknownPods(node, listed?.message ?? why), disruptions: [] };
   }
-  const pods = listed.pods.filter((pod) => isAtStake(pod, ownNamespace));
+  const pods = listed.pods.filter((pod) => isAtStake(pod, context.ownNamespace));
   const disruptions = await Promise.all(pods.map((pod) => disruptionOf(pod, deletion)));
   const verdict = await decideAll(pipeline, disruptions);
-  const response = withCriteria(responseToNode(node, verdict, ownNamespace));
+  const response = withCriteria(responseToNode(node, verdict, context));
   return { response: { ...response, node, dryRun: request.dryRun }, disruptions };
 }
 

@@ -111,7 +111,7 @@ describe("the probe", () => {
       expect(verdictOf(await harness.delete(yes))).toBe("allow");
       const refused = await harness.delete(no);
       expect(verdictOf(refused)).toBe("denial");
-      expect(messageOf(refused)).toMatch(/is told by its probe \S+ that it may not go; try again later$/);
+      expect(messageOf(refused)).toMatch(/is told by its probe \S+ that it may not go; try again later\. More: /);
       expect(await harness.buckets(no.slice(0, -2))).toHaveLength(1);
     }
     // Once for each pod, and again where a request is decided again.
@@ -377,7 +377,7 @@ describe("the force-delete annotation, where it needs a permission", () => {
     expect(refused.code).toBe(1);
     expect(refused.stderr).toContain("eve may not bypass podprotectors.podseidon.kubewharf.io in namespace default");
     const { code, stderr } = await deleteAs("ann", name);
-    expect(stderr).toContain("is allowed by its force-delete annotation");
+    expect(stderr).toContain("is allowed by its annotation force-delete");
     expect(code).toBe(0);
     expect(await metric("bypass_ignored_total", { reason: "forbidden" })).toBe(1);
     await harness.cluster.waitFor("both to be on record", async () => auditOf(name).length === 2);

@@ -274,9 +274,10 @@ describe("a denial", () => {
     expect(messageOf(answer)).toBe(
       `admission webhook "pods.podseidon.kubewharf.io" denied the request: ` +
         `pod default/${pod} may not be deleted now: ` +
-        `PodProtector default/${app} (core core) needs 2 available pods, 2 are available, ` +
+        `PodProtector default/${app} needs 2 available pods, 2 are available, ` +
         "0 of them reserved by disruptions " +
-        "under way: its capacity is at the minimum; try again when more pods are available",
+        "under way: its capacity is at the minimum; no more pods match than must be available: " +
+        `lower the promise, or add replicas. More: kubectl podseidon why ${pod} -n default`,
     );
     expect(field(answer.body, "details", "causes", 0, "reason")).toBe("DisruptionBudget");
     expect(answer.headers["retry-after"]).toBeUndefined();

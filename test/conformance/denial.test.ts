@@ -16,7 +16,7 @@ const AUDIT_POLICY = JSON.stringify({
   kind: "Policy",
   rules: [{ level: "Metadata", verbs: ["delete"], resources: [{ group: "", resources: ["pods"] }] }],
 });
-const REFUSAL = /PodProtector default\/web \(core core\) needs 3 available pods, 3 are available, 0 of them reserved/;
+const REFUSAL = /PodProtector default\/web needs 3 available pods, 3 are available, 0 of them reserved/;
 
 let environment: TestEnvironment;
 

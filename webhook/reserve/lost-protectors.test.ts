@@ -245,7 +245,11 @@ describe("a lost protector", () => {
   test("says what to do", () => {
     const protector = { core: "core", namespace: "default", name: "web" };
     const denial = { protector, decision: { kind: "lost", uid: "1-2-3" } } as const;
-    const { message, details } = denyStatus({ operation: "DELETE", namespace: "default", pod: "a" }, [denial]);
+    const { message, details } = denyStatus({ operation: "DELETE", namespace: "default", pod: "a" }, [denial], {
+      ownNamespace: "podseidon-system",
+      hasSeveralCores: true,
+      nowMs: 0,
+    });
     expect(message).toMatch(/PodProtector default\/web \(core core\) vanished without a release/);
     expect(message).toContain(
       "kubectl -n podseidon-system patch configmap " +

@@ -81,6 +81,8 @@ function world(
 const probed = (minAvailable: number, spec: Partial<PodProtector["spec"]> = {}): PodProtector =>
   protector(minAvailable, { spec: { probe: PROBE, ...spec } });
 
+const CONTEXT = { ownNamespace: "podseidon-system", hasSeveralCores: false, nowMs: 0 };
+
 describe("an owner", () => {
   test("is asked when there is quota, before anything is written, and its yes allows the disruption", async () => {
     let writesWhenAsked = -1;
@@ -100,10 +102,11 @@ describe("an owner", () => {
     const w = world(probed(5), async () => NO);
     const verdict = await w.decide(disruption(pod("web-0")));
     if (verdict.kind !== "denied") throw new Error(verdict.kind);
-    const status = denyStatus({ operation: "DELETE", namespace: "default", pod: "web-0" }, verdict.decisions);
+    const status = denyStatus({ operation: "DELETE", namespace: "default", pod: "web-0" }, verdict.decisions, CONTEXT);
     expect(status.message).toBe(
-      "pod default/web-0 may not be deleted now: PodProtector default/web (core a) is " +
-        "told by its probe db:1 that it may not go: leader; try again later",
+      "pod default/web-0 may not be deleted now: PodProtector default/web is " +
+        "told by its probe db:1 that it may not go: leader; try again later. " +
+        "More: kubectl podseidon why web-0 -n default",
     );
     expect(status.details?.retryAfterSeconds).toBeUndefined();
     expect(w.store.writes).toBe(0);
@@ -117,7 +120,11 @@ describe("an owner", () => {
     const w = world(probed(5), async () => ({ result, message: "did not answer" }));
     const verdict = await w.decide(disruption(pod("web-0")));
     if (verdict.kind !== "denied") throw new Error(verdict.kind);
-    const { details } = denyStatus({ operation: "EVICT", namespace: "default", pod: "web-0" }, verdict.decisions);
+    const { details } = denyStatus(
+      { operation: "EVICT", namespace: "default", pod: "web-0" },
+      verdict.decisions,
+      CONTEXT,
+    );
     expect(details?.retryAfterSeconds).toBe(retryAfter);
   });
 

@@ -172,14 +172,15 @@ export class ProtectorWriter {
   }
 
   /** Settles the denials that rest on a version no older than their request; false when one needs a fresh read. */
-  #deny({ base: { sentMs }, denied, writes }: Batch): boolean {
+  #deny({ base: version, denied, writes }: Batch): boolean {
+    const { sentMs } = version;
     let isComplete = true;
     for (const { pending, decision } of denied) {
       // Busy may rest on what this batch is about to write, and is decided again on its result. A denial rests on the
       // counts, which no webhook writes, and does not wait for a batch without a write, which may be long in coming.
       if (writes.length > 0 && decision.kind === "Busy") continue;
       if (sentMs !== undefined && sentMs >= pending.arrivedMs)
-        this.#queue.settle(pending, { kind: "denied", decision });
+        this.#queue.settle(pending, { kind: "denied", decision, version });
       else isComplete = false;
     }
     return isComplete;

@@ -33,7 +33,12 @@ interface AllowedBy {
 }
 
 type DeniedBy =
-  | { readonly kind: "denied"; readonly decision: Extract<Decision, { allowed: false }> }
+  | {
+      readonly kind: "denied";
+      readonly decision: Extract<Decision, { allowed: false }>;
+      /** The version that was decided on. */
+      readonly version?: ProtectorVersion;
+    }
   /** The protector is lost, and its last version stays in force (docs/design.md#lost-protectors). */
   | { readonly kind: "lost"; readonly uid: string }
   /** Not decided in time, and nothing was written. */

@@ -1,12 +1,13 @@
 import { preActivitiesOf } from "../../shared/decide/overrides.ts";
 import type { Decision } from "../../shared/decide/quota.ts";
-import { OWN_NAMESPACE, releaseCommand } from "../../shared/recovery/register/register-format.ts";
+import { releaseCommand } from "../../shared/recovery/register/register-format.ts";
 import { PRE_ACTIVITY_PREFIX } from "../../shared/schema/annotations.ts";
 import { namespacedName, type Operation, type ProtectorId } from "../../shared/schema/podprotector.ts";
 import type { BypassResult } from "../request/bypass.ts";
 import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
 import { type Denial, idOf, isBusy, type OverloadCause, type Verdict } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
+import { type DenialContext, isImpossible, silenceIn } from "./denial-outlook.ts";
 
 /** The disruption that is denied, for the first words of the text. */
 interface DeniedDisruption {
@@ -30,16 +31,16 @@ export const MAX_NAMED = 5;
 /**
  * The denial of a disruption: 429, because drain and every eviction client retry on no other code. Names each protector
  * that denies, with what it needs, what is available and what is reserved. `retryAfterSeconds` only when every denial
- * is busy. `ownNamespace` is named in commands that the text recommends.
+ * is busy.
  */
 export function denyStatus(
   { operation, namespace, pod, done = DONE[operation] }: DeniedDisruption,
   denials: readonly Denial[],
-  ownNamespace: string = OWN_NAMESPACE,
+  context: DenialContext,
 ): DenyStatus {
   const causes = denials.map((denial) => ({
     reason: "DisruptionBudget",
-    message: `${nameOf(denial.protector)} ${explain(denial, ownNamespace)}`,
+    message: `${nameOf(denial.protector, context)} ${explain(denial, context)}`,
     field: `podprotectors.podseidon.kubewharf.io/${denial.protector.namespace}/${denial.protector.name}`,
   }));
   const reasons = causes.slice(0, MAX_NAMED).map(({ message }) => message);
@@ -48,7 +49,9 @@ export function denyStatus(
   return {
     code: 429,
     reason: "TooManyRequests",
-    message: `pod ${namespace}/${pod} may not be ${done} now: ${reasons.join("; ")}; ${adviceOn(denials)}`,
+    message:
+      `pod ${namespace}/${pod} may not be ${done} now: ${reasons.join("; ")}; ${adviceOn(denials, context)}. ` +
+      `More: kubectl podseidon why ${pod} -n ${namespace}`,
     details: { name: pod, kind: "pods", causes, ...retry },
   };
 }
@@ -58,9 +61,9 @@ export function denied(
   { decisions, rollBack }: Extract<Verdict, { kind: "denied" }>,
   disruption: DeniedDisruption,
   bypass: BypassResult | undefined,
-  ownNamespace: string,
+  context: DenialContext,
 ): AdmissionResponse {
-  const denial = denyStatus(disruption, decisions, ownNamespace);
+  const denial = denyStatus(disruption, decisions, context);
   const response: AdmissionResponse = {
     outcome: decisions.every(isBusy) ? "busy" : "denied",
     decisions,
@@ -133,26 +136,28 @@ function unboundStatus(namespace: string, name: string): DenyStatus {
   return { code: 429, reason: "TooManyRequests", message, details: { name, kind: "pods", causes } };
 }
 
-export function nameOf({ core, namespace, name }: ProtectorId): string {
-  return `PodProtector ${namespace}/${name}${core === "" ? "" : ` (core ${core})`}`;
+export function nameOf({ core, namespace, name }: ProtectorId, { hasSeveralCores }: DenialContext): string {
+  return `PodProtector ${namespace}/${name}${hasSeveralCores ? ` (core ${core})` : ""}`;
 }
 
 /** The rest of a sentence that begins with the protector's name. */
-export function explain({ protector, decision }: Denial, ownNamespace: string): string {
+export function explain({ protector, decision }: Denial, context: DenialContext): string {
   switch (decision.kind) {
     case "overloaded":
       return OVERLOADED[decision.cause];
     case "owner":
       return decision.answer.message;
     case "lost": {
-      const command = releaseCommand(ownNamespace, decision.uid, `${protector.namespace}/${protector.name}`);
+      const command = releaseCommand(context.ownNamespace, decision.uid, `${protector.namespace}/${protector.name}`);
       return (
         "vanished without a release, so its available pods stay protected until it is " +
         `restored; to release it, run in its core cluster: ${command}`
       );
     }
     case "denied":
-      return QUOTA_TEXT[decision.decision.cause](decision.decision.facts);
+      return [QUOTA_TEXT[decision.decision.cause](decision.decision.facts), ...silenceIn(decision, context)].join(
+        ", and ",
+      );
   }
 }
 
@@ -204,13 +209,28 @@ export function named(names: readonly string[]): string {
   return names.length > MAX_NAMED ? `${listed} and ${names.length - MAX_NAMED} more` : listed;
 }
 
-/** What to wait for; without detail where only people or other programs know. */
-export function adviceOn(denials: readonly Denial[]): string {
-  if (denials.every(isBusy)) return "this passes by itself, try again in a second";
+/** What to wait for, or what to do; without detail where only people or other programs know. */
+export function adviceOn(denials: readonly Denial[], context: DenialContext): string {
+  if (denials.some(({ decision }) => isImpossible(decision)))
+    return "no more pods match than must be available: lower the promise, or add replicas";
+  if (denials.some(({ decision }) => silenceIn(decision, context).length > 0))
+    return "it may once that aggregator writes again";
+  if (denials.every(isBusy)) return waitFor(denials);
   if (denials.every(({ decision }) => decision.kind === "lost")) {
     return "a lost protector is restored within a minute or so, where its API is served";
   }
   return denials.some(isAboutPods) ? "try again when more pods are available" : "try again later";
+}
+
+/** All of it passes by itself; the longest wait decides. */
+function waitFor(denials: readonly Denial[]): string {
+  const causes = denials.map(({ decision }) => (decision.kind === "denied" ? decision.decision.cause : ""));
+  if (causes.includes("NotCounted"))
+    return "it may once they are counted: kubectl podseidon doctor says whether they are";
+  if (causes.includes("OnHold")) return "the hold ends by itself within a few minutes";
+  if (causes.includes("OthersShare") || causes.includes("RefreshedTooLong"))
+    return "this passes by itself within minutes";
+  return "this passes by itself, try again in a second";
 }
 
 function isAboutPods({ decision }: Denial): boolean {

@@ -3,20 +3,21 @@ import { namespacedName } from "../../shared/schema/podprotector.ts";
 import type { DeniedPods, JointVerdict } from "../reserve/decide-all.ts";
 import { idOf, isBusy } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
+import type { DenialContext } from "./denial-outlook.ts";
 import { adviceOn, causeOf, explain, MAX_NAMED, named, nameOf, RETRY_AFTER_SECONDS } from "./deny-status.ts";
 import { failed } from "./responses.ts";
 
 /** Protectors in the causes and audit annotations of one response. */
 const MAX_CAUSES = 20;
 
-export function responseToNode(node: string, verdict: JointVerdict, ownNamespace: string): AdmissionResponse {
+export function responseToNode(node: string, verdict: JointVerdict, context: DenialContext): AdmissionResponse {
   switch (verdict.kind) {
     case "allowed": {
       const decisions = [...new Map(verdict.decisions.map((one) => [idOf(one.protector), one])).values()];
       return decisions.length === 0 ? { outcome: "unprotected" } : { outcome: "allowed", decisions };
     }
     case "denied":
-      return denied(node, verdict, ownNamespace);
+      return denied(node, verdict, context);
     case "failed":
       return failed(verdict.tag, verdict.message);
     case "abandoned":
@@ -41,10 +42,10 @@ export function responseToUnknownPods(node: string, why: string): AdmissionRespo
 function denied(
   node: string,
   { denied, rollBack }: Extract<JointVerdict, { kind: "denied" }>,
-  ownNamespace: string,
+  context: DenialContext,
 ): AdmissionResponse {
   const denials = denied.map(({ denial }) => denial);
-  const denial = denyStatusOf(node, denied, ownNamespace);
+  const denial = denyStatusOf(node, denied, context);
   const listed = denials.slice(0, MAX_CAUSES);
   const response: AdmissionResponse = {
     outcome: denials.every(isBusy) ? "busy" : "denied",
@@ -61,21 +62,21 @@ function denied(
   return { ...response, delivered: (isComplete) => isComplete && rollBack() };
 }
 
-function denyStatusOf(node: string, denied: readonly DeniedPods[], ownNamespace: string): DenyStatus {
+function denyStatusOf(node: string, denied: readonly DeniedPods[], context: DenialContext): DenyStatus {
   const denials = denied.map(({ denial }) => denial);
   const causes = denied.slice(0, MAX_CAUSES).map(({ denial, pods }) => {
     const names = pods.map(({ namespace, name }) => `${namespace}/${name}`);
     const { namespace, name } = denial.protector;
     return {
       reason: "DisruptionBudget",
-      message: `${nameOf(denial.protector)} ${explain(denial, ownNamespace)} (on this node: ${named(names)})`,
+      message: `${nameOf(denial.protector, context)} ${explain(denial, context)} (on this node: ${named(names)})`,
       field: `podprotectors.podseidon.kubewharf.io/${namespace}/${name}`,
     };
   });
   const reasons = causes.slice(0, MAX_NAMED).map(({ message }) => message);
   if (denied.length > MAX_NAMED) reasons.push(`${denied.length - MAX_NAMED} more protectors deny as well`);
   const isPassing = denials.every(isBusy);
-  const advice = isPassing ? adviceOn(denials) : `drain the node first, or ${adviceOn(denials)}`;
+  const advice = isPassing ? adviceOn(denials, context) : `drain the node first, or ${adviceOn(denials, context)}`;
   return {
     code: 429,
     reason: "TooManyRequests",

@@ -7,6 +7,7 @@ import type { BypassResult } from "../request/bypass.ts";
 import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
 import { type Allowance, type FailureTag, idOf, type Verdict } from "../reserve/verdict.ts";
 import type { AdmissionResponse } from "./admission-response.ts";
+import type { DenialContext } from "./denial-outlook.ts";
 
 /** Longest reason of a suspension in a warning: kube-apiserver cuts a warning at 256 characters. */
 const MAX_REASON = 80;
@@ -19,30 +20,29 @@ const STATUS_OF_FAILURE: Readonly<Record<FailureTag, number>> = {
   defect: 500,
 };
 
-/** `ownNamespace` is the namespace of the project's own objects. */
 export function responseToVerdict(
   verdict: Verdict,
   target: DisruptionTarget,
   bypass: BypassResult | undefined,
-  ownNamespace: string,
+  context: DenialContext,
 ): MaybePromise<AdmissionResponse> {
   const { pod, dryRun } = target;
   const about = { pod: identityOf(pod), dryRun, ...(bypass === undefined ? {} : { bypass }) };
-  return chain(respond(verdict, target, bypass, ownNamespace), (response) => ({ ...response, ...about }));
+  return chain(respond(verdict, target, bypass, context), (response) => ({ ...response, ...about }));
 }
 
 function respond(
   verdict: Verdict,
   { pod, operation, done }: DisruptionTarget,
   bypass: BypassResult | undefined,
-  ownNamespace: string,
+  context: DenialContext,
 ): MaybePromise<AdmissionResponse> {
   switch (verdict.kind) {
     case "allowed":
       return allowed(verdict.decisions, pod, bypass);
     case "denied": {
       const disruption = { operation, namespace: pod.namespace, pod: pod.name, done };
-      return import("./deny-status.ts").then(({ denied }) => denied(verdict, disruption, bypass, ownNamespace));
+      return import("./deny-status.ts").then(({ denied }) => denied(verdict, disruption, bypass, context));
     }
     case "podGone":
       return notFound(pod.name);

@@ -1,0 +1,62 @@
+import { describe, expect, test } from "vitest";
+import { decide } from "../../shared/decide/quota.ts";
+import { parseProtector } from "../../shared/decide/state/protector-state.ts";
+import type { CellStatus, PodProtectorSpec } from "../../shared/schema/podprotector.ts";
+import { formatMs } from "../../shared/schema/time.ts";
+import { makeCell, makePod, makeProtector, makeRequest, NOW_MS } from "../../test/support/decide/fixtures.ts";
+import type { Denial } from "../reserve/verdict.ts";
+import { denyStatus } from "./deny-status.ts";
+
+const CONTEXT = { ownNamespace: "podseidon-system", hasSeveralCores: false, nowMs: NOW_MS };
+
+/** What a client reads about the deletion of pod x in cell a. */
+function textOf(cells: CellStatus[], spec: Partial<PodProtectorSpec> = {}, context = CONTEXT): string {
+  const state = parseProtector(makeProtector(cells, spec));
+  const decision = decide(state, makeRequest(makePod("x")));
+  if (decision.allowed) throw new Error(decision.reason);
+  const version = { state, version: "1", uid: "u", receivedMs: 0, sentMs: 0 };
+  const denial = {
+    protector: { core: "core", namespace: "default", name: "web" },
+    decision: { kind: "denied", decision, version },
+  };
+  return denyStatus({ operation: "DELETE", namespace: "default", pod: "x" }, [denial as Denial], context).message;
+}
+
+const reserved = { startTime: formatMs(NOW_MS), podUID: "y", podName: "y", operation: "DELETE", paid: true } as const;
+const heard = (secondsAgo: number): object => ({ heartbeatTime: formatMs(NOW_MS - secondsAgo * 1000) });
+
+describe("the text of a denial", () => {
+  test("ends with the next command, and names the core only where there are several", () => {
+    expect(textOf([makeCell("a", 2, [], { totalReplicas: 3 })])).toMatch(
+      /^pod default\/x may not be deleted now: PodProtector default\/web needs 2 .*; try again when more pods are available\. More: kubectl podseidon why x -n default$/,
+    );
+    expect(textOf([makeCell("a", 2)], {}, { ...CONTEXT, hasSeveralCores: true })).toContain(
+      "default/web (core core) needs",
+    );
+  });
+
+  test.each<[string, CellStatus, string]>([
+    ["reserved by others", makeCell("a", 3, [reserved]), "this passes by itself, try again in a second."],
+    [
+      "never counted",
+      makeCell("b", 3),
+      "it may once they are counted: kubectl podseidon doctor says whether they are.",
+    ],
+    ["on hold", makeCell("a", 3, [], { hold: "Gone/1" }), "the hold ends by itself within a few minutes."],
+    [
+      "as many pods as promised",
+      makeCell("a", 2, [], { totalReplicas: 2 }),
+      "no more pods match than must be available: lower the promise, or add replicas.",
+    ],
+  ])("says what passes by itself, and what does not: %s", (_, cell, advice) => {
+    expect(textOf([cell])).toContain(`; ${advice}`);
+  });
+
+  test("names an aggregator that is silent, and does not promise that this passes by itself", () => {
+    const text = textOf([makeCell("a", 3, [reserved], heard(185))]);
+    expect(text).toContain(
+      "the aggregator of a has been silent for 3m5s (see PodseidonAggregatorDown); it may once that",
+    );
+    expect(textOf([makeCell("a", 3, [reserved], heard(120))])).not.toContain("silent");
+  });
+});
