@@ -9,6 +9,7 @@ import { release, resume, suspend } from "./changes.ts";
 import { candidates, completion } from "./completion.ts";
 import { doctor } from "./doctor.ts";
 import { drainCheck } from "./drain.ts";
+import { gates } from "./gates.ts";
 import {
   type Command,
   Context,
@@ -29,6 +30,7 @@ import { why } from "./why.ts";
 export const COMMANDS: readonly Command[] = [
   status,
   why,
+  gates,
   drainCheck,
   doctor,
   suspend,

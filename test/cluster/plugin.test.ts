@@ -186,6 +186,20 @@ describe("while all is well", () => {
     });
   });
 
+  test("gates names a closed readiness gate, and who wrote it", async () => {
+    const cell = estate.cell("cell");
+    const pod = `/api/v1/namespaces/${NAMESPACE}/pods/cold`;
+    const spec = { readinessGates: [{ conditionType: "example.com/warm" }], containers: [{ name: "a", image: "a" }] };
+    await cell.apply([{ apiVersion: "v1", kind: "Pod", metadata: { name: "cold", namespace: NAMESPACE }, spec }]);
+    const conditions = [{ type: "example.com/warm", status: "False", reason: "Cold" }];
+    const contentType = "application/strategic-merge-patch+json";
+    await cell.admin.call("PATCH", `${pod}/status?fieldManager=warmer`, { status: { conditions } }, { contentType });
+    const { code, stdout } = await plugin("gates", "cold", "-n", NAMESPACE);
+    expect(stdout).toMatch(/example\.com\/warm +closed +False +\S+ +warmer +Cold/);
+    expect(code).toBe(1);
+    await cell.admin.call("DELETE", pod);
+  });
+
   test("drain-check tells which pods of the node go at once and which wait", async () => {
     const { code, stdout } = await plugin("drain-check", NODE, "-o", "json");
     expect(code).toBe(0);

@@ -88,6 +88,7 @@ describe("what is shown of work", () => {
 const ARGUMENTS: Readonly<Record<string, readonly string[]>> = {
   status: [],
   why: ["web-0"],
+  gates: ["web-0"],
   "drain-check": ["node-1"],
   doctor: [],
   suspend: ["web", "--yes"],

@@ -1,0 +1,129 @@
+/** `gates`: why does this pod wait to be Ready: which readiness gates are closed, who wrote them last, who should? */
+import * as v from "valibot";
+import { podPath } from "../../shared/kube/client/api-path.ts";
+import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
+import { checker } from "../../shared/schema/check.ts";
+import { parseMs } from "../../shared/schema/time.ts";
+import { statusOf } from "./invocation/cluster.ts";
+import { argument, type Command, type Context } from "./invocation/command.ts";
+import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import { age, plural, table } from "./invocation/output.ts";
+
+const Text = v.optional(v.string());
+const Condition = v.looseObject({
+  ...{ type: v.string(), status: v.string(), reason: Text, message: Text },
+  lastTransitionTime: v.optional(v.nullable(v.string())),
+});
+const ManagedFields = v.looseObject({ manager: Text, time: Text, fieldsV1: v.optional(v.unknown()) });
+const parsePod = checker(
+  v.looseObject({
+    metadata: v.looseObject({ managedFields: v.optional(v.array(ManagedFields)) }),
+    spec: v.looseObject({ readinessGates: v.optional(v.array(v.looseObject({ conditionType: v.string() }))) }),
+    status: v.optional(v.looseObject({ conditions: v.optional(v.array(Condition)) })),
+  }),
+);
+
+/** Who opens a gate, by the beginning of its condition type. A gate of none of these is a platform's own. */
+const SETTERS: readonly (readonly [string, string])[] = [
+  [COUNTED_CONDITION, "podseidon's aggregator of this cell (docs/counted-gate.md)"],
+  ["InPlaceUpdateReady", "OpenKruise's manager, when the change in place is done"],
+  ["KruisePodReady", "OpenKruise's manager, when lifecycle hooks have run"],
+  ["target-health.", "the AWS load balancer controller, when the target is healthy"],
+  ["cloud.google.com/load-balancer-neg-ready", "GKE's NEG controller, when the endpoint is healthy"],
+];
+
+interface Gate {
+  readonly type: string;
+  /** `True` is open; `missing` while nobody has written the condition. */
+  readonly status: string;
+  /** The field manager that wrote the condition last; undefined when nobody has, or the server does not say. */
+  readonly writtenBy: string | undefined;
+  /** Since its last transition. */
+  readonly ageMs: number | undefined;
+  readonly why: string;
+  /** Who should open it; undefined for a gate that this program does not know. */
+  readonly setter: string | undefined;
+}
+
+export interface GateReport {
+  readonly gates: readonly Gate[];
+  /** What else keeps the pod from being Ready: the kubelet's part. */
+  readonly containersReady: string;
+  readonly ready: string;
+}
+
+/** What a pod's readiness gates say. Throws `SchemaError` for another object. Pure. */
+export function gatesOf(raw: unknown, nowMs: number): GateReport {
+  const { metadata, spec, status } = parsePod(raw);
+  const conditions = new Map((status?.conditions ?? []).map((condition) => [condition.type, condition]));
+  const writerOf = (type: string): string | undefined =>
+    [...(metadata.managedFields ?? [])]
+      .sort((a, b) => parseMs(b.time) - parseMs(a.time))
+      .find(({ fieldsV1 }) => ownsCondition(fieldsV1, type))?.manager;
+  const gates = (spec.readinessGates ?? []).map(({ conditionType: type }): Gate => {
+    const found = conditions.get(type);
+    const sinceMs = parseMs(found?.lastTransitionTime);
+    return {
+      type,
+      status: found?.status ?? "missing",
+      writtenBy: writerOf(type),
+      ageMs: sinceMs > 0 ? nowMs - sinceMs : undefined,
+      why: [found?.reason, found?.message].filter((part) => part).join(": "),
+      setter: SETTERS.find(([prefix]) => type.startsWith(prefix))?.[1],
+    };
+  });
+  const statusOfType = (type: string): string => conditions.get(type)?.status ?? "missing";
+  return { gates, containersReady: statusOfType("ContainersReady"), ready: statusOfType("Ready") };
+}
+
+function ownsCondition(fields: unknown, type: string): boolean {
+  const at = (value: unknown, key: string): unknown => Reflect.get(Object(value), key);
+  return at(at(at(fields, "f:status"), "f:conditions"), `k:${JSON.stringify({ type })}`) !== undefined;
+}
+
+export function gatesText(pod: string, { gates, containersReady, ready }: GateReport): string {
+  if (gates.length === 0) return `Pod ${pod} has no readiness gates; Ready is ${ready}.\n`;
+  const rows = gates.map(({ type, status, ageMs, writtenBy = "-", why }) => [
+    ...[type, status === "True" ? "open" : "closed", status, age(ageMs), writtenBy, why || "-"],
+  ]);
+  const closed = gates.filter(({ status }) => status !== "True");
+  const advice = closed.map(({ type, status, writtenBy, setter }) => {
+    const known = writtenBy === undefined ? "nobody that the server knows of" : `${writtenBy}, which wrote it last`;
+    const who = setter ?? (status === "missing" ? "a controller of the platform that nobody has heard of yet" : known);
+    return `- ${type}: is to be opened by ${who}\n`;
+  });
+  const kubelet = containersReady === "True" ? "" : `- its containers: ContainersReady is ${containersReady}\n`;
+  const what = `${plural(closed.length, "readiness gate")} closed, of ${gates.length}; Ready is ${ready}`;
+  return (
+    table(["GATE", "STATE", "CONDITION", "SINCE", "WRITTEN BY", "WHY"], rows) +
+    `\nPod ${pod}: ${what}.\n` +
+    (advice.length + kubelet.length === 0 ? "" : `\nWaits for:\n${advice.join("")}${kubelet}`)
+  );
+}
+
+async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
+  const name = argument(args, 0, "a pod").replace(/^pods?\//, "");
+  const [cluster, namespace] = await Promise.all([context.cluster(), context.namespace()]);
+  const response = await context.progress.during(`reading pod ${namespace}/${name} of ${cluster.name}`, () =>
+    cluster.raw("GET", podPath(namespace, name)),
+  );
+  if (response.status === 404)
+    throw new CommandError(`there is no pod ${namespace}/${name} in ${cluster.name}; see -n and --context`);
+  if (response.status !== 200) throw new CommandError(`${cluster.name}: ${statusOf(response).message}`);
+  const report = gatesOf(JSON.parse(response.body), context.nowMs());
+  context.print({ pod: { namespace, name }, ...report }, gatesText(`${namespace}/${name}`, report));
+  return report.gates.every(({ status }) => status === "True") ? EXIT.yes : EXIT.no;
+}
+
+export const gates: Command = {
+  name: "gates",
+  usage: "POD",
+  summary: "Which readiness gates does the pod wait for, and who should open them?",
+  doing: "looking for the cluster",
+  description:
+    "Reads the pod alone. Exit code 0: every gate is open, or it has none; 1: one is closed; 2: could not be told.",
+  flags: {},
+  arity: [1, 1],
+  completes: "pods",
+  run,
+};
