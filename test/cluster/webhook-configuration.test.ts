@@ -183,6 +183,86 @@ describe("a cell's aggregator", () => {
     expect(await restores("altered")).toBe(count);
   });
 
+  describe("with what is applied on the server", () => {
+    const MANAGER = "argocd-controller";
+    const extra = "extra.podseidon.kubewharf.io";
+    const [validating] = RESOURCES;
+    const shipped = (): readonly object[] => {
+      const url = `https://127.0.0.1:${environment.balancer.port}`;
+      const caPem = environment.core.identity.certificateAuthorityPem;
+      return items(registrations({ cell: "east", url, caPem })[0], "webhooks").map(Object);
+    };
+    const apply = async (webhooks: readonly object[]): Promise<void> => {
+      const { apiVersion, kind, metadata } = Object(registrations({ cell: "east", url: "https://x", caPem: "" })[0]);
+      const input = JSON.stringify({ apiVersion, kind, metadata, webhooks });
+      const args = ["apply", "--server-side", "--force-conflicts", `--field-manager=${MANAGER}`, "--filename=-"];
+      expect(await environment.core.kubectl(args, { input })).toMatchObject({ code: 0 });
+    };
+    const recorded = async (): Promise<string> => {
+      const at = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
+      return String(field(await environment.core.admin.get(at), "data", "ValidatingWebhookConfiguration"));
+    };
+    const untilRecorded = (text: string): Promise<void> =>
+      environment.core.waitFor(`${text} on record`, async () => (await recorded()).includes(text));
+    const untilReported = (reason: string, text: string): Promise<void> =>
+      environment.core.waitFor(`the Event ${reason}`, async () => {
+        const found = items(await environment.core.admin.get("/api/v1/namespaces/default/events"));
+        return found.some((one) => field(one, "reason") === reason && String(field(one, "message")).includes(text));
+      });
+    const alter = async (change: (webhooks: readonly object[]) => readonly object[]): Promise<void> => {
+      const webhooks = change(items(await live(validating), "webhooks").map(Object));
+      await environment.core.admin.call("PATCH", path(validating), { webhooks });
+    };
+    const names = async (): Promise<unknown[]> =>
+      items(await live(validating), "webhooks").map((one) => field(one, "name"));
+
+    it("keeps a change, says who made it, and puts back what another client alters of it", async () => {
+      const count = await restores("altered");
+      for (const [failurePolicy, timeoutSeconds] of [
+        ["Ignore", 8],
+        ["Fail", 9],
+      ] as const) {
+        await apply(shipped().map((one) => ({ ...one, failurePolicy, timeoutSeconds })));
+        await untilRecorded(`"timeoutSeconds":${timeoutSeconds}`);
+        expect(field(await live(validating), "webhooks", 0, "failurePolicy")).toBe(failurePolicy);
+      }
+      await untilReported("RegistrationChanged", `(last written by ${MANAGER}): `);
+      expect(await restores("altered")).toBe(count);
+      const before = await live(validating);
+      await alter((webhooks) => webhooks.map((one) => ({ ...one, timeoutSeconds: 3 })));
+      await untilRestored(validating, before);
+      await environment.core.waitFor("the metric", async () => (await restores("altered")) === count + 1);
+      await untilReported("RegistrationAltered", "is 3 instead of 9");
+      await untilAsked();
+    });
+
+    it("drops what is declared no more, and not what another client took out", async () => {
+      const never = { matchLabels: { never: "matches" } };
+      const more = shipped().slice(0, 1);
+      await apply([...shipped(), ...more.map((one) => ({ ...one, name: extra, namespaceSelector: never }))]);
+      await untilRecorded(extra);
+      const entries = items(field(await live(validating), "metadata"), "managedFields");
+      const appliedAt = field(
+        entries.find((one) => field(one, "manager") === MANAGER),
+        "time",
+      );
+      // Times of managedFields have seconds.
+      const next = async (): Promise<boolean> => Date.now() >= Date.parse(String(appliedAt)) + 1000;
+      await environment.core.waitFor("the next second", next);
+      const count = await restores("altered");
+      await alter((webhooks) => webhooks.filter((one) => field(one, "name") !== extra));
+      await environment.core.waitFor("the metric", async () => (await restores("altered")) === count + 1);
+      expect(await names()).toContain(extra);
+      await apply(shipped().map((one) => ({ ...one, timeoutSeconds: 6 })));
+      await environment.core.waitFor("it to be gone", async () => !(await names()).includes(extra));
+      await environment.core.waitFor(
+        "the record",
+        async () =>
+          !JSON.parse(await recorded()).declared.webhooks.some((one: unknown) => field(one, "name") === extra),
+      );
+    });
+  });
+
   it("restores one that was deleted while the aggregator restarted", async () => {
     const before = await live(RESOURCES[0]);
     const aggregator = environment.aggregators.get("east");
