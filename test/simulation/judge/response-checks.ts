@@ -1,5 +1,6 @@
 /** The checks on every admission response: coverage, the invariants that a response can break, and what it exempts. */
 
+import { FORCE_DELETE_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, record } from "../apiserver/objects.ts";
@@ -12,7 +13,7 @@ import { admissionRowsOf, type KnownNames } from "./admission-rows.ts";
 
 /** Reasons for which a disruption is allowed whatever the pre-activity says. */
 const WHATEVER: ReadonlySet<string> = new Set([
-  ...["Finished", "Terminating", "Mirror", "Pending", "PinnedPending", "Forced", "Suspended", "NotProtected"],
+  ...["Finished", "Terminating", "Mirror", "Pending", "PinnedPending", "Forced", "NotProtected"],
 ]);
 
 type RequestKind = "delete" | "evict" | "change" | "end" | "gate" | "node";
@@ -100,7 +101,10 @@ export class ResponseChecks {
   #checkPreActivity({ request, allowed, reasons, isOnlyWarned }: ObservedResponse): void {
     if (!allowed || isOnlyWarned || request.operation !== "DELETE" || reasons.length === 0) return;
     const { name, annotations } = metadataOf(record(request.oldObject));
-    if (record(annotations)[PRE_ACTIVITY] === undefined || reasons.some((reason) => WHATEVER.has(reason))) return;
+    // A suspended protector calls a forced disruption suspended.
+    const isForced = record(annotations)[FORCE_DELETE_ANNOTATION] !== undefined;
+    if (isForced || record(annotations)[PRE_ACTIVITY] === undefined || reasons.some((reason) => WHATEVER.has(reason)))
+      return;
     this.#world.violation(
       "pre-activity",
       `${String(name)} was allowed (${reasons.join()}), and its pre-activity is not done`,
