@@ -57,6 +57,16 @@ describe("conditions", () => {
     expect(statuses(conditionsOf(cells, spec))).toEqual(expected);
   });
 
+  test("does not say that enough are available while a hold lets none of them go", () => {
+    const onHold = makeCell("a", 3, [], { hold: "Gone/1" });
+    expect(conditionsOf([onHold])[0]).toMatchObject({
+      ...{ status: "True", reason: "OnHold" },
+      message: "3 of 3 available pods are in cells on hold, so none may be disrupted until the hold ends",
+    });
+    expect(conditionsOf([onHold, makeCell("b", 3)])[0]).toMatchObject({ reason: "EnoughAvailable" });
+    expect(conditionsOf([onHold], { minAvailable: 4 })[0]).toMatchObject({ reason: "TooFewAvailable" });
+  });
+
   test("a selector that can't be read makes the protector unhealthy and says why", () => {
     const [healthy] = conditionsOf([makeCell("a", 3)], {}, undefined, ["operator Gt of label app is unknown"]);
     expect(healthy).toMatchObject({

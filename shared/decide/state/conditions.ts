@@ -69,9 +69,15 @@ function healthy({ state, problems }: ConditionInput): Finding {
   const { minAvailable } = state.spec;
   if (problems.length > 0) return finding(type, "False", "InvalidSelector", listed(problems));
   if (!hasCountedCell(state)) return finding(type, "Unknown", "NotCounted", NOT_COUNTED);
-  return estimate(state).available >= minAvailable
-    ? finding(type, "True", "EnoughAvailable", "Enough pods are available")
-    : finding(type, "False", "TooFewAvailable", `Fewer than ${minAvailable} pods are available`);
+  const { available } = estimate(state);
+  if (available < minAvailable)
+    return finding(type, "False", "TooFewAvailable", `Fewer than ${minAvailable} pods are available`);
+  const held = [...state.cells.values()].filter(({ isOnHold }) => isOnHold);
+  const inHeld = held.reduce((sum, { aggregation }) => sum + (aggregation?.availableReplicas ?? 0), 0);
+  if (held.length === 0 || available - inHeld > minAvailable)
+    return finding(type, "True", "EnoughAvailable", "Enough pods are available");
+  const why = `${inHeld} of ${available} available pods are in cells on hold, so none may be disrupted until the hold ends`;
+  return finding(type, "True", "OnHold", why);
 }
 
 /** The protector requires as many pods as there are, so that none can ever be disrupted. */
