@@ -61,7 +61,7 @@ describe("conditions", () => {
     const onHold = makeCell("a", 3, [], { hold: "Gone/1" });
     expect(conditionsOf([onHold])[0]).toMatchObject({
       ...{ status: "True", reason: "OnHold" },
-      message: "3 of 3 available pods are in cells on hold, so none may be disrupted until the hold ends",
+      message: "3 of 3 available pods are in cells on hold: none may be disrupted until it ends",
     });
     expect(conditionsOf([onHold, makeCell("b", 3)])[0]).toMatchObject({ reason: "EnoughAvailable" });
     expect(conditionsOf([onHold], { minAvailable: 4 })[0]).toMatchObject({ reason: "TooFewAvailable" });

@@ -76,7 +76,7 @@ function healthy({ state, problems }: ConditionInput): Finding {
   const inHeld = held.reduce((sum, { aggregation }) => sum + (aggregation?.availableReplicas ?? 0), 0);
   if (held.length === 0 || available - inHeld > minAvailable)
     return finding(type, "True", "EnoughAvailable", "Enough pods are available");
-  const why = `${inHeld} of ${available} available pods are in cells on hold, so none may be disrupted until the hold ends`;
+  const why = `${inHeld} of ${available} available pods are in cells on hold: none may be disrupted until it ends`;
   return finding(type, "True", "OnHold", why);
 }
 
