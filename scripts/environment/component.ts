@@ -79,7 +79,8 @@ export class Component implements AsyncDisposable {
 
   /** The sum of one metric over all label sets that contain `labels`; undefined without a sample. */
   async metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number | undefined> {
-    const text = await (await fetch(`${this.healthUrl}/metrics`)).text();
+    // A connection of its own: one that was kept may be closed by the server while this process is busy.
+    const text = await (await fetch(`${this.healthUrl}/metrics`, { headers: { connection: "close" } })).text();
     let sum: number | undefined;
     for (const line of text.split("\n")) {
       const match = /^([a-z_:]+)(?:\{(.*)\})? (\S+)/i.exec(line);
