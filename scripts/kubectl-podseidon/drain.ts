@@ -91,7 +91,18 @@ export function planDrain(
   });
 }
 
-export function drainText(node: string, lines: readonly DrainLine[], stay: number): string {
+const Node = v.looseObject({
+  metadata: v.looseObject({ name: v.string() }),
+  spec: v.optional(v.looseObject({ unschedulable: v.optional(v.boolean(), false) }), {}),
+});
+
+/** Whether there are other nodes, and the scheduler may place replacements on none of them. Pure. */
+export function othersCordoned(node: string, nodes: readonly unknown[]): boolean {
+  const others = nodes.map((raw) => v.parse(Node, raw)).filter(({ metadata }) => metadata.name !== node);
+  return others.length > 0 && others.every(({ spec }) => spec.unschedulable);
+}
+
+export function drainText(node: string, lines: readonly DrainLine[], stay: number, cordoned = false): string {
   const count = (what: DrainLine["together"]): number => lines.filter(({ together }) => together === what).length;
   const rows = lines.map(({ namespace, pod, protectors, now, together, why }) => {
     return [namespace, pod, protectors.join(",") || "-", now, together, why];
@@ -104,7 +115,11 @@ export function drainText(node: string, lines: readonly DrainLine[], stay: numbe
     ...(stay > 0 ? [`${stay} stay (DaemonSets, static or finished pods)`] : []),
   ];
   const head = table(["NAMESPACE", "POD", "PROTECTOR", "ALONE", "TOGETHER", "WHY"], rows);
-  return `${lines.length === 0 ? "" : `${head}\n`}Node ${node}: ${sum.join(", ")}.\n`;
+  const nowhere =
+    cordoned && lines.length > 0
+      ? "Every other node is cordoned: replacements stay Pending, so pods that wait do so until you uncordon a node.\n"
+      : "";
+  return `${lines.length === 0 ? "" : `${head}\n`}Node ${node}: ${sum.join(", ")}.\n${nowhere}`;
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
@@ -116,7 +131,11 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const raw = await cluster.list("/api/v1/pods", { fieldSelector: `spec.nodeName=${node}` });
   const found = raw.map(nodePod);
   const leaving = found.filter(({ stays }) => stays === undefined).map(({ pod }) => pod);
-  const [protectors, registered] = await Promise.all([core.protectors(undefined), cellOf(cluster)]);
+  const [protectors, registered, cordoned] = await Promise.all([
+    core.protectors(undefined),
+    cellOf(cluster),
+    cordonedElsewhere(cluster, node),
+  ]);
   let asked = 0;
   const answers = await context.progress.during(
     `asking about the pods of ${node}`,
@@ -124,11 +143,20 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     () => `${asked} of ${leaving.length}`,
   );
   const lines = planDrain(answers, protectors, context.text("cell") ?? registered, context.nowMs());
-  context.print(
-    { node, pods: lines, staying: found.length - leaving.length },
-    drainText(node, lines, found.length - leaving.length),
-  );
-  return lines.every(({ together }) => together === "goes" || together === "waits") ? EXIT.yes : EXIT.no;
+  const staying = found.length - leaving.length;
+  context.print({ node, pods: lines, staying, othersCordoned: cordoned }, drainText(node, lines, staying, cordoned));
+  const isPassing = ({ together }: DrainLine): boolean => together === "goes" || (together === "waits" && !cordoned);
+  return lines.every(isPassing) ? EXIT.yes : EXIT.no;
+}
+
+/** False, too, for who may not list nodes. */
+async function cordonedElsewhere(cluster: ClusterClient, node: string): Promise<boolean> {
+  try {
+    return othersCordoned(node, await cluster.list("/api/v1/nodes"));
+  } catch (error) {
+    if (error instanceof CommandError) return false;
+    throw error;
+  }
 }
 
 /** The answers in the pods' order, a few questions at a time. */
@@ -158,7 +186,8 @@ export const drainCheck: Command = {
   description:
     "ALONE is the webhook's answer to the eviction of this pod alone (a dry run); TOGETHER is what becomes " +
     "of it when all pods of the node are evicted one after the other: goes, waits for replacements, or " +
-    "never as things are. Exit code 0: the drain can complete; 1: some pods can't go.",
+    "never as things are. Says when every other node is cordoned. " +
+    "Exit code 0: the drain can complete; 1: some pods can't go.",
   flags: {
     cell: {
       type: "string",

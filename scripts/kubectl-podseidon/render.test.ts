@@ -4,7 +4,7 @@ import type { Condition, PodProtector } from "../../shared/schema/podprotector.t
 import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
-import { drainText, planDrain } from "./drain.ts";
+import { drainText, othersCordoned, planDrain } from "./drain.ts";
 import { age, parseDuration, table } from "./invocation/output.ts";
 import { answerOf, cellOfWebhookConfiguration, type DryRunResult } from "./question.ts";
 import { statusDetail, statusTable } from "./status.ts";
@@ -190,6 +190,18 @@ describe("drain-check", () => {
     const lines = planDrain([...held, ...pods.slice(1)], [protector], "a", NOW_MS);
     expect(lines.map(({ together }) => together)).toEqual(["waits", "waits", "goes", "goes"]);
     expect(lines[0]).toMatchObject({ now: "refused", why: message });
+  });
+
+  test.each<[string, readonly (readonly [name: string, unschedulable?: boolean])[], boolean]>([
+    ["every other node is cordoned", [["node-1"], ["node-2", true], ["node-3", true]], true],
+    ["one takes pods", [["node-1", true], ["node-2", true], ["node-3"]], false],
+    ["there is no other", [["node-1", true]], false],
+  ])("replacements have no node where every other is cordoned: %s", (_, nodes, expected) => {
+    const raw = nodes.map(([name, unschedulable]) => ({ metadata: { name }, spec: { unschedulable } }));
+    const lines = planDrain(pods, [named(makeProtector([makeCell("a", 4)], { minAvailable: 2 }), "web")], "a", NOW_MS);
+    const cordoned = othersCordoned("node-1", raw);
+    expect(cordoned).toBe(expected);
+    expect(drainText("node-1", lines, 0, cordoned).includes("Every other node is cordoned")).toBe(expected);
   });
 
   test("a webhook that does not answer is not guessed at", () => {
