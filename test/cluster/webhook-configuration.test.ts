@@ -3,11 +3,9 @@
  * webhook. The cell's aggregator restores a missing or altered one. One in files on the apiserver's host (Kubernetes
  * 1.36 and later) can't be removed by any API call.
  */
-import { execFile } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
@@ -15,10 +13,8 @@ import { registrations } from "../../scripts/environment/webhook-configuration.t
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
-import { ensureHelm } from "../support/cluster/test-tools.ts";
 
 const PODS = 3;
-const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const RESOURCES = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] as const;
 const files = mkdtempSync(join(tmpdir(), "podseidon-static-"));
 const read = (name: string): string => readFileSync(join(root, "manifests/static-admission", name), "utf8");
@@ -238,30 +234,6 @@ describe("a cell's aggregator", () => {
       await environment.core.waitFor("the metric", async () => (await restores("altered")) === count + 1);
       await untilReported("RegistrationAltered", "is 3 instead of 9");
       await untilAsked();
-    });
-
-    it.runIf(FULL)("keeps a change that helm makes", async () => {
-      const chart = join(files, "chart");
-      mkdirSync(join(chart, "templates"), { recursive: true });
-      writeFileSync(join(chart, "Chart.yaml"), "apiVersion: v2\nname: cell\nversion: 0.1.0\n");
-      const { apiVersion, kind } = Object(registrations({ cell: "east", url: "https://x", caPem: "" })[0]);
-      const upgrade = async (timeoutSeconds: number): Promise<void> => {
-        const webhooks = shipped().map((one) => ({ ...one, timeoutSeconds }));
-        const object = { apiVersion, kind, metadata: { name: "podseidon" }, webhooks };
-        writeFileSync(join(chart, "templates/cell.json.yaml"), JSON.stringify(object));
-        const args = ["upgrade", "--install", "cell", chart, "--take-ownership"];
-        await promisify(execFile)(await ensureHelm(), [...args, "--kubeconfig", environment.core.kubeconfig]);
-      };
-      const count = await restores("altered");
-      for (const timeoutSeconds of [11, 12]) {
-        await upgrade(timeoutSeconds);
-        await untilRecorded(`"timeoutSeconds":${timeoutSeconds}`);
-        expect(field(await live(validating), "webhooks", 0, "timeoutSeconds")).toBe(timeoutSeconds);
-      }
-      expect(await restores("altered")).toBe(count);
-      const before = await live(validating);
-      await alter((webhooks) => webhooks.map((one) => ({ ...one, timeoutSeconds: 3 })));
-      await untilRestored(validating, before);
     });
 
     it("drops what is declared no more, and not what another client took out", async () => {
