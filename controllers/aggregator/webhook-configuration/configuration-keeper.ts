@@ -1,7 +1,7 @@
 /**
  * The webhook configuration keeper (docs/design.md#webhook-configuration): without its webhook configuration a cell
  * deletes pods without asking. The keeper creates one that is missing at once, and restores one that was altered
- * otherwise than by who declares it. It asks the apiserver how a declaration is completed (a dry run)
+ * otherwise than by its operator's `kubectl apply`. It asks the apiserver how a declaration is completed (a dry run)
  * and does not guess.
  */
 
@@ -11,16 +11,20 @@ import { type ApiFailure, type ApiResult, describeFailure } from "../../../share
 import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
 import { ConfigurationRecord } from "./configuration-record.ts";
-import { type ConfigurationOptions, configurationPath, watchConfiguration } from "./configuration-watch.ts";
+import {
+  type ConfigurationOptions,
+  configurationPath,
+  FIELD_MANAGER,
+  watchConfiguration,
+} from "./configuration-watch.ts";
 import {
   bundlesOf,
   type ConfigurationResource,
   type DeclaredConfiguration,
   type DesiredConfiguration,
-  declaredForm,
   desiredConfiguration,
-  differences,
   forCell,
+  hasSameWebhooks,
   KINDS,
   type LiveConfiguration,
   parseDeclaredConfiguration,
@@ -30,9 +34,8 @@ import {
   restoredConfiguration,
   updatedConfiguration,
 } from "./desired-configuration.ts";
-import { FIELD_MANAGER, lastWriter } from "./field-ownership.ts";
 
-type RestoreCause = "missing" | "altered";
+export type RestoreCause = "missing" | "altered";
 
 export type ConfigurationEvent =
   | {
@@ -40,21 +43,9 @@ export type ConfigurationEvent =
       readonly resource: ConfigurationResource;
       readonly why: RestoreCause;
       readonly uid: string;
-      /** How it differed. */
-      readonly changes: readonly string[];
-      /** The manager that wrote last. */
-      readonly writer: string | undefined;
     }
-  /** The keeper sees it for the first time. */
+  /** Its operator has declared another form, or the keeper sees it for the first time. */
   | { readonly kind: "adopted"; readonly resource: ConfigurationResource }
-  /** Who declares it has declared another form. */
-  | {
-      readonly kind: "changed";
-      readonly resource: ConfigurationResource;
-      readonly uid: string | undefined;
-      readonly changes: readonly string[];
-      readonly writer: string | undefined;
-    }
   /** There is no webhook configuration, and its form was never declared. */
   | { readonly kind: "unknown"; readonly resource: ConfigurationResource }
   | {
@@ -64,10 +55,8 @@ export type ConfigurationEvent =
       readonly message: string;
     };
 
-type RestoredEvent = ConfigurationEvent & { readonly kind: "restored" };
-
 export interface ConfigurationKeeperOptions extends ConfigurationOptions {
-  /** By kind, from a file; it wins over all other declarations. */
+  /** By kind, from a file; it wins over what an operator has applied. */
   readonly declared: ReadonlyMap<string, DeclaredConfiguration>;
   readonly onEvent: (event: ConfigurationEvent) => void;
   readonly onRecordFailed: (message: string) => void;
@@ -144,12 +133,8 @@ export class ConfigurationKeeper {
     signal: AbortSignal,
   ): Promise<boolean> {
     const { name, mayWrite, onEvent, declared } = this.#options;
-    const watched = this.#watches.get(resource)?.get(name);
-    if (this.#isKept(resource, watched) || !mayWrite()) return true;
-    const found = watched === undefined ? undefined : await this.#read(resource, signal);
-    if (found !== undefined && found.kind !== "ok" && found.kind !== "gone")
-      return this.#failed(resource, "read", found);
-    const live = found?.kind === "ok" ? found.object : undefined;
+    const live = this.#watches.get(resource)?.get(name);
+    if (this.#isKept(resource, live) || !mayWrite()) return true;
     if (live !== undefined) this.#bundles.set(resource, { ...this.#bundles.get(resource), ...bundlesOf(live) });
     const kind = KINDS[resource];
     const recorded = record.get(kind);
@@ -163,36 +148,18 @@ export class ConfigurationKeeper {
     const failure = change === undefined ? undefined : await record.put(kind, desired, signal);
     if (change === "form") {
       if (failure !== undefined) return this.#failed(resource, "record", failure);
-      const form = declaredForm(desired.declared);
-      const changes = recorded === undefined ? [] : differences(form, declaredForm(recorded.declared), form);
-      const { uid, managedFields = [] } = live?.metadata ?? {};
-      if (recorded === undefined) onEvent({ kind: "adopted", resource });
-      else
-        onEvent({
-          kind: "changed",
-          resource,
-          uid,
-          changes,
-          writer: lastWriter(managedFields, recorded.declarers ?? []),
-        });
+      onEvent({ kind: "adopted", resource });
     }
     return live === undefined
       ? await this.#create(resource, desired, signal)
       : await this.#compare(resource, desired, live, signal);
   }
 
-  /** A watch leaves `managedFields` out. */
-  #read(resource: ConfigurationResource, signal: AbortSignal): Promise<ApiResult<LiveConfiguration>> {
-    const { api, name } = this.#options;
-    const options = { ...this.#call(signal), managedFields: true };
-    return api.get(configurationPath(resource, name), parseLiveConfiguration, options);
-  }
-
   async #create(resource: ConfigurationResource, desired: DesiredConfiguration, signal: AbortSignal): Promise<boolean> {
     const body = restoredConfiguration(desired);
     const path = configurationPath(resource);
     const result = await this.#options.api.create(path, body, parseLiveConfiguration, this.#call(signal));
-    return this.#restored(resource, { why: "missing", changes: [], writer: undefined }, result);
+    return this.#restored(resource, "missing", result);
   }
 
   async #compare(
@@ -208,27 +175,19 @@ export class ConfigurationKeeper {
     const completed = await api.update(path, body, parseLiveConfiguration, { ...call, dryRun: true });
     if (completed.kind === "conflict" || completed.kind === "gone") return false;
     if (completed.kind !== "ok") return this.#failed(resource, "compare", completed);
-    const changes = differences(completed.object, live, desired.declared);
-    if (changes.length === 0) {
+    if (hasSameWebhooks(completed.object, live, desired.declared)) {
       this.#kept.set(resource, live.metadata.resourceVersion);
       return true;
     }
-    const writer = lastWriter(live.metadata.managedFields ?? [], desired.declarers ?? []);
-    const result = await api.update(path, body, parseLiveConfiguration, call);
-    return this.#restored(resource, { why: "altered", changes, writer }, result);
+    return this.#restored(resource, "altered", await api.update(path, body, parseLiveConfiguration, call));
   }
 
   /** False: the next reconcile compares what the watch brings. */
-  #restored(
-    resource: ConfigurationResource,
-    found: Pick<RestoredEvent, "why" | "changes" | "writer">,
-    result: ApiResult<LiveConfiguration>,
-  ): false {
+  #restored(resource: ConfigurationResource, why: RestoreCause, result: ApiResult<LiveConfiguration>): false {
     if (result.kind === "ok") {
       const { uid } = result.object.metadata;
-      this.#options.onEvent({ kind: "restored", resource, uid, ...found });
-    } else if (result.kind !== "conflict" && result.kind !== "gone")
-      this.#failed(resource, `restore (${found.why})`, result);
+      this.#options.onEvent({ kind: "restored", resource, why, uid });
+    } else if (result.kind !== "conflict" && result.kind !== "gone") this.#failed(resource, `restore (${why})`, result);
     return false;
   }
 

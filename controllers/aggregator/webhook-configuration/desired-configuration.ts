@@ -6,7 +6,6 @@
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
 import { checker } from "../../../shared/schema/check.ts";
-import { declarersOf, FieldManager, withOwned } from "./field-ownership.ts";
 
 /** The kinds of webhook configurations by their resource. */
 export const KINDS = {
@@ -27,12 +26,7 @@ const Metadata = { name: v.string(), labels: Texts, annotations: Texts };
 
 /** A webhook configuration as the apiserver serves it. */
 const Live = v.looseObject({
-  metadata: v.looseObject({
-    ...Metadata,
-    uid: v.string(),
-    resourceVersion: v.string(),
-    managedFields: v.optional(v.array(FieldManager)),
-  }),
+  metadata: v.looseObject({ ...Metadata, uid: v.string(), resourceVersion: v.string() }),
   webhooks: v.optional(v.nullable(v.array(Webhook))),
 });
 export type LiveConfiguration = v.InferOutput<typeof Live>;
@@ -77,11 +71,6 @@ export function declarationText({ kind, metadata, webhooks }: DeclaredConfigurat
       return withSegment({ ...webhook, clientConfig }, "");
     }),
   });
-}
-
-/** The declaration without what others change. */
-export function declaredForm(declared: DeclaredConfiguration): DeclaredConfiguration {
-  return parseDeclaredConfiguration(JSON.parse(declarationText(declared)));
 }
 
 /** A live object as a declaration, for an object that nobody has declared by `kubectl apply`. */
@@ -143,14 +132,10 @@ function segmentOf({ clientConfig: { service, url } }: ConfiguredWebhook): strin
   return (typeof address === "string" ? BEFORE_PATH.exec(address)?.[2] : undefined) ?? "";
 }
 
-/** What a webhook configuration is to be, and what that was made of. */
+/** What a webhook configuration is to be: its declared form, and `caBundle` by webhook name as it was last seen. */
 export interface DesiredConfiguration {
   readonly declared: DeclaredConfiguration;
-  /** `caBundle` by webhook name, as it was last seen. */
   readonly bundles: Readonly<Record<string, string>>;
-  /** The text of what `kubectl apply` was given last. */
-  readonly applied?: string;
-  readonly declarers?: readonly FieldManager[];
 }
 
 export interface DesiredConfigurationInput {
@@ -165,42 +150,29 @@ export interface DesiredConfigurationInput {
 }
 
 /**
- * The file, or else the fields of the live object that are declared by their owners, over the first of: what an
- * operator has applied since the record, the record, the live object as it is. Undefined without any.
+ * The first of: the file, what an operator has applied, the record, the live object as it is. Undefined without any.
  */
 export function desiredConfiguration(input: DesiredConfigurationInput): DesiredConfiguration | undefined {
   const { kind, live, recorded } = input;
-  const bundles = { ...recorded?.bundles, ...input.bundles };
-  const known = recorded?.declarers ?? [];
-  if (live === undefined) {
-    const declared = input.declared ?? recorded?.declared;
-    return declared === undefined ? undefined : { ...recorded, declared, bundles };
-  }
-  const lastOne = lastApplied(live);
-  const applied = lastOne === undefined ? undefined : declarationText(lastOne);
-  const asSeen = declarationOf(kind, live);
-  // What the keeper restores has the annotation of an earlier form when others have applied since on the server.
-  const base = (applied === recorded?.applied ? undefined : lastOne) ?? recorded?.declared ?? asSeen;
-  const managers = live.metadata.managedFields ?? [];
-  const declared = input.declared ?? parseDeclaredConfiguration(withOwned(asSeen, base, managers, known));
-  const seen = applied === undefined ? {} : { applied };
-  return { declared, bundles, ...seen, declarers: declarersOf(managers, known) };
+  const applied = live === undefined ? undefined : lastApplied(live);
+  const firstSeen = live === undefined ? undefined : declarationOf(kind, live);
+  const declared = input.declared ?? applied ?? recorded?.declared ?? firstSeen;
+  return declared === undefined ? undefined : { declared, bundles: { ...recorded?.bundles, ...input.bundles } };
 }
 
-/** What the record lacks: another form, only something else, or nothing. */
+/** What the record lacks: another form, only other authorities, or nothing. */
 export function recordChange(
   recorded: DesiredConfiguration | undefined,
   desired: DesiredConfiguration,
-): "form" | "rest" | undefined {
+): "form" | "bundles" | undefined {
   if (recorded === undefined || declarationText(recorded.declared) !== declarationText(desired.declared)) return "form";
-  const rest = ({ bundles, applied, declarers = [] }: DesiredConfiguration): unknown => [bundles, applied, declarers];
-  return isDeepStrictEqual(rest(recorded), rest(desired)) ? undefined : "rest";
+  return isDeepStrictEqual(recorded.bundles, desired.bundles) ? undefined : "bundles";
 }
 
 /** The object to create: with the annotation that tells the next `kubectl apply` what it has to compare with. */
 export function restoredConfiguration({ declared, bundles }: DesiredConfiguration): DeclaredConfiguration {
   const text = declarationText(declared);
-  const { metadata, webhooks, ...rest } = declaredForm(declared);
+  const { metadata, webhooks, ...rest } = parseDeclaredConfiguration(JSON.parse(text));
   const annotations = { ...metadata.annotations, [LAST_APPLIED]: `${text}\n` };
   return { ...rest, metadata: { ...metadata, annotations }, webhooks: withBundles(webhooks, bundles) };
 }
@@ -229,8 +201,7 @@ export function updatedConfiguration(
   const webhooks = withBundles(declared.webhooks, { ...bundles, ...bundlesOf(live) });
   return {
     ...live,
-    // An update without them keeps the owners of what it does not change.
-    metadata: { ...live.metadata, managedFields: undefined, ...annotations },
+    metadata: { ...live.metadata, ...annotations },
     webhooks: webhooks.map((webhook) => withSegment(webhook, segments.get(webhook.name) ?? "")),
   };
 }
@@ -245,35 +216,21 @@ function withoutEnforced(webhook: ConfiguredWebhook): ConfiguredWebhook {
   return { ...webhook, namespaceSelector: kept.length === 0 ? rest : { ...rest, matchExpressions: kept } };
 }
 
-type Webhooks = Pick<LiveConfiguration, "webhooks">;
-
 /**
- * How the webhooks of an object differ from what is wanted, in words; empty where they do not, whatever their order.
- * Where the declaration does not opt out of what AKS adds, its additions are no difference.
+ * Whether two objects have the same webhooks, in whatever order. Where the declaration does not opt out of what AKS
+ * adds, its additions are no difference.
  */
-export function differences(
-  wanted: Webhooks,
-  found: Webhooks,
+export function hasSameWebhooks(
+  one: LiveConfiguration,
+  other: LiveConfiguration,
   { metadata }: Pick<DeclaredConfiguration, "metadata">,
-): string[] {
+): boolean {
   const isEnforced = metadata.annotations?.[NOT_ENFORCED] !== "true";
-  const byName = ({ webhooks }: Webhooks): Map<string, ConfiguredWebhook> =>
-    new Map((webhooks ?? []).map((webhook) => [webhook.name, isEnforced ? withoutEnforced(webhook) : webhook]));
-  const [one, other] = [byName(wanted), byName(found)];
-  return [...new Set([...one.keys(), ...other.keys()])].flatMap((name) => {
-    const [declared, live] = [one.get(name), other.get(name)];
-    if (declared === undefined) return [`${name} is not declared`];
-    if (live === undefined) return [`${name} is missing`];
-    const keys = [...new Set([...Object.keys(declared), ...Object.keys(live)])];
-    return keys
-      .filter((key) => !isDeepStrictEqual(declared[key], live[key]))
-      .map((key) => `${key} of ${name}${values(live[key], declared[key])}`);
-  });
-}
-
-function values(found: unknown, declared: unknown): string {
-  const isScalar = [found, declared].every((value) => typeof value === "string" || typeof value === "number");
-  return isScalar ? ` is ${String(found)} instead of ${String(declared)}` : "";
+  const byName = ({ webhooks }: LiveConfiguration): unknown => {
+    const sorted = [...(webhooks ?? [])].sort((a, b) => (a.name < b.name ? -1 : 1));
+    return isEnforced ? sorted.map(withoutEnforced) : sorted;
+  };
+  return isDeepStrictEqual(byName(one), byName(other));
 }
 
 /** `pem` as `caBundle` has it. */

@@ -1,13 +1,13 @@
 /** Metrics, log lines and Kubernetes Events of the CA injector and of the webhook configuration keeper. */
 import { API_FAILURES } from "../../../shared/kube/client/api-result.ts";
-import type { EventRecorder, ObjectReference } from "../../../shared/observe/event-recorder.ts";
+import type { EventRecorder } from "../../../shared/observe/event-recorder.ts";
 import { counted, observeEvents, unlessRepeated } from "../../../shared/observe/event-table.ts";
 import { gaugeOf } from "../../../shared/observe/gauge.ts";
 import type { Log } from "../../../shared/observe/log.ts";
 import type { Metrics } from "../../../shared/observe/metrics.ts";
 import type { CaInjector, CaInjectorEvent } from "./ca-injector.ts";
 import type { ConfigurationEvent, ConfigurationKeeper } from "./configuration-keeper.ts";
-import { type ConfigurationResource, KINDS, RESOURCES } from "./desired-configuration.ts";
+import { KINDS, RESOURCES } from "./desired-configuration.ts";
 
 /** Declares the gauge of a CA injector. */
 export function injectorMetrics(metrics: Metrics, injector: Pick<CaInjector, "isTrusting">): void {
@@ -78,20 +78,7 @@ export interface KeeperSinks {
   readonly name: string;
 }
 
-/** An Event's message has at most 1024 characters. */
-const MAX_CHANGES = 3;
-
-function summary(changes: readonly string[], writer: string | undefined): string {
-  const by = writer === undefined ? "" : ` (last written by ${writer})`;
-  const more = changes.length > MAX_CHANGES ? `, and ${changes.length - MAX_CHANGES} more` : "";
-  return changes.length === 0 ? by : `${by}: ${changes.slice(0, MAX_CHANGES).join(", ")}${more}`;
-}
-
 export function observeKeeper({ metrics, log, events, name }: KeeperSinks): (event: ConfigurationEvent) => void {
-  const regarding = (resource: ConfigurationResource, uid: string | undefined): ObjectReference => ({
-    ...{ apiVersion: "admissionregistration.k8s.io/v1", kind: KINDS[resource], name },
-    ...(uid === undefined ? {} : { uid }),
-  });
   return observeEvents<ConfigurationEvent>(
     { log, events },
     {
@@ -104,26 +91,13 @@ export function observeKeeper({ metrics, log, events, name }: KeeperSinks): (eve
           labels: { resource: RESOURCES, why: ["missing", "altered"] },
           of: ({ resource, why }) => ({ resource, why }),
         }),
-        note: ({ resource, why, uid, changes, writer }) => ({
-          regarding: regarding(resource, uid),
+        note: ({ resource, why, uid }) => ({
+          regarding: { apiVersion: "admissionregistration.k8s.io/v1", kind: KINDS[resource], name, uid },
           type: "Warning",
           reason: why === "missing" ? "RegistrationMissing" : "RegistrationAltered",
           message:
-            why === "missing"
-              ? `the ${KINDS[resource]} ${name} was missing and was restored: ` +
-                "without it, kube-apiserver deletes pods without asking the webhook"
-              : `the ${KINDS[resource]} ${name} is as declared again. It was altered${summary(changes, writer)}. ` +
-                "To change it, change its declaration: server-side apply, Helm or kubectl apply",
-        }),
-      },
-      changed: {
-        level: "info",
-        message: "A webhook configuration is declared otherwise than before, and the new form is on record",
-        note: ({ resource, uid, changes, writer }) => ({
-          regarding: regarding(resource, uid),
-          type: "Normal",
-          reason: "RegistrationChanged",
-          message: `the ${KINDS[resource]} ${name} is declared otherwise than before${summary(changes, writer)}`,
+            `the ${KINDS[resource]} ${name} was ${why} and was restored: ` +
+            "without it, kube-apiserver deletes pods without asking the webhook",
         }),
       },
       adopted: { level: "info", message: "The declared form of a webhook configuration is on record" },
