@@ -20,7 +20,7 @@ const KB = 1000;
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
-  webhook: { entry: "webhook/main.ts", budget: 375 * KB },
+  webhook: { entry: "webhook/main.ts", budget: 380 * KB },
   generator: { entry: "controllers/generator/main.ts", budget: 325 * KB },
   aggregator: { entry: "controllers/aggregator/main.ts", budget: 375 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
@@ -178,12 +178,10 @@ const ON_DEMAND = [
   "webhook/request/bypass-permission.ts",
   "webhook/respond/pending-mark.ts",
   "webhook/request/counted-gate.ts",
-  "webhook/request/evict-precondition.ts",
   "webhook/request/in-place-change.ts",
   "webhook/request/node-deletion.ts",
   "webhook/request/status-change.ts",
   "webhook/reserve/caller-shares.ts",
-  "webhook/respond/deny-status.ts",
   "webhook/respond/dry-run.ts",
   "webhook/respond/event-notes.ts",
   "webhook/respond/health-criterion.ts",

@@ -22,6 +22,7 @@ import {
   isStatusWrite,
   type NoTarget,
 } from "./request/disruption-target.ts";
+import { bindEviction } from "./request/evict-precondition.ts";
 import { claimsBypass, exemptionOf } from "./request/exemption.ts";
 import type { StatusRules } from "./request/status-change.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
@@ -33,6 +34,7 @@ import {
   encodeAdmissionReview,
 } from "./respond/admission-response.ts";
 import type { DenialContext } from "./respond/denial-outlook.ts";
+import { heldBack } from "./respond/deny-status.ts";
 import {
   failed,
   isWarningInDryRun,
@@ -125,8 +127,7 @@ export class AdmissionHandler {
   }
 
   async #bind({ request, cell }: ParsedCall, leftMs: () => number): Promise<AdmissionResponse> {
-    const { bindEviction } = await import("./request/evict-precondition.ts");
-    return this.#inMode(await responseWithoutTarget(await bindEviction(request, cell, leftMs)));
+    return this.#inMode(responseWithoutTarget(await bindEviction(request, cell, leftMs)));
   }
 
   async #node(parsed: ParsedCall): Promise<AdmissionResponse> {
@@ -155,7 +156,7 @@ export class AdmissionHandler {
   }
 
   #validate(parsed: ParsedCall, target: DisruptionTarget | NoTarget): MaybePromise<AdmissionResponse> {
-    if (target.kind !== "disruption") return chain(responseWithoutTarget(target), (response) => this.#inMode(response));
+    if (target.kind !== "disruption") return this.#inMode(responseWithoutTarget(target));
     const { pod, operation } = target;
     const exemption = exemptionOf(pod, this.#options.ownNamespace);
     // A pending pod can become available before its eviction is committed, which names no version, or before the
@@ -209,14 +210,12 @@ export class AdmissionHandler {
       const isUncovered = verdict.kind === "allowed" && verdict.decisions.length === 0;
       const isHeldBack = isUncovered && bypass?.forced !== true && holdsUncovered(target);
       if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
-      if (isHeldBack)
-        return import("./respond/deny-status.ts").then(({ heldBack }) => this.#inMode(heldBack(target, bypass)));
-      return chain(responseToVerdict(verdict, target, bypass, this.#denialContext()), (response) => {
-        if (target.criterion === "Available") return this.#inMode(response, [disruption]);
-        return import("./respond/health-criterion.ts").then(({ withCriterion }) =>
-          this.#inMode(withCriterion(response, target.criterion), [disruption]),
-        );
-      });
+      if (isHeldBack) return this.#inMode(heldBack(target, bypass));
+      const response = responseToVerdict(verdict, target, bypass, this.#denialContext());
+      if (target.criterion === "Available") return this.#inMode(response, [disruption]);
+      return import("./respond/health-criterion.ts").then(({ withCriterion }) =>
+        this.#inMode(withCriterion(response, target.criterion), [disruption]),
+      );
     });
   }
 

@@ -1,6 +1,5 @@
 /** The response to a verdict, to a request without a target, and to an exempt pod. */
 
-import { chain, type MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { namespacedName } from "../../shared/schema/podprotector.ts";
 import type { BypassResult } from "../request/bypass.ts";
@@ -8,6 +7,7 @@ import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts
 import { type Allowance, type FailureTag, idOf, type Verdict } from "../reserve/verdict.ts";
 import type { AdmissionResponse } from "./admission-response.ts";
 import type { DenialContext } from "./denial-outlook.ts";
+import { denied, preconditionFailed } from "./deny-status.ts";
 
 /** Longest reason of a suspension in a warning: kube-apiserver cuts a warning at 256 characters. */
 const MAX_REASON = 80;
@@ -25,10 +25,10 @@ export function responseToVerdict(
   target: DisruptionTarget,
   bypass: BypassResult | undefined,
   context: DenialContext,
-): MaybePromise<AdmissionResponse> {
+): AdmissionResponse {
   const { pod, dryRun } = target;
   const about = { pod: identityOf(pod), dryRun, ...(bypass === undefined ? {} : { bypass }) };
-  return chain(respond(verdict, target, bypass, context), (response) => ({ ...response, ...about }));
+  return { ...respond(verdict, target, bypass, context), ...about };
 }
 
 function respond(
@@ -36,13 +36,13 @@ function respond(
   { pod, operation, done }: DisruptionTarget,
   bypass: BypassResult | undefined,
   context: DenialContext,
-): MaybePromise<AdmissionResponse> {
+): AdmissionResponse {
   switch (verdict.kind) {
     case "allowed":
       return allowed(verdict.decisions, pod, bypass);
     case "denied": {
       const disruption = { operation, namespace: pod.namespace, pod: pod.name, done };
-      return import("./deny-status.ts").then(({ denied }) => denied(verdict, disruption, bypass, context));
+      return denied(verdict, disruption, bypass, context);
     }
     case "podGone":
       return notFound(pod.name);
@@ -54,7 +54,7 @@ function respond(
 }
 
 /** The response to a request that disrupts no pod. */
-export function responseWithoutTarget(target: NoTarget): MaybePromise<AdmissionResponse> {
+export function responseWithoutTarget(target: NoTarget): AdmissionResponse {
   switch (target.kind) {
     case "bound":
       return { outcome: "bound", patch: target.patch };
@@ -62,7 +62,7 @@ export function responseWithoutTarget(target: NoTarget): MaybePromise<AdmissionR
       return notFound(target.name);
     case "conflict":
     case "unbound":
-      return import("./deny-status.ts").then(({ preconditionFailed }) => preconditionFailed(target));
+      return preconditionFailed(target);
     case "unreadable":
       return failed("cell-unavailable", target.message);
     default:
