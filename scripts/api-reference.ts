@@ -96,6 +96,10 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "protector",
     "comma-separated cells that the generator takes out of the status, once (`kubectl podseidon remove-cell`)",
   ],
+  SUSPENSION_CHANGED_BY_ANNOTATION: [
+    "protector",
+    "who suspended or resumed it last, and when, as `kubectl podseidon` says",
+  ],
   FORCE_DELETE_ANNOTATION: [
     "pod",
     "any value: its deletion is allowed whatever the count; it uses quota and is audited",

@@ -8,6 +8,7 @@ import { dump, load } from "js-yaml";
 import { GROUP, PLURAL } from "../shared/schema/annotations.ts";
 import { podProtectorCrd } from "../shared/schema/crd.ts";
 import { apiReference } from "./api-reference.ts";
+import { flagReference, metricReference } from "./reference.ts";
 import { root } from "./root.ts";
 
 interface GeneratedFile {
@@ -21,6 +22,8 @@ export function generatedFiles(): readonly GeneratedFile[] {
   return [
     { path: `crds/${GROUP}_${PLURAL}.yaml`, text: head + crd },
     { path: "docs/api.md", text: apiReference() },
+    { path: "docs/flags.md", text: flagReference() },
+    { path: "docs/metrics.md", text: metricReference() },
     { path: "manifests/monitoring/prometheus-rule.yaml", text: prometheusRule() },
   ];
 }

@@ -1,5 +1,6 @@
 /** One replica of the webhook without its HTTP server, wired: what the process and the simulation have in common. */
 
+import { holdOf } from "../shared/decide/state/hold.ts";
 import { ProtectorVersion } from "../shared/decide/state/protector-version.ts";
 import { ApiClient } from "../shared/kube/client/api-client.ts";
 import type { Transport } from "../shared/kube/client/transport.ts";
@@ -124,7 +125,8 @@ function watchCore(
       // The webhooks of other cells notice the same, and a worker's account may write the entry of its own cell only.
       const known = new Set([...before.state.cells.keys(), ...now.state.cells.keys()]);
       const own = parts.cells.map((cell) => cell.name).filter((cell) => known.has(cell));
-      recent.reassert(now.key, finding === "wentBack" ? "WentBack" : "Replaced", own);
+      const reason = finding === "wentBack" ? "WentBack" : "Replaced";
+      recent.reassert(now.key, holdOf(reason, ports.random.token(), ports.clock.nowMs()), own);
     },
     tag,
     isRecovering: () => outage.isRecovering || watch.hasStalled,
@@ -195,7 +197,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   };
   const { ownNamespace, dryRunMode, requireBoundEvictions, bypassNeedsPermission = false } = parts;
   const handler = new AdmissionHandler({
-    ...{ ownNamespace, dryRunMode, requireBoundEvictions, bypassNeedsPermission, cores, clock: ports.clock },
+    ...{ ownNamespace, dryRunMode, requireBoundEvictions, bypassNeedsPermission, cores, clock: ports.clock, settleMs },
     singleAttempts: parts.singleAttempts ?? singleAttempts([], SINGLE_ATTEMPT_RETRY_MS),
     ...(parts.statusRules && { statusRules: parts.statusRules }),
     reviewsNodes: parts.reviewsNodes ?? true,

@@ -134,6 +134,14 @@ describe("the pods of a node", () => {
     expect(w.store.writes).toBe(0);
   });
 
+  test("that can be spared are named by their protector and its reason in the audit log", async () => {
+    const w = world(6);
+    const { ask } = handler(ALLOWED, { ...with4, pipeline: w.pipeline, clock: w.time.clock });
+    expect(responseOf(await inTime(w, ask(deletion())))).toMatchObject({
+      ...{ allowed: true, auditAnnotations: { decision: "core/default/web=Reserved" } },
+    });
+  });
+
   test("that can be spared are reserved in one write, and a repeat uses no more quota", async () => {
     const w = world(6);
     const first = await inTime<JointVerdict>(w, decideAll(w.pipeline, disruptions(4)));

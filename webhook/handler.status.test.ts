@@ -15,6 +15,11 @@ const gated = (status: JsonObject): JsonObject => ({
   ...podJson({ status }),
   spec: { readinessGates: [{ conditionType: "InPlaceUpdateReady" }, { conditionType: "example.com/healthy" }] },
 });
+const HOOKED = { spec: { readinessGates: [{ conditionType: "KruisePodReady" }] } };
+const hooked = (status: string): JsonObject => ({
+  ...podJson({ status: { conditions: [READY, { type: "KruisePodReady", status }] } }),
+  ...HOOKED,
+});
 const before = gated({ conditions: [READY, gate("True"), { type: "example.com/healthy", status: "True" }] });
 
 function write(object: JsonObject, oldObject: JsonObject = before, request: JsonObject = {}): string {
@@ -30,6 +35,11 @@ describe("a status write", () => {
     ["that fails a running pod is a deletion", write(FAILED), { operation: "DELETE", done: "set to Failed" }],
     ["that ends it well is one too", write(gated({ phase: "Succeeded" })), { operation: "DELETE" }],
     ["that closes a voluntary gate is a change in place", write(CLOSED), { operation: "UPDATE" }],
+    [
+      "by which a lifecycle hook of OpenKruise begins too",
+      write(hooked("False"), hooked("True")),
+      { operation: "UPDATE" },
+    ],
     ["that drops its condition is one too", write(gated({ conditions: [READY] })), { operation: "UPDATE" }],
   ])("%s", async (_name, body, expected) => {
     const { asked, records, ask } = handler();

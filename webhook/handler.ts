@@ -55,6 +55,8 @@ export interface HandlerOptions {
   /** Where the protectors of new pods are looked up, for the counted gate. */
   readonly cores?: readonly GateCore[];
   readonly clock: Clock;
+  /** How long a hold lasts, for the text of a denial. */
+  readonly settleMs?: number;
   /** Namespace of the project's own pods. */
   readonly ownNamespace: string;
   /** Denies nothing: a denial becomes a warning. */
@@ -143,8 +145,8 @@ export class AdmissionHandler {
   }
 
   #denialContext(): DenialContext {
-    const { ownNamespace, cores = [], clock } = this.#options;
-    return { ownNamespace, hasSeveralCores: cores.length > 1, nowMs: clock.nowMs() };
+    const { ownNamespace, cores = [], clock, settleMs = 0 } = this.#options;
+    return { ownNamespace, hasSeveralCores: cores.length > 1, nowMs: clock.nowMs(), settleMs };
   }
 
   async #gate(request: AdmissionRequest, cell: CellClient, isOptedIn: boolean): Promise<AdmissionResponse> {

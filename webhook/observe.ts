@@ -49,6 +49,9 @@ const LOST_EVENTS = ["vanished", "back", "released"] as const;
 
 /** A core or cell has a name that the operator chose. */
 const NAMES = { max: 100 };
+/** Names of protectors and their namespaces in `webhook_denials_total`. */
+const DENIERS = { max: 500 };
+const BOOLEANS = ["false", "true"];
 
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 const SIZES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
@@ -137,7 +140,7 @@ const WATCH_LINES: Readonly<Partial<Record<ReflectorEvent["kind"], readonly ["wa
 /** Lost history, and lost protectors. */
 function lossRows(metrics: Metrics): Rows<"historyLost" | "lost" | "lostEnded" | "registerFailed" | "backupRead"> {
   const lostEvents = metrics.counter({
-    name: "webhook_ghost_events_total",
+    name: "webhook_lost_protector_events_total",
     help: "Protectors that vanished without a release, that came back, or that were released.",
     labels: { core: NAMES, event: LOST_EVENTS },
   });
@@ -189,7 +192,7 @@ function lossRows(metrics: Metrics): Rows<"historyLost" | "lost" | "lostEnded" |
           : ["error", "The backups of protectors in a cell cannot be read"],
       fields: ({ cell, detail }) => ({ cell, detail }),
       count: counted(metrics, {
-        name: "webhook_copies_reads_total",
+        name: "webhook_backup_reads_total",
         help: "Reads of the cells' backups at the start, by result; none: the permission is missing.",
         labels: { cell: NAMES, result: BACKUP_RESULTS },
         of: ({ cell, result }) => ({ cell, result }),
@@ -242,8 +245,8 @@ function processRows(
 export function observeAdmissions(metrics: Metrics, log: Log): (record: AdmissionRecord) => void {
   const requests = metrics.counter({
     name: "webhook_reviews_total",
-    help: "Admission requests, by kind and outcome.",
-    labels: { kind: ADMISSION_KINDS, outcome: OUTCOMES },
+    help: "Admission requests, by kind and outcome; dry runs change nothing, as what kubectl podseidon asks.",
+    labels: { kind: ADMISSION_KINDS, outcome: OUTCOMES, dry_run: BOOLEANS },
   });
   const seconds = metrics.histogram({
     name: "webhook_review_seconds",
@@ -261,17 +264,31 @@ export function observeAdmissions(metrics: Metrics, log: Log): (record: Admissio
     help: "Force-delete annotations that were ignored, by reason; forced ones are an outcome.",
     labels: { reason: BYPASS_IGNORED },
   });
+  const byCell = metrics.counter({
+    name: "webhook_cell_reviews_total",
+    help: "Admission requests, by cell and outcome.",
+    labels: { cell: NAMES, outcome: OUTCOMES },
+  });
+  const denials = metrics.counter({
+    name: "webhook_denials_total",
+    help: "Denials by a protector, busy ones too, no dry runs; beyond the first 500 names they are other.",
+    labels: { core: NAMES, namespace: DENIERS, protector: DENIERS },
+  });
   const lostDenials = metrics.counter({
-    name: "webhook_ghost_refusals_total",
+    name: "webhook_lost_protector_denials_total",
     help: "Denials by a lost protector.",
     labels: { core: NAMES },
   });
   return (record) => {
-    const { kind, outcome, durationMs, failure, decisions, bypass } = record;
+    const { kind, outcome, durationMs, failure, decisions, bypass, dryRun = false } = record;
     if (bypass?.ignored !== undefined) bypassIgnored.inc({ reason: bypass.ignored });
-    for (const { protector, decision } of decisions ?? [])
+    for (const { protector, decision } of dryRun ? [] : (decisions ?? [])) {
       if (decision.kind === "lost") lostDenials.inc({ core: protector.core });
-    requests.inc({ kind, outcome });
+      if (decision.kind !== "allowed")
+        denials.inc({ core: protector.core, namespace: protector.namespace, protector: protector.name });
+    }
+    requests.inc({ kind, outcome, dry_run: String(dryRun) });
+    byCell.inc({ cell: record.cell, outcome });
     seconds.observe({ kind }, durationMs / 1000);
     if (failure !== undefined) failures.inc({ reason: failure });
     logAdmission(log, record);
@@ -309,7 +326,11 @@ export function declareGauges(
   const expirySeconds = (): number => certificateExpiryMs(server.certificate) / 1000;
   gaugeOf(metrics, "webhook_certificate_expiration_timestamp_seconds", expiryHelp, expirySeconds);
   byCore("webhook_protectors", "Protectors in the cache, by core cluster.", ({ size }) => size);
-  byCore("webhook_ghosts", "Lost protectors that are in force, by core cluster.", ({ lostCount }) => lostCount);
+  byCore(
+    "webhook_lost_protectors",
+    "Lost protectors that are in force, by core cluster.",
+    ({ lostCount }) => lostCount,
+  );
   const suspendedHelp = "Protectors that are suspended at the moment, by core cluster.";
   byCore("webhook_protectors_suspended", suspendedHelp, (core) => core.suspended(clock.nowMs()));
   const ageHelp = "Time since the protectors of a core were last known to be current; decisions need less than 15.";

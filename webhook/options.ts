@@ -105,9 +105,9 @@ export const webhookOptions = defineOptions({
     ),
     voluntaryGates: option(
       list("CONDITION"),
-      ["InPlaceUpdateReady"],
+      ["InPlaceUpdateReady", "KruisePodReady"],
       "Readiness gates by which a controller takes a pod out of service before it changes it " +
-        "in place. The webhook configuration names them, too.",
+        "in place, or runs a lifecycle hook. The webhook configuration names them, too.",
     ),
     bypassNeedsPermission: option(
       boolean(),

@@ -14,6 +14,7 @@ import type { ReflectorEvent } from "../../shared/kube/informer/reflector-option
 import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
 import { COUNTED_CONDITION, VOIDED_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
+import { STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { CellPods, type PodInformer } from "./counting/cell-pods.ts";
 import { CountedGate } from "./counting/counted-gate.ts";
 import { Membership } from "./counting/membership.ts";
@@ -41,8 +42,6 @@ export interface AggregatorOptions extends ReconcileSettings {
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 
-/** A cell is stale after this many missed heartbeats. */
-const STALE_HEARTBEATS = 3;
 /** A standby that becomes leader still answers a restore that it has seen within this many settle periods. */
 const RESTORE_SETTLES = 2;
 
@@ -141,7 +140,8 @@ export class Aggregator {
       core,
       cell: this.cell,
       membership: this.membership,
-      staleAfterMs: STALE_HEARTBEATS * this.#options.heartbeatMs,
+      // Longer heartbeats than the default are for installations without other readers, as benchmarks.
+      staleAfterMs: Math.max(STALE_AFTER_MS, 1.25 * this.#options.heartbeatMs),
       etcdRestore: this.#recentRestore(core.name),
       onCellRestored: (snapshot, stored) => this.#cellRestored("stored", stored, snapshot),
     });

@@ -21,7 +21,7 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { Controller, ControllerContext, ControllerParts } from "../run-controller.ts";
 import { Aggregator } from "./aggregator.ts";
 import { type PodParser, podParser } from "./counting/parsers.ts";
-import { protectorMetrics } from "./counting/protector-metrics.ts";
+import { protectorMetrics, protectorNumbers } from "./counting/protector-metrics.ts";
 import { type Core, connectCore, type Pods, watchPods } from "./informers.ts";
 import { aggregatorObserver } from "./observe/observer.ts";
 import { type AggregatorFlags, aggregatorOptions, OWN_CLUSTER } from "./options.ts";
@@ -134,6 +134,7 @@ function aggregatorOf(context: Context, pods: Pods, parser: PodParser, cores: re
   for (const name of names) queues.track(name, () => aggregator.coreReconcilers.get(name)?.queue);
   stateMetrics(metrics, aggregator, clock);
   protectorMetrics(metrics, names, (core) => protectorsOf(aggregator, core), clock);
+  protectorNumbers(metrics, names, (core) => protectorsOf(aggregator, core), flags.protectorMetrics);
   return aggregator;
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { CellStatus } from "../../shared/schema/podprotector.ts";
+import { type CellStatus, STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { AggregatorHarness, bucket, counted, HEARTBEAT_MS } from "../../test/support/aggregator/aggregator-harness.ts";
 
@@ -162,6 +162,27 @@ describe("counting", () => {
     harness.core.put("p", {}, { status: { cells: [{ cellID }, otherCell(harness.time.clock.nowMs())], summary } });
     await harness.run(2 * HEARTBEAT_MS);
     expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+  });
+
+  test("a cell that lives reports the moment that another one is stale", async () => {
+    const harness = new AggregatorHarness();
+    harness.cell.put("a");
+    harness.core.put("p");
+    await harness.start();
+    const status = harness.core.get("p").status;
+    const [own] = status?.cells ?? [];
+    const heartbeatTime = formatMs(harness.time.clock.nowMs());
+    const other = { ...own, cellID: "other", aggregation: own?.aggregation && { ...own.aggregation, heartbeatTime } };
+    const cells = [...(status?.cells ?? []), other];
+    if (status !== undefined) harness.core.edit("p", (object) => ({ ...object, status: { ...status, cells } }));
+    const stale = () => harness.core.get("p").status?.conditions?.find(({ type }) => type === "CellStale")?.status;
+    await harness.run(STALE_AFTER_MS - 1_000);
+    expect(stale()).toBe("False");
+    await harness.run(2_000);
+    expect(stale()).toBe("True");
+    const written = harness.core.writes.length;
+    await harness.run(10_000);
+    expect(harness.core.writes).toHaveLength(written);
   });
 
   test("a cell without matching pods adds no entry where another cell has one", async () => {

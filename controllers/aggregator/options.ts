@@ -83,6 +83,12 @@ export const aggregatorOptions = defineOptions({
       "Annotate a pod whose deletion was admitted for so long without " +
         "happening, which frees its reservation; 0 is never.",
     ),
+    protectorMetrics: option(
+      boolean(),
+      false,
+      "Serve podseidon_protector_pods, four series for each protector, " +
+        "by which an alert reaches the team that owns it.",
+    ),
     heartbeatInterval: option(
       duration({ minMs: 1000 }),
       120_000,

@@ -19,7 +19,7 @@ const DAY_MS = 24 * HOUR_MS;
 /** An authority lasts much longer than every certificate that it signs. */
 const LEAST_RATIO = 4;
 
-const certificatesOptions = defineOptions({
+export const certificatesOptions = defineOptions({
   name: "podseidon-certificates",
   version,
   summary: "Makes and rotates the webhook's certificate and the authority that signs it.",

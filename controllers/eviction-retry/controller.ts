@@ -25,7 +25,7 @@ const AFTER_MS = 26 * 60_000;
 const LAST_EVENTS_MS = 2_000;
 const QUEUE = "nodes";
 
-const evictionRetryOptions = defineOptions({
+export const evictionRetryOptions = defineOptions({
   name: "podseidon-eviction-retry",
   version,
   summary: "Evicts pods from nodes with NoExecute taints when their denied deletion is repeated by nobody.",

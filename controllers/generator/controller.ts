@@ -1,5 +1,6 @@
 /** The generator as a controller of its core cluster: its options, and how it is wired. Read `generator.ts` next. */
 
+import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { observeKubernetesEvents } from "../../shared/observe/process-observer.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
@@ -14,6 +15,7 @@ import { defineOptions, type OptionValues } from "../../shared/runtime/options/o
 import { version } from "../../shared/runtime/version.ts";
 import { GENERATOR_LEASE, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared/schema/annotations.ts";
 import type { Controller, ControllerContext, ControllerParts } from "../run-controller.ts";
+import { changeTeller } from "./changes/change-teller.ts";
 import { Generator } from "./generator.ts";
 import { generatorObserver, stateMetrics } from "./observe.ts";
 import { KINDS, plugins } from "./sources/plugins.ts";
@@ -22,7 +24,7 @@ import { parseScalable } from "./sources/workload-kinds.ts";
 
 const LAST_EVENTS_MS = 2_000;
 
-const generatorOptions = defineOptions({
+export const generatorOptions = defineOptions({
   name: "podseidon-generator",
   version,
   summary: "Keeps a PodProtector for each workload and disruption budget of a core cluster that asks for protection.",
@@ -94,7 +96,14 @@ function build(context: ControllerContext<GeneratorFlags>): ControllerParts {
     plugins: plugins(flags),
     concurrency: flags.concurrency,
     registerNamespace: namespace,
-    observer: generatorObserver({ metrics, log, events }),
+    observer: {
+      ...generatorObserver({ metrics, log, events }),
+      protector: changeTeller({
+        ...{ clock: ports.clock, events, log, metrics },
+        api: new ApiClient(transport),
+        ownName: generatorOptions.name,
+      }),
+    },
   });
   stateMetrics(metrics, generator);
   return {

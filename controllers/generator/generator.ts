@@ -33,6 +33,8 @@ export interface GeneratorObserver {
   /** `resource`: the plural of what is watched. */
   readonly watch: (resource: string, event: ReflectorEvent) => void;
   readonly queue: (event: QueueEvent) => void;
+  /** A protector has changed, by whomever, while this process leads. */
+  readonly protector?: (before: PodProtector | undefined, after: PodProtector | undefined) => void;
 }
 
 export interface GeneratorOptions {
@@ -125,6 +127,9 @@ class GeneratorTerm {
     this.#index = new ProtectorIndex(this.#protectors, plugins, {
       changed: (key) => this.#add(key),
       vanished: (protector) => this.#lost.lost(protector),
+    });
+    this.#protectors.subscribe({
+      changed: (before, after) => this.#isWorking && observer.protector?.(before, after),
     });
     const discovery = new Discovery(this.#api, CALL_TIMEOUT_MS);
     for (const plugin of plugins) this.#kinds.set(plugin.name, this.#watchKind(plugin, discovery));

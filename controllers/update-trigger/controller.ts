@@ -20,7 +20,7 @@ import { probeBookmarks } from "./bookmarks.ts";
 import { observeBookmarks, observeTrigger, triggerMetrics } from "./observe.ts";
 import { UpdateTrigger } from "./trigger.ts";
 
-const updateTriggerOptions = defineOptions({
+export const updateTriggerOptions = defineOptions({
   name: "podseidon-update-trigger",
   version,
   summary: "Patches one dummy pod of a cell at an interval, so that a quiet watch stream moves.",

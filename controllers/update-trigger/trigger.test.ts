@@ -20,6 +20,7 @@ interface Stored {
     annotations: Record<string, string>;
   };
   spec: { schedulerName?: string; nodeName?: string };
+  status?: { phase: string } | undefined;
 }
 
 /** An apiserver with at most one pod. */
@@ -27,6 +28,7 @@ class FakePods {
   pod: Stored | undefined;
   version = 100;
   failing = false;
+  forbidsStatus = false;
   readonly calls: string[] = [];
 
   getPod = async <T>(_namespace: string, _name: string, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
@@ -44,14 +46,18 @@ class FakePods {
     return { kind: "ok", object: parse(structuredClone(this.pod)) };
   };
 
-  patch = async <T>(_path: string, _type: string, body: unknown, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
-    this.calls.push("patch");
+  patch = async <T>(path: string, _type: string, body: unknown, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
+    const isStatus = path.endsWith("/status");
+    this.calls.push(isStatus ? "complete" : "patch");
+    if (isStatus && this.forbidsStatus)
+      return { kind: "rejected", status: 403, reason: "Forbidden", message: "not yours" };
     if (this.failing) return { kind: "unavailable", error: new Error("down"), sent: true };
-    const { metadata } = body as { metadata: Stored["metadata"] };
+    const { metadata, status } = body as Pick<Stored, "metadata" | "status">;
     if (this.pod === undefined) return { kind: "gone" };
     const own = this.pod.metadata;
     if (own.uid !== metadata.uid || own.resourceVersion !== metadata.resourceVersion)
       return { kind: "conflict", message: "changed" };
+    if (isStatus) this.pod.status = status;
     Object.assign(own.labels, metadata.labels);
     Object.assign(own.annotations, metadata.annotations);
     own.resourceVersion = this.next();
@@ -110,18 +116,26 @@ describe("the dummy pod", () => {
     const { pods, round } = rig();
     await round();
     const pod = pods.pod;
-    expect(pods.calls).toEqual(["get", "create"]);
+    expect(pods.calls).toEqual(["get", "create", "complete"]);
+    expect(pod?.status?.phase).toBe("Succeeded");
     expect(pod?.spec.schedulerName).toBe("do-not-schedule");
     expect(pod?.metadata.labels).toEqual({ cell: "a", [PART_OF_LABEL]: "podseidon" });
     expect(pod?.metadata.annotations[UPDATE_TRIGGER_ANNOTATION]).toBe("2026-01-01T00:00:00.000Z");
     expect(parsePod(pod).scheduled).toBe(false);
   });
 
+  test("is patched as before where its status may not be written, which is said once", async () => {
+    const { pods, events, round } = rig();
+    pods.forbidsStatus = true;
+    for (let times = 0; times < 3; times++) await round();
+    expect(kinds(events)).toEqual(["done create", "failed complete", "done update", "done update"]);
+  });
+
   test("is adopted and labelled when upstream has created it", async () => {
     const { pods, events, round } = rig();
     pods.put(undefined);
     await round();
-    expect(kinds(events)).toEqual(["done adopt", "done update"]);
+    expect(kinds(events)).toEqual(["done adopt", "done complete", "done update"]);
     expect(pods.counter).toBe(1);
     expect(pods.pod?.metadata.labels[PART_OF_LABEL]).toBe("podseidon");
   });
@@ -141,7 +155,7 @@ describe("the dummy pod", () => {
     const before = pods.counter;
     pods.pod = undefined;
     await round();
-    expect(kinds(events)).toEqual(["done create", "done create"]);
+    expect(kinds(events)).toEqual(["done create", "done complete", "done create", "done complete"]);
     expect(pods.counter).toBeGreaterThan(before);
   });
 
@@ -181,7 +195,7 @@ describe("the dummy pod", () => {
     await time.advance(60_000);
     const next = process === "another" ? rig(time, pods) : { round, events };
     await next.round();
-    expect(kinds(next.events).at(-1)).toBe("done create");
+    expect(kinds(next.events).at(-1)).toBe("done complete");
     expect(isForked(seen, pods.mark)).toBe(false);
   });
 
@@ -192,7 +206,7 @@ describe("the dummy pod", () => {
     if (pods.pod) pods.pod.metadata.resourceVersion = pods.next();
     await round();
     expect(pods.counter).toBe(before + 1);
-    expect(pods.calls.slice(2)).toEqual(["patch", "get", "patch"]);
+    expect(pods.calls.slice(3)).toEqual(["patch", "get", "patch"]);
   });
 
   test("is reported when a scheduler could take it", async () => {

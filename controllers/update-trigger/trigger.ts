@@ -4,9 +4,9 @@ import { podPath } from "../../shared/kube/client/api-path.ts";
 import { type ApiFailure, type ApiResult, errorOf } from "../../shared/kube/client/api-result.ts";
 import { Backoff } from "../../shared/runtime/backoff.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
-import { newTriggerPod, parseTriggerPod, type TriggerPod, triggerPatch } from "./trigger-pod.ts";
+import { completion, newTriggerPod, parseTriggerPod, type TriggerPod, triggerPatch } from "./trigger-pod.ts";
 
-export const TRIGGER_ACTIONS = ["create", "adopt", "update"] as const;
+export const TRIGGER_ACTIONS = ["create", "adopt", "update", "complete"] as const;
 export type TriggerAction = (typeof TRIGGER_ACTIONS)[number];
 
 export type TriggerEvent =
@@ -83,12 +83,19 @@ export class UpdateTrigger {
       const action: TriggerAction = this.#pod === undefined ? "adopt" : "update";
       const result = this.#pod === undefined ? await this.#find(signal) : await this.#update(this.#pod, signal);
       if (result.kind === "ok") {
-        if (action === "adopt") continue;
+        if (action === "adopt") {
+          await this.#complete(result.object, signal);
+          continue;
+        }
         return this.#done(action, result.object);
       }
       if (result.kind === "gone") {
         const created = await this.#create(signal);
-        if (created.kind === "ok") return this.#done("create", created.object);
+        if (created.kind === "ok") {
+          this.#done("create", created.object);
+          await this.#complete(created.object, signal);
+          return undefined;
+        }
         this.#pod = undefined;
         // Another client was faster: adopt its pod.
         if (created.kind === "conflict") continue;
@@ -114,6 +121,23 @@ export class UpdateTrigger {
     if (pod.isSchedulable) onEvent({ kind: "schedulable" });
     this.#pod = pod;
     return result;
+  }
+
+  /** Once for each pod: the trigger works without it, as with the permissions of an earlier version. */
+  async #complete(pod: TriggerPod, signal: AbortSignal): Promise<void> {
+    if (pod.isCompleted || pod.isSchedulable) return;
+    const { client, namespace, name, onEvent } = this.#options;
+    const path = `${podPath(namespace, name)}/status`;
+    const options = callOptions(signal);
+    const type = "application/merge-patch+json";
+    const result = await client.patch(path, type, completion(pod), parseTriggerPod, options);
+    if (result.kind === "ok") {
+      this.#pod = result.object;
+      onEvent({ kind: "done", action: "complete", counter: result.object.mark.counter });
+      // Another writer's change, or a deletion: the next round reads the pod again.
+    } else if (result.kind === "conflict" || result.kind === "gone") this.#pod = undefined;
+    else if (!signal.aborted)
+      onEvent({ kind: "failed", action: "complete", error: errorOf(result, "the pod is gone"), retryMs: 0 });
   }
 
   /**

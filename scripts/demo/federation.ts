@@ -1,8 +1,8 @@
 /**
- * A federation in a few lines: each worker gets an equal share of the replicas of the core's Deployment, as a
+ * A federation in a few lines: each worker gets an equal share of the replicas of each of the core's Deployments, as a
  * Deployment that an object of the federation's own kind owns. It is not part of the project; it stands for yours.
  */
-import { field } from "../control-plane/api-client.ts";
+import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 
 export const NAMESPACE = "shop";
@@ -10,8 +10,8 @@ export const WORKLOAD = "web";
 export const OWNER_CRD = "workloads.fleet.example.com";
 
 const ROUND_MS = 300;
-const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/${WORKLOAD}`;
-const OWNER = `/apis/fleet.example.com/v1/namespaces/${NAMESPACE}/workloads/${WORKLOAD}`;
+const DEPLOYMENTS = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments`;
+const OWNERS = `/apis/fleet.example.com/v1/namespaces/${NAMESPACE}/workloads`;
 const APPLY = { contentType: "application/apply-patch+yaml" };
 
 /** The kind whose objects own the workers' Deployments. Deleting the kind deletes everything that its objects own. */
@@ -56,25 +56,28 @@ export class Federation {
 
   async #run(): Promise<void> {
     while (!this.#stopped) {
-      await Promise.all(this.#workers.map((worker, index) => this.#share(worker, index)));
+      const list = await this.#core.admin.get(DEPLOYMENTS).catch(() => ({ items: [] }));
+      for (const deployment of items(list))
+        await Promise.all(this.#workers.map((worker, index) => this.#share(deployment, worker, index)));
       await new Promise((resolve) => setTimeout(resolve, ROUND_MS));
     }
   }
 
   /** One worker's share. A cluster that lacks the owner's kind gets nothing until it is back. */
-  async #share(worker: Cluster, index: number): Promise<void> {
+  async #share(wanted: unknown, worker: Cluster, index: number): Promise<void> {
     try {
-      const spec = field(await this.#core.admin.get(DEPLOYMENT), "spec");
+      const spec = field(wanted, "spec");
+      const name = String(field(wanted, "metadata", "name"));
       const replicas = Number(field(spec, "replicas"));
       const count = this.#workers.length;
       const share = Math.floor(replicas / count) + (index < replicas % count ? 1 : 0);
-      const metadata = { name: WORKLOAD, namespace: NAMESPACE };
+      const metadata = { name, namespace: NAMESPACE };
       const query = "?fieldManager=federation&force=true";
       const owner = { apiVersion: "fleet.example.com/v1", kind: "Workload", metadata };
-      const uid = String(field(await worker.admin.call("PATCH", OWNER + query, owner, APPLY), "metadata", "uid"));
-      const ownerReferences = [
-        { apiVersion: owner.apiVersion, kind: owner.kind, name: WORKLOAD, uid, controller: true },
-      ];
+      const uid = String(
+        field(await worker.admin.call("PATCH", `${OWNERS}/${name}${query}`, owner, APPLY), "metadata", "uid"),
+      );
+      const ownerReferences = [{ apiVersion: owner.apiVersion, kind: owner.kind, name, uid, controller: true }];
       const { template, strategy, selector } = deploymentParts(spec);
       const deployment = {
         apiVersion: "apps/v1",
@@ -82,7 +85,7 @@ export class Federation {
         metadata: { ...metadata, ownerReferences },
         spec: { replicas: share, selector, strategy, template },
       };
-      await worker.admin.call("PATCH", DEPLOYMENT + query, deployment, APPLY);
+      await worker.admin.call("PATCH", `${DEPLOYMENTS}/${name}${query}`, deployment, APPLY);
     } catch {
       // The next round tries again after any failure, as real federations do.
     }

@@ -18,14 +18,21 @@ export interface Installation {
 }
 
 /** Resolves when every process is ready and both workers ask the webhook about every deletion. */
-export async function install(core: Cluster, workers: readonly Cluster[], bundles: string): Promise<Installation> {
+export async function install(
+  core: Cluster,
+  workers: readonly Cluster[],
+  bundles: string,
+  onTrouble: (description: string) => void,
+): Promise<Installation> {
   const balancer = await Balancer.listen([]);
   await Promise.all([
     applyOverlay(core, "demo/core"),
     ...workers.map((worker) => applyOverlay(worker, `demo/${worker.name}`, { servicePort: balancer.port })),
   ]);
   await makeSecrets(core, workers);
-  const kubelets = [core, ...workers].map((cluster) => kubelet(cluster, bundles));
+  const kubelets = [core, ...workers].map(
+    (cluster) => new DemoKubelet({ cluster, namespace: SYSTEM, bundles, onTrouble }),
+  );
   await Promise.all(kubelets.map((one) => one.start()));
   const pods = kubelets.flatMap((one) => one.pods);
   balancer.endpoints = webhookEndpoints(pods);

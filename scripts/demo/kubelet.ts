@@ -22,6 +22,9 @@ const START_TIMEOUT_MS = 60_000;
 const SYNC_EVERY_MS = 1_000;
 const PROBE_TIMEOUT_MS = 1_000;
 const ADDRESS_TRIES = 100;
+/** A process that dies is started again at once; each time that it dies again takes twice as long. */
+const FIRST_BACKOFF_MS = 10_000;
+const MAX_BACKOFF_MS = 300_000;
 /** The log level of the webhook's replicas; the manifests' by default. */
 export const LOG_LEVEL_VARIABLE = "PODSEIDON_WEBHOOK_LOG_LEVEL";
 
@@ -64,6 +67,9 @@ interface Running {
   /** Liveness probes that failed in a row. */
   failures: number;
   probedMs: number;
+  /** How often it died by itself, and when it is started again. */
+  crashes: number;
+  restartMs: number | undefined;
 }
 
 export class DemoKubelet implements AsyncDisposable {
@@ -94,6 +100,12 @@ export class DemoKubelet implements AsyncDisposable {
       this.#syncing = this.#syncing.then(() => this.#sync());
     }, SYNC_EVERY_MS);
     await Promise.all(starting);
+    // The core has no Deployment controller that would say so.
+    for (const { metadata, spec } of chosen) {
+      const path = `/apis/apps/v1/namespaces/${namespace}/deployments/${metadata.name}/status`;
+      const status = { replicas: spec.replicas, readyReplicas: spec.replicas };
+      await cluster.admin.call("PATCH", path, { status });
+    }
   }
 
   async stop(): Promise<void> {
@@ -125,7 +137,12 @@ export class DemoKubelet implements AsyncDisposable {
         (await isFine(urlOf(container.startupProbe, container, address), signal)) &&
         (await isFine(urlOf(container.readinessProbe, container, address), signal)),
       startTimeoutMs: this.#options.startTimeoutMs ?? START_TIMEOUT_MS,
-      onUnexpectedEnd: this.#options.onTrouble,
+      onUnexpectedEnd: (description) => {
+        this.#options.onTrouble(description);
+        const backoffMs = running.crashes === 0 ? 0 : FIRST_BACKOFF_MS * 2 ** (running.crashes - 1);
+        running.restartMs = performance.now() + Math.min(backoffMs, MAX_BACKOFF_MS);
+        running.crashes++;
+      },
     });
     const pod: PlayedPod = {
       name,
@@ -137,7 +154,11 @@ export class DemoKubelet implements AsyncDisposable {
     };
     const liveness = container.livenessProbe;
     const livenessUrl = urlOf(liveness, container, address);
-    this.#running.push({ pod, files, liveness, livenessUrl, failures: 0, probedMs: performance.now() });
+    const running: Running = {
+      ...{ pod, files, liveness, livenessUrl },
+      ...{ failures: 0, probedMs: performance.now(), crashes: 0, restartMs: undefined },
+    };
+    this.#running.push(running);
     await process.start();
   }
 
@@ -172,7 +193,7 @@ export class DemoKubelet implements AsyncDisposable {
     };
   }
 
-  /** Files follow their Secrets, and a process that fails its liveness probe is started again. */
+  /** Files follow their Secrets, and a process that dies, or fails its liveness probe, is started again. */
   async #sync(): Promise<void> {
     for (const one of this.#running) {
       if (this.#stopped) return;
@@ -188,6 +209,10 @@ export class DemoKubelet implements AsyncDisposable {
   async #watchLife(one: Running): Promise<void> {
     const { liveness, pod } = one;
     const nowMs = performance.now();
+    if (one.restartMs !== undefined && nowMs >= one.restartMs && !this.#stopped) {
+      one.restartMs = undefined;
+      await pod.process.launch();
+    }
     if (nowMs - one.probedMs < liveness.periodSeconds * 1000 || !pod.process.running) return;
     one.probedMs = nowMs;
     const fine = await isFine(one.livenessUrl, AbortSignal.timeout(PROBE_TIMEOUT_MS)).catch(() => false);

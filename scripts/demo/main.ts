@@ -12,14 +12,16 @@ import { theReaper } from "../control-plane/reaper.ts";
 import { messageOf, readOptions } from "../options.ts";
 import { reportPage } from "../report/page.ts";
 import { Recorder } from "../report/record.ts";
+import { examine } from "./doctor.ts";
 import { NAMESPACE } from "./federation.ts";
 import { LOG_LEVEL_VARIABLE } from "./kubelet.ts";
 import { askersIn, narrator as createNarrator, type Narrator, recordingNarrator } from "./narrator.ts";
 import { PROMISED, REPLICAS, SCENES } from "./scenes.ts";
-import { type Demo, setUp, startClusters } from "./setup.ts";
+import { AUDIT_LOG, type Demo, setUp, startClusters } from "./setup.ts";
 import type { DemoStage } from "./stage.ts";
 
 const EXIT_INTERRUPTED = 130;
+const SECOND_WORKLOAD = join(import.meta.dirname, "second-workload.yaml");
 
 const HELP = `npm run demo [-- OPTIONS]
 
@@ -119,6 +121,15 @@ async function stayUp(demo: Demo, narrator: Narrator, bundles: string): Promise<
   ]) {
     narrator.command(line);
   }
+  narrator.say("A second workload, protected by the label in its manifest; and a process that dies and comes back:");
+  narrator.command(`kubectl --context core apply --filename ${SECOND_WORKLOAD}`);
+  for (const worker of demo.stage.workers) {
+    const pod = demo.stage.processOf(worker, "podseidon-aggregator");
+    if (pod !== undefined) narrator.command(`kill -9 ${pod.process.pid}   # ${pod.process.name}`);
+  }
+  narrator.say("Logs of every process, and the audit logs with the webhook's annotations:");
+  for (const { directory } of demo.clusters) narrator.command(`ls ${join(directory, "logs")}`);
+  for (const { directory } of demo.stage.workers) narrator.command(`grep podseidon ${join(directory, AUDIT_LOG)}`);
   narrator.say("Ctrl-C ends the demo and removes everything.");
   await new Promise<never>(() => setInterval(() => {}, 60_000));
 }
@@ -150,6 +161,7 @@ async function run(options: DemoOptions): Promise<number> {
   }
   const { stage } = demo;
   narrator.say(`${REPLICAS} pods are available, ${PROMISED} are promised: replicas ${REPLICAS}, maxUnavailable 20%.`);
+  await examine(stage, bundles);
   if (options.report !== undefined) {
     recorder = new Recorder(
       `podseidon: ${REPLICAS} pods in two clusters, ${PROMISED} of them promised`,

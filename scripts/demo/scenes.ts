@@ -1,4 +1,5 @@
 /** The scenes of the demo, in order. Each begins and ends with ten available pods. */
+import { COUNTED_CONDITION, COUNTED_GATE } from "../../shared/schema/annotations.ts";
 import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "./federation.ts";
@@ -155,7 +156,70 @@ const cascade: DemoScene = {
   },
 };
 
-export const SCENES: readonly DemoScene[] = [rollingUpdate, scaling, massDeletion, drain, cascade];
+const guardedDeletion: DemoScene = {
+  title: "Accident: kubectl delete deployment, in the core",
+  async play(stage) {
+    const [result] = await stage.kubectl([stage.core], `--namespace ${NAMESPACE} delete deployment ${WORKLOAD}`);
+    stage.narrator.quote(result?.stderr ?? "");
+    const { deletionTimestamp } = Object(field(await stage.core.admin.get(DEPLOYMENT), "metadata"));
+    stage.promise(
+      result?.code !== 0 && deletionTimestamp === undefined,
+      "the Deployment is whole: a protected workload that asks for replicas is not deleted by mistake",
+    );
+  },
+};
+
+const countedGate: DemoScene = {
+  title: "Second act: a rolling update with the counted gate",
+  async play(stage) {
+    stage.narrator.say(
+      "In a namespace with this label a new pod is Ready only when its aggregator has stored the count that " +
+        "contains it, so no controller asks for an old pod too early.",
+    );
+    await stage.kubectl(stage.workers, `label namespace ${NAMESPACE} ${COUNTED_GATE}=enabled --overwrite`);
+    const before = await stage.reviews();
+    await withFloor(stage, PROMISED, async () => {
+      await stage.kubectl([stage.core], `--namespace ${NAMESPACE} set image deployment/${WORKLOAD} web=web:v3`);
+      await stage.until("both rollouts", async () =>
+        (await Promise.all(stage.workers.map((worker) => isRolledOut(worker, "web:v3")))).every(Boolean),
+      );
+      await stage.untilWhole(REPLICAS);
+    });
+    const { admitted, refused, busy } = reviewsSince(await stage.reviews(), before);
+    const gated = (await Promise.all(stage.workers.map(podsOf))).flat().filter(isGated).length;
+    stage.promise(
+      gated === REPLICAS,
+      `${gated} new pods have the gate: ${admitted} disruptions allowed, ${refused} denied, ${busy} told to retry`,
+    );
+  },
+};
+
+const killedAggregator: DemoScene = {
+  title: "Outage: the aggregator of worker-1 is killed, and somebody deletes all pods there",
+  async play(stage) {
+    const [worker] = stage.workers;
+    const pod = worker === undefined ? undefined : stage.processOf(worker, "podseidon-aggregator");
+    const pid = pod?.process.pid;
+    if (worker === undefined || pod === undefined || pid === undefined) return;
+    stage.narrator.command(`kill -9 ${pid}   # ${pod.process.name}`);
+    process.kill(pid, "SIGKILL");
+    await withFloor(stage, PROMISED, async () => {
+      await stage.kubectl([worker], `--namespace ${NAMESPACE} delete pods --all`);
+      await stage.until("the kubelet to start it again", () => ![undefined, pid].includes(pod.process.pid));
+      stage.promise(true, "its kubelet has started it again");
+      await stage.untilWhole(REPLICAS);
+    });
+  },
+};
+
+export const SCENES: readonly DemoScene[] = [
+  ...[rollingUpdate, scaling, massDeletion, drain, cascade],
+  ...[guardedDeletion, countedGate, killedAggregator],
+];
+
+function isGated(pod: unknown): boolean {
+  return items(field(pod, "spec"), "readinessGates").some((gate) => field(gate, "conditionType") === COUNTED_CONDITION);
+}
 
 function count(text: string, pattern: RegExp): number {
   return [...text.matchAll(pattern)].length;

@@ -1,6 +1,6 @@
 /** The three clusters of the demo, the workload, and the project installed around it. */
 
-import { Cluster } from "../control-plane/cluster.ts";
+import { Cluster, type ClusterOptions } from "../control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS } from "../control-plane/kwok/annotations.ts";
 import { AvailabilityJudge } from "./availability.ts";
 import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "./federation.ts";
@@ -10,6 +10,23 @@ import { PROMISED, REPLICAS } from "./scenes.ts";
 import { DemoStage } from "./stage.ts";
 
 const NODES = 2;
+
+export const AUDIT_LOG = "files/audit.log";
+/** Deletions and evictions of pods, with the webhook's audit annotations. */
+const AUDIT_POLICY = {
+  apiVersion: "audit.k8s.io/v1",
+  kind: "Policy",
+  omitStages: ["RequestReceived"],
+  rules: [
+    { level: "Metadata", verbs: ["delete", "deletecollection"], resources: [{ group: "", resources: ["pods"] }] },
+    { level: "Metadata", verbs: ["create"], resources: [{ group: "", resources: ["pods/eviction"] }] },
+    { level: "None" },
+  ],
+};
+const AUDITED: ClusterOptions = {
+  files: { "audit.yaml": JSON.stringify(AUDIT_POLICY) },
+  flags: { "kube-apiserver": { "audit-policy-file": "$FILES/audit.yaml", "audit-log-path": "$FILES/audit.log" } },
+};
 
 const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
 
@@ -44,8 +61,8 @@ export async function startClusters(): Promise<readonly [Cluster, Cluster, Clust
   const bare = { controllerManager: false, scheduler: false, kwok: false };
   return await Promise.all([
     Cluster.start({ name: "core", ...bare }),
-    Cluster.start({ name: "worker-1", nodes: NODES }),
-    Cluster.start({ name: "worker-2", nodes: NODES }),
+    Cluster.start({ name: "worker-1", nodes: NODES, ...AUDITED }),
+    Cluster.start({ name: "worker-2", nodes: NODES, ...AUDITED }),
   ]);
 }
 
@@ -58,7 +75,7 @@ export async function setUp(
 ): Promise<Demo> {
   await Promise.all([core.apply([namespace]), ...workers.map(prepareWorker)]);
   narrator.say("Applying manifests/ and starting the project's processes under its ServiceAccounts.");
-  const installation = await install(core, workers, bundles);
+  const installation = await install(core, workers, bundles, (description) => narrator.say(description));
   narrator.say(
     `${installation.pods.length} processes are ready: ${tally(installation.pods.map(({ deployment }) => deployment))}.`,
   );

@@ -10,6 +10,7 @@ import { type Recorder, type ReviewSums, SUMMED } from "../report/record.ts";
 import type { AvailabilityJudge } from "./availability.ts";
 import { NAMESPACE, WORKLOAD } from "./federation.ts";
 import type { Installation } from "./install.ts";
+import type { PlayedPod } from "./kubelet.ts";
 import type { Narrator } from "./narrator.ts";
 
 /** One promise to the viewer, and whether it held. */
@@ -73,6 +74,12 @@ export class DemoStage {
       .filter(({ webhookPort }) => webhookPort !== undefined)
       .map((pod) => pod.metricsUrl);
     return scrapeReviews(urls);
+  }
+
+  /** The process of a Deployment of the project in a cluster. */
+  processOf({ name }: Cluster, deployment: string): PlayedPod | undefined {
+    const pods = this.#installation.pods.filter((pod) => pod.deployment === deployment);
+    return pods.find(({ process }) => process.name.startsWith(`${name}/`));
   }
 
   /** The minAvailable of the workload's protector; undefined without a protector. */

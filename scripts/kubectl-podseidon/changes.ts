@@ -14,6 +14,7 @@ import {
   SOURCE_KIND_LABEL,
   SOURCE_NAME_LABEL,
   SOURCE_RESOURCE_LABEL,
+  SUSPENSION_CHANGED_BY_ANNOTATION,
 } from "../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
@@ -91,6 +92,20 @@ async function refuseWhereSourceDecides(core: ClusterClient, protector: PodProte
   );
 }
 
+const SelfSubjectReview = v.looseObject({
+  status: v.looseObject({ userInfo: v.looseObject({ username: v.string() }) }),
+});
+
+/** The generator's Events name who suspends and resumes: the API's managed fields have only the client's name. */
+async function changedBy(core: ClusterClient, context: Context): Promise<Readonly<Record<string, string>>> {
+  const body = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
+  const path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+  const parse = (raw: unknown): string => v.parse(SelfSubjectReview, raw).status.userInfo.username;
+  const result = await core.api.create(path, body, parse, { timeoutMs: CALL_TIMEOUT_MS });
+  const who = result.kind === "ok" ? result.object : "somebody";
+  return { [SUSPENSION_CHANGED_BY_ANNOTATION]: `${who} at ${formatMs(context.nowMs())}` };
+}
+
 async function suspendIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
   await refuseWhereSourceDecides(core, protector);
@@ -105,7 +120,8 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
   const cells = context.text("cells")?.split(",");
   const suspend = { enabled: true, until: until ?? null, reason: reason ?? null, cells: cells ?? null };
   const done = context.is("yes");
-  await patch(core, protector, { spec: { suspend } }, !done);
+  const metadata = done ? { annotations: await changedBy(core, context) } : {};
+  await patch(core, protector, { metadata, spec: { suspend } }, !done);
   const where = cells === undefined ? "" : ` in ${cells.join(", ")}`;
   const warnings = [
     `while ${idOf(protector)} is suspended every deletion of its pods${where} is allowed`,
@@ -123,7 +139,12 @@ async function resumeIt(context: Context, args: readonly string[]): Promise<Exit
   await refuseWhereSourceDecides(core, protector);
   if (viewProtector(protector, context.nowMs()).suspended === undefined)
     return report(context, [{ protector: idOf(protector), action: "not suspended", done: true, warnings: [] }]);
-  await patch(core, protector, { spec: { suspend: null } }, false);
+  await patch(
+    core,
+    protector,
+    { metadata: { annotations: await changedBy(core, context) }, spec: { suspend: null } },
+    false,
+  );
   return report(context, [{ protector: idOf(protector), action: "resumed", done: true, warnings: [] }]);
 }
 

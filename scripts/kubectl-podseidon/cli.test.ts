@@ -37,13 +37,24 @@ describe("the command line", () => {
     [["statsu"], "there is no command statsu"],
     [["why"], "usage: kubectl podseidon why POD"],
     [["status", "--fats"], "see kubectl podseidon status --help"],
-    [["status", "-o", "yaml"], "json is what there is"],
+    [["status", "-o", "xml"], "json, yaml and wide are what there is"],
     [["status"], "there is no kubeconfig"],
     [["status", "--kubeconfig", "/nonexistent/file"], "/nonexistent/file can't be read"],
     [["completion", "fish"], "bash and zsh"],
   ])("%j is refused with exit code 2", async (args, text) => {
     const { code, err } = await cli(...args);
     expect(err).toContain(text);
+    expect(code).toBe(2);
+  });
+
+  test("explain answers as text, JSON and YAML, and suggests what may be meant", async () => {
+    expect((await cli("explain", "onhold")).out).toContain("Name:    OnHold (denial)");
+    const { out } = await cli("explain", "OnHold", "-o", "json");
+    expect(JSON.parse(out)).toMatchObject({ explanations: [{ name: "OnHold" }] });
+    expect((await cli("explain", "OnHold", "-o", "yaml")).out).toMatch(/^explanations:\n {2}- name: OnHold\n/);
+    expect((await cli("explain")).out).toContain("CellStale");
+    const { code, err } = await cli("explain", "CellStael");
+    expect(err).toContain("did you mean CellStale?");
     expect(code).toBe(2);
   });
 
@@ -61,7 +72,10 @@ describe("the command line", () => {
       ["completion", ""],
       ["bash", "zsh"],
     ],
-    [["status", "-o", ""], ["json"]],
+    [
+      ["status", "-o", ""],
+      ["json", "wide", "yaml"],
+    ],
     [["why", "web"], []],
   ])("%j completes to %j", async (words, expected) => {
     const { out } = await cli("__complete", ...words);

@@ -7,8 +7,9 @@ import { parseArgs } from "node:util";
 import { version } from "../../shared/runtime/version.ts";
 import { release, resume, suspend } from "./changes.ts";
 import { candidates, completion } from "./completion.ts";
-import { doctor } from "./doctor.ts";
+import { doctor } from "./doctor/doctor.ts";
 import { drainCheck } from "./drain.ts";
+import { explain } from "./explain/explain.ts";
 import { gates } from "./gates.ts";
 import {
   type Command,
@@ -31,6 +32,7 @@ export const COMMANDS: readonly Command[] = [
   status,
   why,
   gates,
+  explain,
   drainCheck,
   doctor,
   suspend,
@@ -65,8 +67,8 @@ export async function runCommandLine(args: readonly string[], given: Surrounding
     const [least, most] = command.arity;
     if (rest.length < least || rest.length > most)
       throw new CommandError(`usage: kubectl podseidon ${command.name} ${command.usage}`);
-    if (values.output !== undefined && values.output !== "json")
-      throw new CommandError("--output: json is what there is");
+    if (values.output !== undefined && !["json", "yaml", "wide"].includes(String(values.output)))
+      throw new CommandError("--output: json, yaml and wide are what there is");
     const invocation = new Context(values, surroundings);
     context = invocation;
     return await invocation.progress.during(command.doing, () => command.run(invocation, rest));

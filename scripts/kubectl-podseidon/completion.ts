@@ -32,7 +32,7 @@ export async function candidates(
 }
 
 async function valuesOf(flag: string, context: Context | undefined): Promise<readonly string[]> {
-  if (flag === "output") return ["json"];
+  if (flag === "output") return ["json", "wide", "yaml"];
   if (context === undefined) return [];
   if (flag === "context" || flag === "core-context") return (await context.kubeconfig()).contexts;
   if (flag === "namespace") return (await (await context.cluster()).list("/api/v1/namespaces")).map(nameOf);

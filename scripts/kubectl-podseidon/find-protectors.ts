@@ -2,11 +2,9 @@
 import { SOURCE_KIND_LABEL, SOURCE_NAME_LABEL, SOURCE_RESOURCE_LABEL } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { CommandError } from "./invocation/errors.ts";
+import { didYouMean, isNear } from "./invocation/near-names.ts";
 
 const OWN_KIND = /^(ppr|podprotectors?)\//;
-/** Names that differ by more edits are not what somebody mistyped. */
-const MAX_EDITS = 2;
-const MAX_SUGGESTED = 3;
 
 /** The protector's name in a word that may have its kind before it, as kubectl prints it: `podprotector/web`. */
 export const ownName = (word: string): string => word.replace(OWN_KIND, "");
@@ -31,9 +29,8 @@ export function requireProtectors(
 ): readonly PodProtector[] {
   const found = findProtectors(word, protectors);
   if (found.length > 0) return found;
-  const near = nearNames(word, protectors);
-  const question = near.length === 0 ? "" : `; did you mean ${near.join(" or ")}?`;
-  throw new CommandError(`there is no PodProtector ${ownName(word)} in ${where}${question}`);
+  const near = didYouMean(nearNames(word, protectors));
+  throw new CommandError(`there is no PodProtector ${ownName(word)} in ${where}${near}`);
 }
 
 /** As {@link requireProtectors}; throws a sentence when there are several. */
@@ -49,21 +46,7 @@ export function requireProtector(word: string, protectors: readonly PodProtector
 function nearNames(word: string, protectors: readonly PodProtector[]): readonly string[] {
   const wanted = word.replace(/^[^/]*\//, "");
   const near = protectors.filter(({ metadata: { name, labels = {} } }) =>
-    [name, labels[SOURCE_NAME_LABEL] ?? name].some((one) => one.includes(wanted) || edits(one, wanted) <= MAX_EDITS),
+    [name, labels[SOURCE_NAME_LABEL] ?? name].some((one) => isNear(one, wanted)),
   );
-  return near.slice(0, MAX_SUGGESTED).map(({ metadata }) => metadata.name);
-}
-
-/** How many characters have to be added, removed or replaced (Levenshtein). */
-function edits(from: string, to: string): number {
-  let row = Array.from({ length: to.length + 1 }, (_, index) => index);
-  for (const [index, character] of [...from].entries()) {
-    const next = [index + 1];
-    for (const [at, other] of [...to].entries()) {
-      const [left = 0, above = 0, diagonal = 0] = [next[at], row[at + 1], row[at]];
-      next.push(Math.min(left + 1, above + 1, diagonal + Number(character !== other)));
-    }
-    row = next;
-  }
-  return row.at(-1) ?? 0;
+  return near.map(({ metadata }) => metadata.name);
 }

@@ -2,6 +2,7 @@
 import { MessageChannel } from "node:worker_threads";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { runCommandLine } from "./cli.ts";
+import { takesColour } from "./invocation/colour.ts";
 
 // The timers of the ports do not keep a process alive, and a command waits for them.
 const { port1 } = new MessageChannel();
@@ -12,6 +13,7 @@ const code = await runCommandLine(process.argv.slice(2), {
     out: (text) => void process.stdout.write(text),
     err: (text) => void process.stderr.write(text),
     interactive: process.stderr.isTTY === true,
+    colours: takesColour(process.stdout.isTTY === true, process.env),
   },
   ports: systemPorts,
   environment: process.env,

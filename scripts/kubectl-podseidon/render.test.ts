@@ -7,7 +7,8 @@ import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
 import { drainText, othersCordoned, planDrain } from "./drain.ts";
 import { age, parseDuration, table } from "./invocation/output.ts";
 import { answerOf, cellOfWebhookConfiguration, type DryRunResult } from "./question.ts";
-import { statusDetail, statusTable } from "./status.ts";
+import { statusDetail } from "./status.ts";
+import { statusTable } from "./status-table.ts";
 import { viewProtector } from "./view.ts";
 import { explanationText, opinionOf } from "./why.ts";
 
@@ -87,7 +88,8 @@ describe("status", () => {
     ["of a deletion that waits", withCondition({ ...source, type: "SourceDeleting" }), "waits to be deleted"],
     ["as many promised as there are", makeProtector([makeCell("a", 2, [], beating)]), "no disruption possible"],
     ["on hold", makeProtector([makeCell("a", 3, [], { ...beating, hold: "Restored/x" })]), "cell on hold"],
-    ["silent", makeProtector([makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 300_000) })]), "cell stale"],
+    ["silent", makeProtector([makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 400_000) })]), "cell stale"],
+    ["idle", makeProtector([makeCell("a", 3, [], { heartbeatTime: formatMs(NOW_MS - 140_000) })]), "ok"],
     ["never counted", makeProtector([]), "not counted"],
     ["suspended", makeProtector([makeCell("a", 0, [], beating)], { suspend: { enabled: true } }), "suspended"],
     [
@@ -104,14 +106,14 @@ describe("status", () => {
     const views = [
       viewProtector(named(makeProtector([makeCell("a", 4, [held("uid-x", 30)], beating)]), "web"), NOW_MS),
     ];
-    expect(statusTable(views, true)).toBe(
+    expect(statusTable(views, { allNamespaces: true, isWide: false })).toBe(
       [
         "NAMESPACE   NAME   REQUIRED   AVAILABLE   RESERVED   ALLOWED   CELLS   OLDEST   STATE",
         "default     web    2          4/4         1          1         1/1     30s      ok",
         "",
       ].join("\n"),
     );
-    expect(statusTable(views, false)).toMatch(/^NAME {3}/);
+    expect(statusTable(views, { allNamespaces: false, isWide: false })).toMatch(/^NAME {3}/);
   });
 
   test("the details name who holds quota, the oldest first", () => {
@@ -152,12 +154,12 @@ describe("why", () => {
   });
 
   test("tells of a cell that can't be relied on", () => {
-    const stale = { heartbeatTime: formatMs(NOW_MS - 300_000) };
+    const stale = { heartbeatTime: formatMs(NOW_MS - 600_000) };
     const text = explain(
       { ...admitted, verdict: "refused" },
       named(makeProtector([makeCell("a", 1, [], stale)]), "web"),
     );
-    expect(text).toContain("Cell a is stale; its last heartbeat was 5m ago");
+    expect(text).toContain("Cell a is stale; its last heartbeat was 10m ago");
   });
 
   test("does not guess the cell where there are several", () => {

@@ -1,39 +1,14 @@
 /** `status`: every protector in one line, or one in full. */
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { requireProtectors } from "./find-protectors.ts";
 import type { Command, Context } from "./invocation/command.ts";
 import { EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
+import { statusTable } from "./status-table.ts";
+import { watchStatus } from "./status-watch.ts";
 import { type CellView, type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
 import { waitingEvictions } from "./waiting-evictions.ts";
 
 const MAX_RESERVATIONS_SHOWN = 20;
-
-/** One line each; the column of the namespace only where there are several. */
-export function statusTable(views: readonly ProtectorView[], allNamespaces: boolean): string {
-  const head = ["NAME", "REQUIRED", "AVAILABLE", "RESERVED", "ALLOWED", "CELLS", "OLDEST", "STATE"];
-  const rows = views.map((view) => [
-    view.name,
-    String(view.required),
-    `${view.available}/${view.total}`,
-    String(view.reserved),
-    String(view.allowed),
-    cellsText(view),
-    age(view.oldestReservationMs),
-    view.state,
-  ]);
-  if (!allNamespaces) return table(head, rows);
-  return table(
-    ["NAMESPACE", ...head],
-    rows.map((row, index) => [views[index]?.namespace ?? "", ...row]),
-  );
-}
-
-function cellsText({ cells }: ProtectorView): string {
-  const present = cells.filter(({ state }) => state !== "removed");
-  const good = present.filter(({ state }) => state === "ok").length;
-  return `${good}/${present.length}`;
-}
 
 export function statusDetail(view: ProtectorView): string {
   const { suspended } = view;
@@ -110,23 +85,25 @@ async function waitingIn(context: Context, namespace: string | undefined): Promi
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
   const core = await context.core();
   const namespace = await context.namespaces();
-  const found = await context.progress.during(`reading the protectors of ${core.name}`, () =>
-    core.protectors(namespace),
-  );
-  const view = (protector: PodProtector): ProtectorView => viewProtector(protector, context.nowMs());
+  const where = `${namespace ?? "any namespace"} of ${core.name}`;
+  const style = { allNamespaces: namespace === undefined, isWide: context.isWide };
+  const read = async (): Promise<readonly ProtectorView[]> => {
+    const found = await core.protectors(namespace);
+    const chosen = args.length === 0 ? found : args.flatMap((word) => requireProtectors(word, found, where));
+    return chosen.map((protector) => viewProtector(protector, context.nowMs()));
+  };
+  const views = await context.progress.during(`reading the protectors of ${core.name}`, read);
+  if (context.is("watch")) return await watchStatus(context, { views, read, style });
   if (args.length === 0) {
-    const views = found.map(view);
     const none =
       namespace === undefined
         ? "There are no protectors.\n"
         : `There are no protectors in namespace ${namespace}; -A shows all.\n`;
-    const waiting = context.json ? "" : await waitingIn(context, namespace);
-    context.print(views, (views.length === 0 ? none : statusTable(views, namespace === undefined)) + waiting);
+    const waiting = context.isForPrograms ? "" : await waitingIn(context, namespace);
+    context.print(views, (views.length === 0 ? none : statusTable(views, style)) + waiting);
     return EXIT.yes;
   }
-  const where = `${namespace ?? "any namespace"} of ${core.name}`;
-  const chosen = args.flatMap((word) => requireProtectors(word, found, where)).map(view);
-  context.print(chosen, chosen.map(statusDetail).join("\n"));
+  context.print(views, views.map(statusDetail).join("\n"));
   return EXIT.yes;
 }
 
@@ -136,10 +113,10 @@ export const status: Command = {
   summary: "All protectors, one line each; a named one with its cells, reservations and ages.",
   doing: "looking for the cluster",
   description:
-    "CELLS is how many of the protector's cells are counted and current; " +
+    "CELLS is how many of the cells that have pods of the protector are counted and current; " +
     "OLDEST is since when the oldest reservation is under way. " +
     "Below are the pods of this cluster that wait on tainted nodes for their eviction.",
-  flags: {},
+  flags: { watch: { type: "boolean", short: "w", help: "Go on, and print each protector that changes." } },
   arity: [0, 100],
   completes: "protectors",
   run,

@@ -2,6 +2,7 @@
 
 import { orderedRecords } from "../../shared/decide/ledger/reservation.ts";
 import { estimate, isReliable } from "../../shared/decide/state/estimate.ts";
+import { holdWrittenMs } from "../../shared/decide/state/hold.ts";
 import { type CellState, type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
 import {
   DERIVATION_ANNOTATION,
@@ -10,11 +11,8 @@ import {
   SOURCE_KIND_LABEL,
   SOURCE_NAME_LABEL,
 } from "../../shared/schema/annotations.ts";
-import { type Condition, isDeleting, type PodProtector } from "../../shared/schema/podprotector.ts";
+import { type Condition, isDeleting, type PodProtector, STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { parseMs } from "../../shared/schema/time.ts";
-
-/** Four missed heartbeats of an aggregator, which sends one every half minute. */
-export const STALE_AFTER_MS = 120_000;
 
 export interface CellView {
   readonly cell: string;
@@ -26,6 +24,7 @@ export interface CellView {
   readonly lastEventAgeMs: number | undefined;
   readonly epoch: number | undefined;
   readonly hold: string | undefined;
+  readonly holdAgeMs: number | undefined;
   readonly state: "ok" | "not counted" | "on hold" | "outdated spec" | "stale" | "removed";
 }
 
@@ -115,6 +114,7 @@ function viewCell(cell: CellState, nowMs: number): CellView {
     return ms === 0 ? undefined : nowMs - ms;
   };
   const heartbeatAgeMs = age(aggregation?.heartbeatTime);
+  const heldMs = holdWrittenMs(aggregation?.hold ?? "");
   return {
     cell: cell.cellID,
     available: aggregation?.availableReplicas ?? 0,
@@ -124,6 +124,7 @@ function viewCell(cell: CellState, nowMs: number): CellView {
     lastEventAgeMs: age(aggregation?.lastEventTime),
     epoch: aggregation?.epoch,
     hold: aggregation?.hold,
+    holdAgeMs: heldMs === undefined ? undefined : nowMs - heldMs,
     state: cellStateOf(cell, heartbeatAgeMs),
   };
 }

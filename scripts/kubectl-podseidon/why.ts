@@ -9,6 +9,7 @@ import { parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { holdText } from "./explain/explanations.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
@@ -132,7 +133,11 @@ function opinionText({ view, allowed, text, holders, unavailable }: ProtectorExp
   }
   for (const cell of view.cells) {
     if (cell.state === "ok" || cell.state === "removed") continue;
-    lines.push(`  Cell ${cell.cell} is ${cell.state}; its last heartbeat was ${age(cell.heartbeatAgeMs)} ago\n`);
+    const since = cell.holdAgeMs === undefined ? "" : ` for ${age(cell.holdAgeMs)}`;
+    lines.push(
+      `  Cell ${cell.cell} is ${cell.state}${since}; its last heartbeat was ${age(cell.heartbeatAgeMs)} ago\n`,
+    );
+    if (cell.hold !== undefined) lines.push(`    ${holdText(cell.hold)}\n`);
   }
   return lines.join("");
 }

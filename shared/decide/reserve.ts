@@ -44,7 +44,7 @@ export function holdsNonce(
 /**
  * Puts a cell on hold (docs/design.md#lost-history). A webhook does so with every cell of a protector whose version
  * went back or whose UID changed, in one write with its lost reservations. A cell without an entry gets one, so that
- * its aggregator learns of the loss. `hold` is `REASON/TOKEN`.
+ * its aggregator learns of the loss. `hold` is a text of `state/hold.ts`.
  */
 export function holdCell(state: ProtectorState, cellID: string, hold: string): void {
   const cell = cellOf(state, cellID);

@@ -17,6 +17,8 @@ export interface EventNote {
   /** CamelCase, of a small set. */
   readonly reason: string;
   readonly message: string;
+  /** Notes of one object, type, reason and series are one Event with a count, and with the message of the last. */
+  readonly series?: string;
 }
 
 /** The Event that a note belongs to, by key; `limited`: its object had too many Events. */
@@ -55,10 +57,13 @@ export class EventCorrelator {
   correlate(note: EventNote): Correlation {
     const { kind, namespace, name, uid } = note.regarding;
     const object = JSON.stringify([kind, namespace, name, uid]);
+    const group = JSON.stringify([object, note.type, note.reason]);
+    // No limit by object: what waits to be sent is one request, however many notes it counts.
+    if (note.series !== undefined)
+      return { kind: "event", key: JSON.stringify([group, { of: note.series }]), note: shortened(note) };
     const bucket = this.#buckets.getOrMake(object, () => new TokenBucket(OBJECT_BUCKET, this.#clock));
     if (!bucket.tryTake()) return { kind: "limited" };
 
-    const group = JSON.stringify([object, note.type, note.reason]);
     const nowMs = this.#clock.monotonicMs();
     let messages = this.#messages.get(group);
     if (messages === undefined || nowMs - messages.sinceMs > MESSAGES_INTERVAL_MS)
@@ -66,10 +71,10 @@ export class EventCorrelator {
     this.#messages.set(group, messages);
     const known = messages.seen.has(note.message);
     if (!known && messages.seen.size >= MAX_MESSAGES) {
-      return { kind: "event", key: group, note: { ...note, message: cut(COMBINED + note.message) } };
+      return { kind: "event", key: group, note: shortened(note, COMBINED) };
     }
     messages.seen.add(note.message);
-    return { kind: "event", key: JSON.stringify([group, note.message]), note: { ...note, message: cut(note.message) } };
+    return { kind: "event", key: JSON.stringify([group, note.message]), note: shortened(note) };
   }
 }
 
@@ -106,6 +111,8 @@ export class BoundedMap<K, V> {
   }
 }
 
-function cut(message: string): string {
-  return message.length <= MAX_MESSAGE_LENGTH ? message : `${message.slice(0, MAX_MESSAGE_LENGTH - 3)}...`;
+function shortened(note: EventNote, prefix = ""): EventNote {
+  const message = prefix + note.message;
+  const fits = message.length <= MAX_MESSAGE_LENGTH;
+  return { ...note, message: fits ? message : `${message.slice(0, MAX_MESSAGE_LENGTH - 3)}...` };
 }

@@ -123,7 +123,7 @@ describe("event recorder", () => {
     await time.advance(30_000);
     expect(requests).toHaveLength(11);
     expect(requests.at(-1)?.body).toMatchObject({
-      message: "(combined from similar events): refused for the 10th time",
+      message: "(combined from similar events): refused for the 14th time",
       count: 5,
     });
   });

@@ -34,7 +34,7 @@ const MAX_REMEMBERED = 4096;
 const MAX_NAME_LENGTH = 200;
 
 interface Pending {
-  readonly note: EventNote;
+  note: EventNote;
   readonly firstMs: number;
   lastMs: number;
   count: number;
@@ -82,6 +82,7 @@ export class EventRecorder {
     const nowMs = this.#ports.clock.nowMs();
     const waiting = this.#pending.get(correlation.key);
     if (waiting !== undefined) {
+      waiting.note = correlation.note;
       waiting.count += 1;
       waiting.lastMs = nowMs;
       return "counted";

@@ -1,4 +1,5 @@
 import * as prometheus from "prom-client";
+import { version } from "../runtime/version.ts";
 
 /** The values of a label: a closed set, or an open one with a bound. */
 type LabelValues = readonly string[] | OpenLabel;
@@ -48,7 +49,8 @@ export interface Histogram<L extends LabelDefinitions> {
 
 interface MetricsOptions {
   /**
-   * Memory, processor time, open files, garbage collection and event loop lag, under their usual names. Default false.
+   * Memory, processor time, open files, garbage collection and event loop lag, under their usual names, and
+   * `build_info`. Default false.
    */
   readonly processMetrics?: boolean;
 }
@@ -65,7 +67,13 @@ export class Metrics {
   readonly #registry = new prometheus.Registry();
 
   constructor({ processMetrics = false }: MetricsOptions = {}) {
-    if (processMetrics) prometheus.collectDefaultMetrics({ register: this.#registry });
+    if (!processMetrics) return;
+    prometheus.collectDefaultMetrics({ register: this.#registry });
+    const labels = { version: [version], node_version: [process.version] };
+    this.gauge({ name: "build_info", help: "Always 1: the versions of the component and of Node.js.", labels }).set(
+      { version, node_version: process.version },
+      1,
+    );
   }
 
   counter<const L extends LabelDefinitions = Record<never, never>>(definition: MetricDefinition<L>): Counter<L> {

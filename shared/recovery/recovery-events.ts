@@ -45,7 +45,7 @@ const MAX_NAMED = 10;
 /** The `onEvent` of a backup keeper. */
 export function observeRecovery(metrics: Metrics, log: Log): (event: RecoveryEvent) => void {
   const events = metrics.counter({
-    name: "aggregator_outlive_events_total",
+    name: "aggregator_backup_events_total",
     help: "What happened around lost protectors and the backups in this cell.",
     labels: { event: KINDS },
   });
@@ -82,5 +82,5 @@ export function recoveryMetrics(metrics: Metrics, keeper: { readonly lost: numbe
     "Lost protectors of this cell that are not restored yet.",
     () => keeper.lost,
   );
-  gaugeOf(metrics, "aggregator_protector_copies", "Protectors that have a backup in this cell.", () => keeper.backups);
+  gaugeOf(metrics, "aggregator_backups", "Protectors that have a backup in this cell.", () => keeper.backups);
 }

@@ -25,6 +25,8 @@ export const SUSPEND_CELLS_ANNOTATION = `${GROUP}/suspend-cells`;
 /** OpenKruise's, on a pod: "true" exempts it from PodUnavailableBudgets. */
 export const NO_PROTECT_ANNOTATION = "pub.kruise.io/no-protect";
 export const HEALTH_CRITERION_ANNOTATION = `${GROUP}/health-criterion`;
+/** On a protector: who suspended or resumed it last, and when, as the kubectl plugin says. */
+export const SUSPENSION_CHANGED_BY_ANNOTATION = `${GROUP}/suspension-changed-by`;
 export const REMOVE_CELL_ONCE_ANNOTATION = `${GROUP}/remove-cell-once`;
 /** On a pod: an aggregator writes it to raise the pod's resourceVersion, which voids a reservation (`--void-after`). */
 export const VOIDED_ANNOTATION = `${GROUP}/reservation-voided`;

@@ -11,6 +11,7 @@ type CelRule = { readonly rule: string; readonly message: string; readonly field
 /** Keys and their order are those of the CRD. */
 export interface CrdField {
   readonly description: string;
+  readonly default?: number;
   readonly format?: "date-time";
   readonly enum?: readonly string[];
   readonly pattern?: string;
@@ -102,7 +103,8 @@ const SPEC: Fields = {
   spec: "What is protected, and how much of it must stay available.",
   ...at("spec", {
     minAvailable: "Number of pods that stay available: no disruption is allowed that would leave fewer.",
-    minReadySeconds: "Seconds for which a pod must have been ready to count as available.",
+    // Upstream's objects always have it, so that the default changes none of them.
+    minReadySeconds: field("Seconds for which a pod must have been ready to count as available.", { default: 0 }),
     selector: field("Selects the pods that are protected.", ATOMIC_MAP),
     ...labelSelector("selector"),
     aggregationSelector: field(

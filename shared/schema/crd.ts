@@ -1,7 +1,7 @@
 /**
  * The CustomResourceDefinition of PodProtector, made from its schema (`podprotector.ts`) and the table of its fields
- * (`crd-fields.ts`). `npm run generate` writes it to `crds/`. A structural schema without defaults, so that an upstream
- * object comes back as it was.
+ * (`crd-fields.ts`). `npm run generate` writes it to `crds/`. A structural schema whose one default is
+ * of a field that every upstream object has, so that an upstream object comes back as it was.
  */
 import { GROUP, KIND, PLURAL, VERSION } from "./annotations.ts";
 import { CRD_FIELDS, type CrdField } from "./crd-fields.ts";
@@ -72,6 +72,7 @@ function condition(type: string, field: string): string {
 }
 
 const IMPOSSIBLE = "Whether as many pods are promised as there are, so that none can ever be disrupted.";
+const SUSPENDED = "True while every disruption is allowed; empty where it never was.";
 const HEALTH = "Whether enough pods are available, and if not, why.";
 
 const COLUMNS: readonly JsonObject[] = [
@@ -80,6 +81,7 @@ const COLUMNS: readonly JsonObject[] = [
   column("Estimated", "integer", "status.summary.estimatedAvailableReplicas"),
   column("Allowed", "integer", "status.summary.disruptionsAllowed"),
   column("Health", "string", condition("Healthy", "reason"), undefined, HEALTH),
+  column("Suspended", "string", condition("Suspended", "status"), undefined, SUSPENDED),
   column("Total", "integer", "status.summary.totalReplicas", 1),
   column("Ready", "integer", "status.summary.aggregatedReady", 1),
   column("Bucket lag", "integer", "status.summary.maxLatencyMillis", 1),
@@ -112,7 +114,10 @@ export function podProtectorCrd(): JsonObject {
     metadata: { name: `${PLURAL}.${GROUP}` },
     spec: {
       group: GROUP,
-      names: { kind: KIND, listKind: `${KIND}List`, plural: PLURAL, singular: KIND.toLowerCase(), shortNames: ["ppr"] },
+      names: {
+        ...{ kind: KIND, listKind: `${KIND}List`, plural: PLURAL, singular: KIND.toLowerCase(), shortNames: ["ppr"] },
+        categories: ["podseidon"],
+      },
       scope: "Namespaced",
       versions: [
         {

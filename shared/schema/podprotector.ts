@@ -190,6 +190,12 @@ export type PodProtector = v.InferOutput<typeof PodProtector>;
  */
 export const parsePodProtector: (raw: unknown) => PodProtector = checker(PodProtector);
 
+/**
+ * A cell without a heartbeat for longer is stale, wherever that is said. Its aggregator writes to each protector every
+ * two minutes or sooner (`--heartbeat-interval`), and another replica takes over within half a minute.
+ */
+export const STALE_AFTER_MS = 150_000;
+
 /** Readers' defaults. The CRD sets none, so that an upstream object comes back unchanged. */
 export const DEFAULTS = {
   compactThreshold: 100,

@@ -6,7 +6,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
-import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
@@ -270,6 +270,14 @@ it("a wrong spec is copied over every cluster", async () => {
       await everyWorker(({ admin }) => admin.call("PATCH", DEPLOYMENT, wrong, merge));
       await until("the promise to be all that is left", () => availability.counts().total === PROMISED);
       await untilRefused(3);
+      await until("a ReplicaSet to say how long its controller waits", async () => {
+        const lists = workers.map(({ admin }) => admin.get(`/api/v1/namespaces/${NAMESPACE}/events`));
+        const events = (await Promise.all(lists)).flatMap((list) => items(list));
+        const isHeldBack = (event: unknown): boolean =>
+          field(event, "involvedObject", "kind") === "ReplicaSet" &&
+          String(field(event, "message")).includes("repeats this by itself, at most 1000 s");
+        return events.some(isHeldBack);
+      });
     },
     async () => startFederation(),
   );
@@ -301,11 +309,23 @@ it("rollouts are started in all clusters at once", async () => {
   );
 });
 
-it("all nodes of all clusters are drained at once", async () => {
+/** What a cloud's controller does that believes its machines to be gone: every node that has pods in use. */
+async function deleteNodes(worker: Cluster): Promise<number[]> {
+  const pods = items(await worker.admin.get(`/api/v1/namespaces/${NAMESPACE}/pods`));
+  const inUse = pods.filter(
+    (pod) => conditionStatus(pod, "Ready") === "True" && field(pod, "metadata", "deletionTimestamp") === undefined,
+  );
+  const names = [...new Set(inUse.map((pod) => String(field(pod, "spec", "nodeName"))))];
+  expect(names).not.toEqual([]);
+  const deletions = names.map(async (name) => await worker.admin.request("DELETE", `/api/v1/nodes/${name}`));
+  return (await Promise.all(deletions)).map(({ status }) => status);
+}
+
+it("all nodes of all clusters are drained at once, and deleted", async () => {
   const nodes = async (worker: Cluster): Promise<string[]> =>
     items(await worker.admin.get("/api/v1/nodes")).map((node) => String(field(node, "metadata", "name")));
   await play(
-    "All nodes of all clusters drained at once",
+    "All nodes of all clusters drained at once, then deleted",
     "`kubectl uncordon`; then one drain after the other",
     async () => {
       const drain = (worker: Cluster) => async (name: string) =>
@@ -314,6 +334,7 @@ it("all nodes of all clusters are drained at once", async () => {
         await everyWorker(async (worker) => Promise.all((await nodes(worker)).map(drain(worker))));
         return availability.counts().total === PROMISED;
       });
+      expect(new Set((await Promise.all(workers.map(deleteNodes))).flat())).toEqual(new Set([429]));
     },
     () => everyWorker(async (worker) => worker.kubectl(["uncordon", ...(await nodes(worker))])),
   );

@@ -321,17 +321,18 @@ test("the image has what every Deployment starts, and needs nothing else", async
 });
 
 test("each overlay registers its own cell in every path", async () => {
-  for (const [overlay, cell] of [
-    ["worker", "worker-1"],
-    ["single-cluster", "default"],
-    ["demo/worker-2", "worker-2"],
-  ]) {
-    const rendered = await kubectl("kustomize", join(manifests, "overlays", overlay ?? ""));
+  for (const [overlay, cell, gates] of [
+    ["worker", "worker-1", []],
+    ["single-cluster", "default", []],
+    ["demo/worker-2", "worker-2", ["/gate", "/gate/all"]],
+  ] as const) {
+    const rendered = await kubectl("kustomize", join(manifests, "overlays", overlay));
     const paths = [...rendered.matchAll(/(?:path: |url: https:\/\/localhost:8443)(\/webhook\/.*)/g)]
       .map(([, path]) => path)
       .sort();
     // Deletions, evictions, changes of a pod and its resizing; what binds an eviction to its pod is the mutating one.
     const own = `/webhook/${cell}`;
-    expect(paths).toEqual([own, own, own, own, own, own, `${own}/mutate`]);
+    const others = [...gates, "/mutate"].map((path) => `${own}${path}`);
+    expect(paths).toEqual([own, own, own, own, own, own, ...others]);
   }
 });

@@ -1,7 +1,9 @@
 import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { root } from "../../scripts/root.ts";
+import { block } from "../support/cluster/documented.ts";
 
 /** The demo as a person runs it: its exit code and its last line are what scripts rely on. */
 
@@ -37,6 +39,11 @@ describe("npm run demo", () => {
   test("-- --once holds every promise, says so in its last line, and exits with 0", async () => {
     const { code, stdout, stderr } = await demo(["--once"]);
     expect(stdout).not.toContain("BROKEN");
+    expect(stdout).not.toContain("liveness probe");
+    expect(stdout).toContain("10 new pods have the gate");
+    const page = readFileSync(new URL("../../docs/tutorials/survive-a-crd-deletion.md", import.meta.url), "utf8");
+    for (const line of block(page, "delete the CRD of the federation").trim().split("\n"))
+      expect(stdout).toContain(`$ ${line}`);
     expect(stderr).toBe("");
     const lines = stdout.trimEnd().split("\n");
     expect(lines.at(-1)).toMatch(

@@ -177,3 +177,12 @@ test.concurrent.each(pages)("%s", async (page) => {
   }
   expect(failed).toEqual([]);
 });
+
+test("every metric of the webhook and the aggregator is in the reference", async () => {
+  const page = readFileSync(join(root, "docs/metrics.md"), "utf8");
+  const components = [environment.webhooks[0]?.component, environment.aggregators.get(CELL)];
+  const texts = components.map(async (one) => await (await fetch(`${one?.healthUrl}/metrics`)).text());
+  const served = (await Promise.all(texts)).flatMap((text) => [...text.matchAll(/^# HELP (podseidon_\w+) /gm)]);
+  expect(served.length).toBeGreaterThan(80);
+  expect(served.map(([, name = ""]) => name).filter((name) => !page.includes(`\`${name}\``))).toEqual([]);
+});

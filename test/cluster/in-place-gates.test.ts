@@ -1,5 +1,5 @@
 /**
- * An in-place update as OpenKruise makes it: the controller closes the readiness gate InPlaceUpdateReady by a status
+ * An in-place update as OpenKruise makes it: the controller closes a voluntary readiness gate by a status
  * write, changes the image once the pod is out of service, and opens the gate again (docs/design.md#status-writes).
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -14,7 +14,8 @@ const REPLICAS = 8;
 /** What the controller allows itself, and what is promised. */
 const AT_ONCE = 4;
 const PROMISED = 6;
-const GATE = "InPlaceUpdateReady";
+/** OpenKruise's two, by turns: the second is closed by lifecycle hooks. */
+const gateOf = (pod: string): string => (Number(pod.split("-")[1]) % 2 === 0 ? "InPlaceUpdateReady" : "KruisePodReady");
 const PODS = "/api/v1/namespaces/default/pods";
 const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
 const SETTLED_WITHIN_MS = 120_000;
@@ -29,7 +30,7 @@ beforeAll(async () => {
   await eachAtMost(REPLICAS, names(), async (name) => {
     const annotations = { [KWOK_ANNOTATIONS.readyAfter]: "500ms" };
     const spec = {
-      ...{ nodeName: "node-1", readinessGates: [{ conditionType: GATE }] },
+      ...{ nodeName: "node-1", readinessGates: [{ conditionType: gateOf(name) }] },
       containers: [{ name: "app", image: "app:1" }],
     };
     const metadata = { name, labels: { app: "clone" }, annotations };
@@ -50,7 +51,7 @@ function names(): string[] {
 }
 
 async function setGate(pod: string, status: "True" | "False"): Promise<number> {
-  const body = { status: { conditions: [{ type: GATE, status }] } };
+  const body = { status: { conditions: [{ type: gateOf(pod), status }] } };
   const answer = await environment.core.admin.request("PATCH", `${PODS}/${pod}/status`, body, STRATEGIC);
   expect([200, 429], answer.text).toContain(answer.status);
   return answer.status;

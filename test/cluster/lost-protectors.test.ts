@@ -153,9 +153,11 @@ async function untilInForce(uid: unknown, available = PROMISED): Promise<void> {
     });
 }
 
-async function ghosts(): Promise<number> {
+async function lostCount(): Promise<number> {
   const counts = await Promise.all(
-    environment.webhooks.map(({ component }) => component.metric("podseidon_webhook_ghosts", { core: "core" })),
+    environment.webhooks.map(({ component }) =>
+      component.metric("podseidon_webhook_lost_protectors", { core: "core" }),
+    ),
   );
   return counts.reduce<number>((sum, count) => sum + (count ?? 0), 0);
 }
@@ -188,7 +190,7 @@ async function expectLive(): Promise<void> {
   const { admitted } = await attackUntil(async () => availability.counts().total === PROMISED);
   expect(admitted).toBe(1);
   await untilInForce(undefined);
-  expect(await ghosts()).toBe(0);
+  expect(await lostCount()).toBe(0);
 }
 
 /** A test case, with a report if one is asked for. */
@@ -264,7 +266,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
         return (await environment.core.admin.request("GET", PROTECTOR.replace(/\/[^/]*$/, ""))).status === 200;
       });
       for (const { component } of environment.webhooks) await component.process.start();
-      expect(await ghosts()).toBe(environment.webhooks.length);
+      expect(await lostCount()).toBe(environment.webhooks.length);
       const restarted = await attack();
       expect(restarted).toMatchObject({ admitted: 0, refused: PROMISED });
       for (const component of environment.aggregators.values()) await component.process.start();

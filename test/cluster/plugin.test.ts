@@ -1,143 +1,33 @@
 /** `kubectl podseidon`, run by kubectl itself, on a core cluster and a cell with the built processes. */
-import { spawn } from "node:child_process";
-import { mkdirSync, readFileSync, symlinkSync } from "node:fs";
-import { delimiter, dirname, join } from "node:path";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
-import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
-import { Component } from "../../scripts/environment/component.ts";
-import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
+import { NAME, NAMESPACE, NODE, PluginEstate, type PluginResult, PODS } from "../support/cluster/plugin-estate.ts";
 import { setReady } from "../support/cluster/pods.ts";
 import { readProtector, reservationCount } from "../support/cluster/protectors.ts";
 import { metricsOf } from "../support/documentation.ts";
 
-const NAMESPACE = "shop";
-const NAME = "deployment-web";
-const NODE = "node-1";
-const PODS = ["web-0", "web-1", "web-2", "web-3"];
-const SETTLE_MS = 60_000;
-const LABELS = { app: "web" };
-
-const bare: ClusterOptions = {
-  controllerManager: false,
-  scheduler: false,
-  kwok: false,
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-};
-
+let asking: PluginEstate;
 let estate: TestEnvironment;
-let generator: Component;
-let kubectl: string;
-let path: string;
 
-interface Result {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-/** Runs `kubectl podseidon ...` with both clusters in KUBECONFIG, one file each. */
-function plugin(...args: readonly string[]): Promise<Result> {
-  return run(kubectl, ["podseidon", ...args]);
-}
-
-function run(command: string, args: readonly string[]): Promise<Result> {
-  const files = [estate.cell("cell").kubeconfig, estate.core.kubeconfig];
-  const child = spawn(command, [...args], {
-    env: { PATH: path, HOME: estate.core.directory, KUBECONFIG: files.join(delimiter), PODSEIDON_CORE_CONTEXT: "core" },
-  });
-  let stdout = "";
-  let stderr = "";
-  child.stdout.setEncoding("utf8").on("data", (text: string) => {
-    stdout += text;
-  });
-  child.stderr.setEncoding("utf8").on("data", (text: string) => {
-    stderr += text;
-  });
-  return new Promise((resolve, reject) => {
-    child.on("error", reject);
-    child.on("close", (code) => resolve({ code: code ?? -1, stdout, stderr }));
-  });
-}
+const plugin = (...args: readonly string[]): Promise<PluginResult> => asking.plugin(...args);
 
 /** What an operator sees, for whoever reads the test's output. */
-function show(command: string, { stdout }: Result): void {
+function show(command: string, { stdout }: PluginResult): void {
   process.stdout.write(`$ kubectl podseidon ${command}\n${stdout}\n`);
 }
 
-async function why(pod: string): Promise<Result> {
-  return await plugin("why", pod, "-n", NAMESPACE);
-}
-
-async function createPod(name: string): Promise<void> {
-  const cell = estate.cell("cell");
-  const metadata = { name, namespace: NAMESPACE, labels: LABELS };
-  const spec = { nodeName: NODE, containers: [{ name: "app", image: "app:1" }] };
-  await cell.apply([{ apiVersion: "v1", kind: "Pod", metadata, spec }]);
-  await setReady(cell, NAMESPACE, name, true);
-}
-
-async function untilCounted(available: number): Promise<void> {
-  await estate.core.waitFor(
-    `${available} pods to be counted`,
-    async () => {
-      const protector = await readProtector(estate.core, NAMESPACE, NAME);
-      const [cell] = protector.status?.cells ?? [];
-      return cell?.aggregation?.availableReplicas === available && reservationCount(protector) === 0;
-    },
-    SETTLE_MS,
-  );
-}
-
-const deployment = {
-  apiVersion: "apps/v1",
-  kind: "Deployment",
-  metadata: { name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } },
-  spec: {
-    replicas: PODS.length,
-    strategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "25%" } },
-    selector: { matchLabels: LABELS },
-    template: { metadata: { labels: LABELS }, spec: { containers: [{ name: "app", image: "app:1" }] } },
-  },
-};
+const why = (pod: string): Promise<PluginResult> => plugin("why", pod, "-n", NAMESPACE);
 
 beforeAll(async () => {
-  kubectl = (await ensureBinaries()).kubectl;
-  estate = await TestEnvironment.start({ cells: ["cell"], replicas: 1, settle: "20s", core: bare, cell: bare });
-  const bin = join(estate.core.directory, "bin");
-  mkdirSync(bin);
-  symlinkSync(process.execPath, join(bin, "node"));
-  path = [join(root, "dist"), bin, dirname(kubectl), "/usr/bin", "/bin"].join(delimiter);
-  const cell = estate.cell("cell");
-  const space = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
-  await Promise.all([
-    estate.core.apply([space]),
-    cell.apply([space, { apiVersion: "v1", kind: "Node", metadata: { name: NODE } }]),
-  ]);
-  await estate.core.apply([deployment]);
-  generator = await Component.start({
-    kind: "generator",
-    name: "generator",
-    directory: join(estate.core.directory, "product"),
-    args: ["--kubeconfig", estate.core.kubeconfig, "--leader-elect=false"],
-  });
-  for (const pod of PODS) await createPod(pod);
-  await estate.core.waitFor("the protector", async () => {
-    const raw = await estate.core.admin.request(
-      "GET",
-      `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${NAME}`,
-    );
-    return raw.status === 200;
-  });
-  await untilCounted(PODS.length);
+  asking = await PluginEstate.start();
+  estate = asking.environment;
 });
 
-afterAll(async () => {
-  await generator?.stop();
-  await estate?.stop();
-});
+afterAll(() => asking?.stop());
 
 describe("while all is well", () => {
   test("status has a line for each protector", async () => {
@@ -156,6 +46,13 @@ describe("while all is well", () => {
       "STATE",
     ]);
     expect(line?.split(/\s{2,}/)).toEqual([NAMESPACE, NAME, "3", "4/4", "0", "1", "1/1", "-", "ok"]);
+  });
+
+  test("status --output wide names the workload and where the promise comes from", async () => {
+    const { stdout } = await plugin("status", "-A", "-o", "wide");
+    const [head, line] = stdout.split("\n");
+    expect(head?.split(/\s{2,}/).slice(-4)).toEqual(["SOURCE", "PROMISE", "SUSPENDED UNTIL", "STATE"]);
+    expect(line?.split(/\s{2,}/).slice(-4)).toEqual(["Deployment web", expect.stringMatching(/\S/), "-", "ok"]);
   });
 
   test("status of one shows its source, cells and conditions", async () => {
@@ -212,7 +109,7 @@ describe("while all is well", () => {
     const result = await plugin("doctor");
     const { code, stdout } = result;
     show("doctor", result);
-    expect(stdout).not.toContain("FAIL");
+    expect(stdout).not.toMatch(/^(FAIL|\?) /m);
     expect(code).toBe(0);
     for (const line of [
       /^ok +core +crd +keeps every field/m,
@@ -225,17 +122,39 @@ describe("while all is well", () => {
       expect(stdout).toMatch(line);
   });
 
+  test("doctor of a core alone asks nothing of it that a cell has", async () => {
+    const { code, stdout } = await plugin("doctor", "core");
+    expect(stdout).toMatch(/^ok +core +pods +none in this cluster/m);
+    expect(stdout).not.toMatch(/^(FAIL|\?) /m);
+    expect(code).toBe(0);
+  });
+
+  test("doctor finds a counted gate that is asked for and that nobody adds", async () => {
+    const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${NAME}`;
+    const annotate = (value: string | null): Promise<unknown> =>
+      estate.core.admin.call("PATCH", path, {
+        metadata: { annotations: { "podseidon.kubewharf.io/counted-gate": value } },
+      });
+    await annotate("enabled");
+    const { stdout } = await plugin("doctor");
+    await annotate(null);
+    expect(stdout).toMatch(
+      /^WARN +cell +counted gate +protector shop\/deployment-web asks for it, and nobody adds it/m,
+    );
+    expect((await plugin("doctor")).stdout).not.toContain("counted gate");
+  });
+
   test("words are completed, by the plugin and by kubectl", async () => {
-    const own = await run("kubectl-podseidon", ["__complete", "why", "-n", NAMESPACE, "web-"]);
+    const own = await asking.run("kubectl-podseidon", ["__complete", "why", "-n", NAMESPACE, "web-"]);
     expect(own.stdout.trim().split("\n")).toEqual([...PODS, ":4"]);
-    const asked = await run(kubectl, ["__complete", "podseidon", "drain-check", ""]);
+    const asked = await asking.run(asking.kubectl, ["__complete", "podseidon", "drain-check", ""]);
     expect(asked.stdout.split("\n")).toContain(NODE);
-    expect((await run("kubectl-podseidon", ["__complete", "sus"])).stdout).toBe("suspend\n:4\n");
+    expect((await asking.run("kubectl-podseidon", ["__complete", "sus"])).stdout).toBe("suspend\n:4\n");
   });
 
   test("the processes have every metric that alerts and dashboard ask for", async () => {
     const aggregator = estate.aggregators.get("cell");
-    const components = [...estate.webhooks.map(({ component }) => component), generator, aggregator];
+    const components = [...estate.webhooks.map(({ component }) => component), asking.generator, aggregator];
     const pages = await Promise.all(
       components.map(async (one) => (one === undefined ? "" : await (await fetch(`${one.healthUrl}/metrics`)).text())),
     );
@@ -288,12 +207,12 @@ describe("when quota is used", () => {
     expect(stdout).toMatch(/Held by, the oldest first:\n.*\n +cell +web-3 +DELETE +1 +\d+s ago +\d+s ago/);
     expect((await plugin("status", "-n", NAMESPACE)).stdout).toMatch(/deployment-web +3 +4\/4 +1 +0 +1\/1 +\d+s +busy/);
     await estate.startAggregator("cell");
-    await untilCounted(3);
+    await asking.untilCounted(3);
   });
 
   test("why names the pods that are missing", async () => {
     await setReady(estate.cell("cell"), NAMESPACE, "web-2", false);
-    await untilCounted(2);
+    await asking.untilCounted(2);
     const { code, stdout } = await why("web-1");
     expect(code).toBe(1);
     expect(stdout).toContain("refuses: no more pods are available than must be (needs 3, 2 available, 0 reserved)");
@@ -328,6 +247,8 @@ describe("when quota is used", () => {
     expect(dry.code).toBe(1);
     expect(dry.stdout).toContain("Nothing was changed. Repeat the command with --yes");
     expect((await why("web-1")).code).toBe(1);
+    const watched = asking.going("status", "--watch", "--all-namespaces");
+    await estate.core.waitFor("the first table", async () => watched.printed().includes(NAME));
     const made = await plugin("suspend", NAME, "-n", NAMESPACE, "--for", "10m", "--reason", "a move", "--yes");
     expect(made.stdout).toContain(
       "Warning: while shop/deployment-web is suspended every deletion of its pods is allowed",
@@ -336,8 +257,50 @@ describe("when quota is used", () => {
     await estate.core.waitFor("the suspension to be in force", async () => (await why("web-1")).code === 0);
     expect((await why("web-1")).stdout).toContain(`Warning:    PodProtector ${NAMESPACE}/${NAME} is suspended`);
     expect((await plugin("status", NAME, "-n", NAMESPACE)).stdout).toMatch(/Suspended: +until .*: a move/);
+    await estate.core.waitFor("a line for the suspension", async () => / suspended\n$/.test(watched.printed()));
     await plugin("resume", NAME, "-n", NAMESPACE);
     await estate.core.waitFor("the end of the suspension", async () => (await why("web-1")).code === 1);
+    await estate.core.waitFor("a line for its end", async () => !/ suspended\n$/.test(watched.printed()));
+    expect(watched.printed().match(/STATE/g)).toHaveLength(1);
+    await watched.end();
+  });
+});
+
+describe("Events tell each change of a protector", () => {
+  const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
+
+  /** Waits for an Event about the protector; resolves with its message. */
+  async function toldOf(name: string, reason: string): Promise<string> {
+    const selector = `involvedObject.name=${name},reason=${reason}`;
+    const list = `/api/v1/namespaces/${NAMESPACE}/events?fieldSelector=${encodeURIComponent(selector)}`;
+    let message: unknown;
+    await estate.core.waitFor(`the Event ${reason} of ${name}`, async () => {
+      message = field(await estate.core.admin.get(list), "items", 0, "message");
+      return message !== undefined;
+    });
+    return String(message);
+  }
+
+  test("who suspended it, why and until when, and who ended that", async () => {
+    expect(await toldOf(NAME, "SuspensionStarted")).toMatch(
+      /^suspended until 20\S+Z, no deletion is refused: a move; by \S+ at 20\S+Z, as kubectl podseidon says$/,
+    );
+    expect(await toldOf(NAME, "SuspensionEnded")).toMatch(/^the suspension was ended; by \S+ at 20/);
+  });
+
+  test("a promise from 8 to 4 and by whom, and that one made by hand is deleted", async () => {
+    const spec = { minAvailable: 8, minReadySeconds: 0, selector: { matchLabels: { app: "by-hand" } } };
+    const kind = { apiVersion: "podseidon.kubewharf.io/v1alpha1", kind: "PodProtector" };
+    await estate.core.admin.call("POST", `${path}?fieldManager=alice`, {
+      ...kind,
+      metadata: { name: "by-hand" },
+      spec,
+    });
+    expect(await toldOf("by-hand", "ProtectorCreated")).toBe("created: 8 pods stay available; by alice");
+    await estate.core.admin.call("PATCH", `${path}/by-hand?fieldManager=bob`, { spec: { minAvailable: 4 } });
+    expect(await toldOf("by-hand", "PromiseLowered")).toBe("minAvailable changed from 8 to 4; by bob");
+    await estate.core.admin.call("DELETE", `${path}/by-hand`);
+    expect(await toldOf("by-hand", "ProtectorDeleted")).toContain("audit log of the core");
   });
 });
 
@@ -366,14 +329,9 @@ describe("when a part is gone for good", () => {
 
   test("release lets the pods of a vanished workload go", async () => {
     const path = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/web`;
-    await generator.stop();
-    await estate.core.admin.call("PATCH", path, { metadata: { finalizers: null } });
-    await estate.core.admin.call("DELETE", path);
-    generator = await Component.start({
-      kind: "generator",
-      name: "generator-2",
-      directory: join(estate.core.directory, "product"),
-      args: ["--kubeconfig", estate.core.kubeconfig, "--leader-elect=false"],
+    await asking.replaceGenerator(async () => {
+      await estate.core.admin.call("PATCH", path, { metadata: { finalizers: null } });
+      await estate.core.admin.call("DELETE", path);
     });
     const dry = await plugin("release", NAME, "-n", NAMESPACE);
     expect(dry.stdout).toContain("would be released (server dry run)");
@@ -388,7 +346,7 @@ describe("when a part is gone for good", () => {
     for (const kind of ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"])
       await estate.cell("cell").admin.call("DELETE", `/apis/admissionregistration.k8s.io/v1/${kind}/podseidon`);
     // The apiserver's own cache of webhook configurations follows a moment later.
-    let last: Result | undefined;
+    let last: PluginResult | undefined;
     await estate.core.waitFor("the webhook configuration to be out of force", async () => {
       last = await plugin("doctor");
       return /FAIL +cell +webhook +was not asked/.test(last.stdout);

@@ -15,6 +15,7 @@ import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const PODS = 3;
+const SETTLED_WITHIN_MS = 120_000;
 const RESOURCES = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] as const;
 const files = mkdtempSync(join(tmpdir(), "podseidon-static-"));
 const read = (name: string): string => readFileSync(join(root, "manifests/static-admission", name), "utf8");
@@ -51,7 +52,7 @@ beforeAll(async () => {
   const labels = { app: "web" };
   await createProtector(environment.core, "default", "web", { minAvailable: PODS, selector: { matchLabels: labels } });
   await createReadyPods(environment.core, { namespace: "default", prefix: "web", count: PODS, labels });
-  await waitUntilSettled(environment.core, "default", "web", PODS, 30_000);
+  await waitUntilSettled(environment.core, "default", "web", PODS, SETTLED_WITHIN_MS);
 });
 
 afterAll(async () => {
@@ -66,8 +67,13 @@ async function untilRestored(resource: string, before: unknown): Promise<void> {
   });
 }
 
-async function deletePod(query = ""): Promise<number> {
-  return (await environment.core.admin.request("DELETE", `/api/v1/namespaces/default/pods/web-0${query}`)).status;
+async function deletePod(query = "", name = "web-0"): Promise<number> {
+  return (await environment.core.admin.request("DELETE", `/api/v1/namespaces/default/pods/${name}${query}`)).status;
+}
+
+async function allowed(): Promise<number> {
+  const labels = { kind: "delete", outcome: "allowed" };
+  return (await environment.webhooks[0]?.component.metric("podseidon_webhook_reviews_total", labels)) ?? 0;
 }
 
 /** The apiserver sees a webhook configuration a moment later. Dry runs show when it does, and delete nothing. */
@@ -94,6 +100,15 @@ async function untilRefused(): Promise<void> {
     const answers = [await deletePod(), await evictPod()];
     expect(Math.min(...answers)).toBeGreaterThanOrEqual(400);
     return answers.every((status) => status === 429);
+  });
+}
+
+async function untilEvent(reason: string, message: string): Promise<void> {
+  await environment.core.waitFor(`the Event ${reason}`, async () => {
+    const found = items(await environment.core.admin.get("/api/v1/namespaces/default/events"));
+    return found.some(
+      (event) => field(event, "reason") === reason && String(field(event, "message")).includes(message),
+    );
   });
 }
 
@@ -134,6 +149,7 @@ describe("a cell's aggregator", () => {
     await environment.core.admin.call("PATCH", path(RESOURCES[0]), { webhooks });
     await environment.core.waitFor("the metric", async () => (await restores("altered")) === count + 1);
     await untilRestored(RESOURCES[0], before);
+    await untilEvent("RegistrationAltered", "was altered by ");
     await untilAsked();
   });
 
@@ -181,6 +197,7 @@ describe("a cell's aggregator", () => {
     });
     expect(field(await live(RESOURCES[0]), "webhooks", 0, "timeoutSeconds")).toBe(7);
     expect(await restores("altered")).toBe(count);
+    await untilEvent("RegistrationChanged", "timeoutSeconds of pods.podseidon.kubewharf.io is 7");
   });
 
   it("restores one that was deleted while the aggregator restarted", async () => {
@@ -198,8 +215,7 @@ describe("a cell's aggregator", () => {
 });
 
 describe("a webhook configuration in files on the apiserver's host", () => {
-  it("stays in force without any object in the API, and no API call can change it", async () => {
-    await environment.aggregators.get("east")?.process.kill("SIGKILL");
+  it("beside the one in the API asks twice, and a deletion takes its quota once", async () => {
     for (const half of ["validating", "mutating"]) {
       const text = read(`${half}.yaml`)
         .replaceAll("CELL", "east")
@@ -210,7 +226,25 @@ describe("a webhook configuration in files on the apiserver's host", () => {
         );
       writeFileSync(join(files, half, "podseidon.yaml"), text);
     }
-    await environment.core.processes["kube-apiserver"].restart();
+    const { core } = environment;
+    const labels = { app: "twice" };
+    await createProtector(core, "default", "twice", { minAvailable: 1, selector: { matchLabels: labels } });
+    await createReadyPods(core, { namespace: "default", prefix: "twice", count: 2, labels });
+    await waitUntilSettled(core, "default", "twice", 2, SETTLED_WITHIN_MS);
+    await core.processes["kube-apiserver"].restart();
+    const before = await allowed();
+    await core.waitFor("a deletion that both allow", async () => (await deletePod("", "twice-0")) === 200);
+    expect((await allowed()) - before).toBeGreaterThanOrEqual(2);
+    await core.waitFor("the other to be denied", async () => {
+      const status = await deletePod("", "twice-1");
+      expect(status).toBeGreaterThanOrEqual(400);
+      return status === 429;
+    });
+    await waitUntilSettled(core, "default", "twice", 1, SETTLED_WITHIN_MS);
+  });
+
+  it("stays in force without any object in the API, and no API call can change it", async () => {
+    await environment.aggregators.get("east")?.process.kill("SIGKILL");
     // One of them may be missing already, because the aggregator that restores it was killed above.
     for (const resource of RESOURCES) {
       await environment.core.admin.request("DELETE", path(resource));

@@ -346,6 +346,7 @@ describe("kubectl", () => {
       "ESTIMATED",
       "ALLOWED",
       "HEALTH",
+      "SUSPENDED",
       "AGE",
     ]);
     expect(narrow.stdout).toMatch(/full\s+8\s+9\s+6\s/);

@@ -8,10 +8,10 @@ import { isRule, RULE_NAMES, type Rule } from "./ablation/rules.ts";
 import { play, SCENES } from "./directed/scenes.ts";
 import type { CoverageCounts } from "./judge/coverage.ts";
 import { runSeeds, type SeedRange } from "./runner/pool.ts";
+import { SimulationProcess } from "./runner/process.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "./runner/report.ts";
 import { seedsNeeded } from "./runner/seeds-needed.ts";
 import { shrink } from "./runner/shrink.ts";
-import { SimulationThread } from "./runner/thread.ts";
 import { FEATURE_KINDS, type FeatureKind, isFeature } from "./scenario/features.ts";
 import type { RunOptions, RunResult } from "./world/run.ts";
 
@@ -22,7 +22,7 @@ const HELP = `usage: npm run simulate -- [--seeds N] [--from S] [--jobs J] [--ke
        npm run simulate -- --scenes
   --seeds N      how many seeds to run (default 100)
   --from S       the first seed (default 1)
-  --jobs J       threads (default 1)
+  --jobs J       processes (default 1)
   --keep-going   run all seeds, and list the failing ones
   --seed S       run one seed
   --trace        print everything that happens in the run
@@ -76,8 +76,8 @@ async function main(): Promise<number> {
 }
 
 async function one(seed: number, options: RunOptions, leftOut: readonly Rule[]): Promise<number> {
-  await using thread = new SimulationThread(leftOut);
-  const result = await thread.seed(seed, options);
+  await using simulation = new SimulationProcess(leftOut);
+  const result = await simulation.seed(seed, options);
   say(result.trace);
   say(result.violations.map(({ invariant, atMs, message }) => `${invariant} at ${atMs} ms: ${message}`));
   if (options.trace !== true) say(coverageTable(result.coverage));
@@ -89,8 +89,8 @@ async function scenes(): Promise<number> {
   let failed = 0;
   for (const [index, scene] of SCENES.entries()) {
     const broken = new Set((await play(scene)).violations.map(({ invariant }) => invariant));
-    await using thread = new SimulationThread([scene.rule]);
-    const { violations } = await thread.scene(index);
+    await using simulation = new SimulationProcess([scene.rule]);
+    const { violations } = await simulation.scene(index);
     const brokenWithout = new Set(violations.map(({ invariant }) => invariant));
     const isAsExpected = broken.size === 0 && brokenWithout.has(scene.invariant);
     if (!isAsExpected) failed += 1;
@@ -145,8 +145,8 @@ async function many(range: SeedRange, keepGoing: boolean): Promise<number> {
   const options = range.always === undefined ? {} : { always: range.always };
   const first = failed.sort((a, b) => a.seed - b.seed)[0];
   if (first !== undefined) {
-    await using thread = new SimulationThread(range.leftOut);
-    say(describeFailure(await shrink(first, options, (seed, how) => thread.seed(seed, how))));
+    await using simulation = new SimulationProcess(range.leftOut);
+    say(describeFailure(await shrink(first, options, (seed, how) => simulation.seed(seed, how))));
   }
   if (isHollow) say([`never met in ${done} seeds: ${missing.join(", ")}`]);
   const last = range.from + range.seeds - 1;

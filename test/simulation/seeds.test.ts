@@ -1,5 +1,5 @@
 /**
- * Worlds of many seeds, with every invariant checked in each, over two threads; and a seed that shows the worth of each
+ * Worlds of many seeds, with every invariant checked in each, in two processes; and a seed that shows the worth of each
  * rule.
  */
 import { availableParallelism } from "node:os";
@@ -7,9 +7,9 @@ import { describe, expect, it } from "vitest";
 import { RULE_NAMES } from "./ablation/rules.ts";
 import { SCENES } from "./directed/scenes.ts";
 import { runSeeds } from "./runner/pool.ts";
+import { SimulationProcess } from "./runner/process.ts";
 import { addUp, coverageTable, describeFailure, uncovered } from "./runner/report.ts";
 import { shrink } from "./runner/shrink.ts";
-import { SimulationThread } from "./runner/thread.ts";
 import { FEATURE_KINDS } from "./scenario/features.ts";
 import { REGRESSIONS, RULE_SEEDS } from "./seeds.ts";
 import { type RunOptions, type RunResult, runSeed } from "./world/run.ts";
@@ -46,7 +46,7 @@ describe("every invariant holds", () => {
     const coverage = addUp(results);
     const seconds = (performance.now() - startedMs) / 1000;
     console.log(
-      `${results.length} seeds, 0 violations, ${(results.length / seconds).toFixed(2)} seeds/s with ${JOBS} threads`,
+      `${results.length} seeds, 0 violations, ${(results.length / seconds).toFixed(2)} seeds/s with ${JOBS} processes`,
     );
     // The seeds prove nothing unless something happens in them.
     const allowed = coverage.verdicts["delete allowed Reserved"] ?? 0;
@@ -66,8 +66,8 @@ describe.for(RULE_SEEDS)("$rule, in seed $seed", ({ rule, seed, features = ["acc
   // A failure means that the product or its worlds have changed. `npm run simulate -- --seeds-needed --with accidents`
   // finds another seed.
   it(`breaks ${invariant} without the rule`, { timeout: HANG_MS }, async () => {
-    await using thread = new SimulationThread([rule]);
-    const { violations } = await thread.seed(seed, { always });
+    await using simulation = new SimulationProcess([rule]);
+    const { violations } = await simulation.seed(seed, { always });
     expect(violations.map((violation) => violation.invariant)).toContain(invariant);
   });
 });
@@ -77,7 +77,7 @@ it("there is a seed for each rule", () => {
 });
 
 describe("one seed gives one history", () => {
-  it("with the same trace in this thread and in another", { timeout: HANG_MS }, async () => {
+  it("with the same trace in this process and in another", { timeout: HANG_MS }, async () => {
     // Frozen: texts that several processes read are parsed once, and no process may change them.
     const here = await runSeed(6, { trace: true, isFrozen: true });
     const there: RunResult[] = [];

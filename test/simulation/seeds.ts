@@ -139,7 +139,7 @@ export const RULE_SEEDS: readonly RuleSeed[] = [
   { rule: "ConsistentList", seed: 60028 },
   { rule: "LostHistory", seed: 60008 },
   { rule: "Reassert", seed: 60006 },
-  { rule: "OwnAnswers", seed: 60058 },
+  { rule: "OwnAnswers", seed: 60006 },
   { rule: "Stall", seed: 60015 },
   { rule: "ConfirmedCache", seed: 60029 },
   { rule: "AllAgree", seed: 60001 },

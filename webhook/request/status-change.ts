@@ -15,7 +15,7 @@ export interface StatusRules {
 
 export const DEFAULT_STATUS_RULES: StatusRules = {
   nodeGroups: ["system:nodes"],
-  voluntaryGates: ["InPlaceUpdateReady"],
+  voluntaryGates: ["InPlaceUpdateReady", "KruisePodReady"],
   reviewsStatus: true,
 };
 

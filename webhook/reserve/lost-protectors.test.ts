@@ -248,6 +248,7 @@ describe("a lost protector", () => {
     const { message, details } = denyStatus({ operation: "DELETE", namespace: "default", pod: "a" }, [denial], {
       ownNamespace: "podseidon-system",
       hasSeveralCores: true,
+      settleMs: 75_000,
       nowMs: 0,
     });
     expect(message).toMatch(/PodProtector default\/web \(core core\) vanished without a release/);

@@ -81,7 +81,7 @@ function world(
 const probed = (minAvailable: number, spec: Partial<PodProtector["spec"]> = {}): PodProtector =>
   protector(minAvailable, { spec: { probe: PROBE, ...spec } });
 
-const CONTEXT = { ownNamespace: "podseidon-system", hasSeveralCores: false, nowMs: 0 };
+const CONTEXT = { ownNamespace: "podseidon-system", hasSeveralCores: false, settleMs: 75_000, nowMs: 0 };
 
 describe("an owner", () => {
   test("is asked when there is quota, before anything is written, and its yes allows the disruption", async () => {

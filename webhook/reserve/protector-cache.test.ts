@@ -54,7 +54,7 @@ class Replica {
         if (event.kind !== "historyLost") return;
         const { finding, before, now } = event;
         this.findings.push(finding);
-        memory.reassert(now.key, finding, [...before.state.cells.keys(), ...now.state.cells.keys()]);
+        memory.reassert(now.key, `${finding}/1`, [...before.state.cells.keys(), ...now.state.cells.keys()]);
       },
     });
     this.pipeline = new Pipeline({ cores: [this.core], ports: time, nonces, settleMs: SETTLE_MS });

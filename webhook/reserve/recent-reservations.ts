@@ -60,7 +60,7 @@ export class RecentReservations {
   }
 
   /** Writes the reservations of one protector again, with a hold on these cells. */
-  reassert(key: string, reason: string, cells: readonly string[]): void {
+  reassert(key: string, hold: string, cells: readonly string[]): void {
     const nowMs = this.#options.ports.clock.monotonicMs();
     this.#prune(nowMs);
     const protector = this.#protectors.get(key);
@@ -68,7 +68,7 @@ export class RecentReservations {
       kind: "reassert",
       reassertions: protector?.records.map(({ reassertion }) => reassertion) ?? [],
       cells,
-      hold: `${reason}/${this.#options.ports.random.token()}`,
+      hold,
       arrivedMs: nowMs,
       deadlineMs: nowMs + REASSERT_MS,
     });

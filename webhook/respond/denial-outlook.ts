@@ -1,5 +1,7 @@
 /** What the state of a protector says of how long a denial lasts: for ever, or until somebody acts. */
-import { parseMs } from "../../shared/schema/time.ts";
+import { holdWrittenMs } from "../../shared/decide/state/hold.ts";
+import { STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
+import { formatMs, parseMs } from "../../shared/schema/time.ts";
 import type { Denial } from "../reserve/verdict.ts";
 
 export interface DenialContext {
@@ -8,17 +10,25 @@ export interface DenialContext {
   readonly hasSeveralCores: boolean;
   /** Wall clock, Unix milliseconds. */
   readonly nowMs: number;
+  /** How long a hold lasts. */
+  readonly settleMs: number;
 }
 
-/** An aggregator writes to each protector every two minutes (`--heartbeat-interval`), and at once when pods change. */
-const SILENT_AFTER_MS = 150_000;
+/** When the hold of the denial's cell ends; "" where that is not known, or where it should have ended. */
+export function holdEnd(decision: Denial["decision"], { nowMs, settleMs }: DenialContext): string {
+  const cells = decision.kind === "denied" ? (decision.version?.state.cells.values() ?? []) : [];
+  const writtenMs = [...cells].map(({ aggregation }) => holdWrittenMs(aggregation?.hold ?? "") ?? 0);
+  const endMs = Math.max(0, ...writtenMs) + settleMs;
+  if (endMs <= nowMs || endMs > nowMs + settleMs) return "";
+  return ` until about ${formatMs(endMs).slice(11, 19)} UTC (${Math.ceil((endMs - nowMs) / 1000)} s)`;
+}
 
 /** Names each aggregator of the protector that has written nothing for longer than it ever should. */
 export function silenceIn(decision: Denial["decision"], { nowMs }: DenialContext): readonly string[] {
   if (decision.kind !== "denied" || decision.decision.cause === "PreActivity") return [];
   return [...(decision.version?.state.cells.values() ?? [])].flatMap(({ cellID, aggregation }) => {
     const heardMs = parseMs(aggregation?.heartbeatTime);
-    if (heardMs === 0 || nowMs - heardMs < SILENT_AFTER_MS) return [];
+    if (heardMs === 0 || nowMs - heardMs <= STALE_AFTER_MS) return [];
     const seconds = Math.floor((nowMs - heardMs) / 1000);
     const silentFor = `${Math.floor(seconds / 60)}m${seconds % 60}s`;
     return [`the aggregator of ${cellID} has been silent for ${silentFor} (see PodseidonAggregatorDown)`];

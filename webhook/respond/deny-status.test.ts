@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { decide } from "../../shared/decide/quota.ts";
+import { holdOf } from "../../shared/decide/state/hold.ts";
 import { parseProtector } from "../../shared/decide/state/protector-state.ts";
 import type { CellStatus, PodProtectorSpec } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
@@ -7,7 +8,7 @@ import { makeCell, makePod, makeProtector, makeRequest, NOW_MS } from "../../tes
 import type { Denial } from "../reserve/verdict.ts";
 import { denyStatus } from "./deny-status.ts";
 
-const CONTEXT = { ownNamespace: "podseidon-system", hasSeveralCores: false, nowMs: NOW_MS };
+const CONTEXT = { ownNamespace: "podseidon-system", hasSeveralCores: false, settleMs: 75_000, nowMs: NOW_MS };
 
 /** What a client reads about the deletion of pod x in cell a. */
 function textOf(cells: CellStatus[], spec: Partial<PodProtectorSpec> = {}, context = CONTEXT): string {
@@ -42,7 +43,7 @@ describe("the text of a denial", () => {
       makeCell("b", 3),
       "it may once they are counted: kubectl podseidon doctor says whether they are.",
     ],
-    ["on hold", makeCell("a", 3, [], { hold: "Gone/1" }), "the hold ends by itself within a few minutes."],
+    ["on hold", makeCell("a", 3, [], { hold: "Gone/1" }), "the hold ends by itself."],
     [
       "as many pods as promised",
       makeCell("a", 2, [], { totalReplicas: 2 }),
@@ -50,6 +51,15 @@ describe("the text of a denial", () => {
     ],
   ])("says what passes by itself, and what does not: %s", (_, cell, advice) => {
     expect(textOf([cell])).toContain(`; ${advice}`);
+  });
+
+  test.each([
+    ["of now", holdOf("Gone", "x", NOW_MS - 34_000), "on hold until about 12:00:41 UTC (41 s), because its admission"],
+    ["that should have ended", holdOf("Gone", "x", NOW_MS - 80_000), "on hold, because its admission history"],
+    ["of the future", holdOf("Gone", "x", NOW_MS + 80_000), "on hold, because its admission history"],
+    ["without a time", "Gone/x", "on hold, because its admission history may have been lost; the hold ends by itself."],
+  ])("says until when a hold lasts: %s", (_, hold, text) => {
+    expect(textOf([makeCell("a", 3, [], { hold })])).toContain(text);
   });
 
   test("names an aggregator that is silent, and does not promise that this passes by itself", () => {

@@ -7,7 +7,7 @@ import type { BypassResult } from "../request/bypass.ts";
 import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
 import { type Denial, idOf, isBusy, type OverloadCause, type Verdict } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
-import { type DenialContext, isImpossible, silenceIn } from "./denial-outlook.ts";
+import { type DenialContext, holdEnd, isImpossible, silenceIn } from "./denial-outlook.ts";
 
 /** The disruption that is denied, for the first words of the text. */
 interface DeniedDisruption {
@@ -155,9 +155,10 @@ export function explain({ protector, decision }: Denial, context: DenialContext)
       );
     }
     case "denied":
-      return [QUOTA_TEXT[decision.decision.cause](decision.decision.facts), ...silenceIn(decision, context)].join(
-        ", and ",
-      );
+      return [
+        QUOTA_TEXT[decision.decision.cause](decision.decision.facts, holdEnd(decision, context)),
+        ...silenceIn(decision, context),
+      ].join(", and ");
   }
 }
 
@@ -167,7 +168,7 @@ const OVERLOADED: Readonly<Record<OverloadCause, string>> = {
   recovering: "was out of reach until just now, and is being checked for lost reservations",
 };
 
-const QUOTA_TEXT: Readonly<Record<QuotaDenial["cause"], (facts: QuotaDenial["facts"]) => string>> = {
+const QUOTA_TEXT: Readonly<Record<QuotaDenial["cause"], (facts: QuotaDenial["facts"], holdEnd: string) => string>> = {
   AtMinimum: (facts) => `${countsIn(facts)} by disruptions under way: its capacity is at the minimum`,
   Reserved: (facts) => `${countsIn(facts)} by disruptions that are not accounted for yet`,
   OthersShare: (facts) =>
@@ -176,7 +177,8 @@ const QUOTA_TEXT: Readonly<Record<QuotaDenial["cause"], (facts: QuotaDenial["fac
     `${countsIn(facts)} by disruptions under way: with unhealthyPodPolicy ` +
     "IfHealthyBudget even its unavailable pods stay until it is healthy",
   NotCounted: (facts) => `${needOf(facts)}, and no aggregator has counted the pods of this cell yet`,
-  OnHold: (facts) => `${needOf(facts)}, and this cell is on hold because its admission history may have been lost`,
+  OnHold: (facts, end) =>
+    `${needOf(facts)}, and this cell is on hold${end}, because its admission history may have been lost`,
   ConcurrentLag: (facts) => `${countsIn(facts)}: no more than its maxConcurrentLag may be under way at once`,
   HistoryFull: (facts) =>
     `${countsIn(facts)}: its admission history is full until disruptions under way are accounted for`,
@@ -227,7 +229,7 @@ function waitFor(denials: readonly Denial[]): string {
   const causes = denials.map(({ decision }) => (decision.kind === "denied" ? decision.decision.cause : ""));
   if (causes.includes("NotCounted"))
     return "it may once they are counted: kubectl podseidon doctor says whether they are";
-  if (causes.includes("OnHold")) return "the hold ends by itself within a few minutes";
+  if (causes.includes("OnHold")) return "the hold ends by itself";
   if (causes.includes("OthersShare") || causes.includes("RefreshedTooLong"))
     return "this passes by itself within minutes";
   return "this passes by itself, try again in a second";

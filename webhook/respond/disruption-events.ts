@@ -8,7 +8,7 @@ const EVENT_RATE = { burst: 100, perSecond: 5 };
 /** How long the end of the process waits for Events that are not written yet. */
 const STOP_MS = 1000;
 
-const REPORTED: ReadonlySet<AdmissionOutcome> = new Set(["denied", "dryRunDenied", "forced", "lowered"]);
+const REPORTED: ReadonlySet<AdmissionOutcome> = new Set(["denied", "dryRunDenied", "forced", "lowered", "suspended"]);
 
 interface DisruptionEventsOptions extends EventNotesOptions {
   /** Default: loads `event-notes.ts`. */

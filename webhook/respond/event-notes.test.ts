@@ -1,12 +1,14 @@
 import { beforeEach, expect, test } from "vitest";
+import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import type { EventOutcome } from "../../shared/observe/event-recorder.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
-import type { Denial } from "../reserve/verdict.ts";
+import { protector } from "../../test/support/webhook/fixtures.ts";
+import type { Allowance, Denial } from "../reserve/verdict.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
 import { DisruptionEvents } from "./disruption-events.ts";
 import { EventNotes } from "./event-notes.ts";
-import { controlledWorkload } from "./workload-controller.ts";
+import { controllingOwner, isWorkloadController } from "./workload-controller.ts";
 
 interface Made {
   readonly cluster: string;
@@ -55,6 +57,19 @@ const denial: Denial = {
   decision: { kind: "overloaded", cause: "queue" },
 };
 
+const suspendedBy: Allowance = {
+  protector: { core: "core", namespace: "shop", name: "web" },
+  decision: {
+    kind: "allowed",
+    decision: {
+      ...{ allowed: true, reason: "Suspended", write: "none" },
+      facts: { minAvailable: 1, available: 1, reserved: 0, estimated: 1, unreliable: 0 },
+    },
+    version: new ProtectorVersion(protector(1), 0),
+    written: false,
+  },
+};
+
 function record(outcome: AdmissionOutcome, change: Partial<AdmissionRecord> = {}): AdmissionRecord {
   return {
     kind: "delete",
@@ -100,30 +115,62 @@ test("a denial is reported at the pod, in its cell, and at the protector, in its
 test.each<[AdmissionOutcome, string, RegExp]>([
   ["dryRunDenied", "DisruptionWouldBeRefused", /may not be deleted/],
   ["forced", "ProtectionBypassed", /^pod shop\/web-0 is deleted whatever its protectors need/],
+  ["suspended", "ProtectionSuspended", /^pod shop\/web-0 is deleted while its protector is suspended/],
 ])("%s is reported as %s", async (outcome, reason, message) => {
-  events().record(record(outcome));
+  const decisions = outcome === "suspended" ? [suspendedBy] : [denial];
+  events().record(record(outcome, { decisions }));
   await time.advance(10);
   expect(made).toHaveLength(2);
   for (const one of made) expect(one).toMatchObject({ reason, message: expect.stringMatching(message) });
 });
 
-test("a denial of a workload's controller is reported at the workload, with how long its pauses get", async () => {
-  const owner = { apiVersion: "apps/v1", kind: "ReplicaSet", name: "web-5d9", uid: "u-rs" };
-  const metadata = { namespace: "shop", name: "web-0", ownerReferences: [{ ...owner, controller: true }] };
-  const asked = (username: string, oldObject: unknown): unknown => controlledWorkload(username, oldObject);
-  const username = "system:serviceaccount:kube-system:replicaset-controller";
-  events().record(record("denied", { username, oldObject: { metadata } }));
+const OWNER = { apiVersion: "apps/v1", kind: "ReplicaSet", name: "web-5d9", uid: "u-rs" };
+const OLD_OBJECT = {
+  metadata: { namespace: "shop", name: "web-0", ownerReferences: [{ ...OWNER, controller: true }] },
+};
+
+test("a catastrophe is one Event at the workload and one at the protector, with a count", async () => {
+  const one = events();
+  for (let index = 0; index < 20; index++) {
+    const pod = { namespace: "shop", name: `web-${index}`, uid: `u${index}` };
+    const message = `pod shop/web-${index} may not be deleted now`;
+    one.record(record("denied", { pod, message, username: `user-${index % 2}`, oldObject: OLD_OBJECT }));
+    await time.advance(10);
+  }
+  await time.advance(60_000);
+  const created = made.filter(({ involvedObject }) => involvedObject !== undefined);
+  expect(created.map(({ involvedObject }) => Object(involvedObject).name)).toEqual(["web-5d9", "web"]);
+  expect(made.at(-1)?.message).toContain("pod shop/web-19 may not be deleted now (asked by user-1");
+  expect(outcomes.filter((outcome) => outcome === "counted")).toHaveLength(38);
+});
+
+test("another cause is another Event", async () => {
+  const one = events();
+  one.record(record("denied"));
+  one.record(record("denied", { decisions: [{ ...denial, decision: { kind: "lost", uid: "u" } }] }));
   await time.advance(10);
-  expect(made.map(({ involvedObject }) => involvedObject)).toContainEqual({ ...owner, namespace: "shop" });
+  expect(made.filter(({ cluster }) => cluster === "core")).toHaveLength(2);
+});
+
+test("an eviction is reported at the protector alone: a drain is no Event at each pod", async () => {
+  events().record(record("denied", { kind: "evict" }));
+  await time.advance(10);
+  expect(made.map(({ cluster }) => cluster)).toEqual(["core"]);
+});
+
+test("a denial of a workload's controller says how long its pauses get", async () => {
+  const username = "system:serviceaccount:kube-system:replicaset-controller";
+  events().record(record("denied", { username, oldObject: OLD_OBJECT }));
+  await time.advance(10);
   expect(made.find(({ involvedObject }) => Object(involvedObject).uid === "u-rs")?.message).toMatch(
     /may not be deleted now \(asked by .*\); the controller of ReplicaSet web-5d9 repeats .* at most 1000 s after/,
   );
   const strangers = ["namespace-controller", "generic-garbage-collector", "pod-garbage-collector", "node-controller"];
   for (const name of ["eve", ...strangers.map((account) => `system:serviceaccount:kube-system:${account}`)])
-    expect(asked(name, { metadata })).toBeUndefined();
-  expect(asked(username, { metadata: { ...metadata, ownerReferences: [owner] } })).toBeUndefined();
+    expect(isWorkloadController(name)).toBe(false);
+  expect(controllingOwner({ metadata: { ...OLD_OBJECT.metadata, ownerReferences: [OWNER] } })).toBeUndefined();
   for (const broken of [undefined, null, 7, {}, { metadata: { namespace: "shop", ownerReferences: [null] } }])
-    expect(asked(username, broken)).toBeUndefined();
+    expect(controllingOwner(broken)).toBeUndefined();
 });
 
 test("the denial of a node's deletion is reported at the protectors", async () => {

@@ -1,4 +1,4 @@
-/** Kubernetes Events about denied and forced disruptions, for `kubectl describe` and `kubectl get events`. */
+/** Kubernetes Events about denied disruptions and about those that a bypass let pass. */
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import {
   type EventNote,
@@ -8,8 +8,9 @@ import {
 } from "../../shared/observe/event-recorder.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { GROUP, VERSION } from "../../shared/schema/annotations.ts";
+import type { DecisionOf } from "../reserve/verdict.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
-import { backoffNote, controlledWorkload } from "./workload-controller.ts";
+import { backoffNote, controllingOwner, isWorkloadController } from "./workload-controller.ts";
 
 /** A cluster in which Events are written. */
 interface EventCluster {
@@ -35,25 +36,33 @@ const REASONS: ReadonlyMap<AdmissionOutcome, string> = new Map([
   ["dryRunDenied", "DisruptionWouldBeRefused"],
   ["forced", "ProtectionBypassed"],
   ["lowered", "ProtectionLowered"],
+  ["suspended", "ProtectionSuspended"],
 ]);
 
 function messageOf({ outcome, cell, username, kind, pod, message }: AdmissionRecord): string {
   // The webhook can't tell who sent the request: the name is what the request says.
   const asked = `asked by ${username} in cell ${cell}, as the request says`;
-  if (outcome !== "forced") return `${message ?? `${kind} refused`} (${asked})`;
+  if (outcome !== "forced" && outcome !== "suspended") return `${message ?? `${kind} refused`} (${asked})`;
   const done = kind === "evict" ? "evicted" : kind === "change" ? "changed" : "deleted";
-  return (
-    `pod ${pod?.namespace}/${pod?.name} is ${done} whatever its ` +
-    `protectors need, by its force-delete annotation (${asked})`
-  );
+  const why =
+    outcome === "forced"
+      ? "whatever its protectors need, by its force-delete annotation"
+      : "while its protector is suspended";
+  return `pod ${pod?.namespace}/${pod?.name} is ${done} ${why} (${asked})`;
+}
+
+/** One Event counts what has the same cause, whatever the pod and the user. */
+function causeOf({ decision }: DecisionOf): string {
+  if (decision.kind !== "allowed" && decision.kind !== "denied") return decision.kind;
+  return decision.decision.allowed ? decision.decision.reason : decision.decision.cause;
 }
 
 /** The deletion of a node may be denied by as many protectors as pods are on it. */
 const MAX_PROTECTORS = 20;
 
 /**
- * Reports at the pod and its workload, in their cell, and at the protectors that decided, in their cores. Never waits
- * or throws.
+ * Reports at the protectors that decided, in their cores, and in the cell at the pod's workload, or at a pod without
+ * one. An Event counts all pods and users of its object and cause. Never waits or throws.
  */
 export class EventNotes {
   readonly #options: EventNotesOptions;
@@ -64,24 +73,29 @@ export class EventNotes {
   }
 
   record(record: AdmissionRecord): void {
-    const { outcome, pod, decisions = [], cell, kind, username, oldObject } = record;
+    const { outcome, decisions = [], cell } = record;
     const reason = REASONS.get(outcome);
     if (reason === undefined) return;
     const { cores, cells } = this.#options;
     const message = messageOf(record);
-    const note = (regarding: ObjectReference): EventNote => ({ regarding, type: "Warning", reason, message });
+    const telling = outcome === "suspended" ? decisions.filter((one) => causeOf(one) === "Suspended") : decisions;
+    const note = (regarding: ObjectReference, series: string): EventNote => {
+      return { regarding, type: "Warning", reason, message, series };
+    };
+    const about = workloadOrPod(record);
     const { transport } = cells.find(({ name }) => name === cell) ?? {};
-    if (pod !== undefined) this.#send(`cell ${cell}`, transport, note({ apiVersion: "v1", kind: "Pod", ...pod }));
-    const isDenied = outcome === "denied" && kind === "delete";
-    const workload = isDenied ? controlledWorkload(username, oldObject) : undefined;
-    if (workload !== undefined)
-      this.#send(`cell ${cell}`, transport, { ...note(workload), message: message + backoffNote(workload) });
-    for (const { protector } of decisions.slice(0, MAX_PROTECTORS)) {
-      const { core, namespace, name } = protector;
+    if (about !== undefined) {
+      const [first] = telling;
+      const inCell = note(about.regarding, first === undefined ? "" : causeOf(first));
+      this.#send(`cell ${cell}`, transport, { ...inCell, message: message + about.hint });
+    }
+    for (const decision of telling.slice(0, MAX_PROTECTORS)) {
+      const { core, namespace, name } = decision.protector;
       const known = cores.find((one) => one.name === core);
       const uid = known?.uidOf(`${namespace}/${name}`);
       const regarding = { apiVersion: `${GROUP}/${VERSION}`, kind: "PodProtector", namespace, name };
-      this.#send(`core ${core}`, known?.transport, note(uid === undefined ? regarding : { ...regarding, uid }));
+      const series = causeOf(decision);
+      this.#send(`core ${core}`, known?.transport, note(uid === undefined ? regarding : { ...regarding, uid }, series));
     }
   }
 
@@ -98,4 +112,13 @@ export class EventNotes {
     this.#recorders.set(cluster, recorder);
     recorder.record(note);
   }
+}
+
+/** An Eviction does not name the pod's owner, and Events at each pod of a drained node would hide all others. */
+function workloadOrPod({ outcome, kind, username, pod, oldObject }: AdmissionRecord) {
+  if (pod === undefined || kind === "evict") return undefined;
+  const owner = controllingOwner(oldObject);
+  if (owner === undefined) return { regarding: { apiVersion: "v1", kind: "Pod", ...pod }, hint: "" };
+  const isRepeated = outcome === "denied" && kind === "delete" && isWorkloadController(username);
+  return { regarding: owner, hint: isRepeated ? backoffNote(owner) : "" };
 }

@@ -14,7 +14,10 @@ export function responseToNode(node: string, verdict: JointVerdict, context: Den
   switch (verdict.kind) {
     case "allowed": {
       const decisions = [...new Map(verdict.decisions.map((one) => [idOf(one.protector), one])).values()];
-      return decisions.length === 0 ? { outcome: "unprotected" } : { outcome: "allowed", decisions };
+      if (decisions.length === 0) return { outcome: "unprotected" };
+      const reasons = verdict.decisions.map((one) => `${idOf(one.protector)}=${one.decision.decision.reason}`);
+      const decision = [...new Set(reasons)].slice(0, MAX_CAUSES).join(",");
+      return { outcome: "allowed", decisions, auditAnnotations: { decision } };
     }
     case "denied":
       return denied(node, verdict, context);

@@ -14,9 +14,13 @@ const CONTROLLER = /^system:(serviceaccount:|kube-controller-manager$)/;
 const OF_NO_WORKLOAD =
   /^system:serviceaccount:kube-system:(node|namespace|ttl-after-finished)-controller$|-garbage-collector$/;
 
-/** The controlling owner of the pod that `username` was denied to delete; undefined when no controller is asking. */
-export function controlledWorkload(username: string, oldObject: unknown): ObjectReference | undefined {
-  if (!CONTROLLER.test(username) || OF_NO_WORKLOAD.test(username)) return undefined;
+/** The controller of a workload asks, by its username. */
+export function isWorkloadController(username: string): boolean {
+  return CONTROLLER.test(username) && !OF_NO_WORKLOAD.test(username);
+}
+
+/** The controlling owner of a pod. */
+export function controllingOwner(oldObject: unknown): ObjectReference | undefined {
   const { namespace, ownerReferences } = fields(fields(oldObject).metadata);
   if (typeof namespace !== "string" || !Array.isArray(ownerReferences)) return undefined;
   for (const reference of ownerReferences) {

@@ -3,7 +3,7 @@ import { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Condition, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
-import { protectorMetrics, TROUBLES, troublesOf } from "./protector-metrics.ts";
+import { protectorMetrics, protectorNumbers, TROUBLES, troublesOf } from "./protector-metrics.ts";
 
 function conditionOf([type = "", status = "", reason = ""]: readonly string[]): Condition {
   return { type, status, reason, message: "", lastTransitionTime: formatMs(NOW_MS) };
@@ -48,4 +48,19 @@ test("every trouble has a series from the start, and heartbeats have their age",
     expect(body).toContain(`podseidon_protectors_in_trouble{core="core",trouble="${trouble}"} ${value}\n`);
   }
   expect(body).toContain('podseidon_cell_heartbeat_age_seconds{core="core",cell="a"} 40\n');
+});
+
+test("the numbers of each protector are served where they are asked for, and their sums always", async () => {
+  const status = { summary: { totalReplicas: 4, aggregatedAvailableReplicas: 3, estimatedAvailableReplicas: 2 } };
+  const protector = { ...makeProtector([]), status: { cells: [], ...status } };
+  for (const isByProtector of [true, false]) {
+    const metrics = new Metrics();
+    protectorNumbers(metrics, ["core"], () => [protector, protector], isByProtector);
+    const { body } = await metrics.render();
+    const { namespace, name } = protector.metadata;
+    const labels = `core="core",namespace="${namespace}",protector="${name}",number="estimated"`;
+    const series = `podseidon_protector_pods{${labels}} 2`;
+    expect(body.includes(series)).toBe(isByProtector);
+    expect(body).toContain('podseidon_fleet_pods{core="core",number="available"} 6\n');
+  }
 });

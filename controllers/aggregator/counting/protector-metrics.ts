@@ -9,6 +9,7 @@ import { newestHeartbeats } from "./heartbeats.ts";
 
 const CORE = { max: 100 };
 const CELL = { max: 200 };
+const PROTECTORS = { max: 100_000 };
 
 /** What can be wrong with a protector, as values of a label. */
 export const TROUBLES = ["belowMinimum", "disruptionImpossible", "noPodsMatched", "cellStale", "notCounted"] as const;
@@ -26,6 +27,53 @@ export function troublesOf({ status }: PodProtector): readonly Trouble[] {
     if (type === "CellStale" && holds === "True") found.push("cellStale");
   }
   return counted ? found : [...found, "notCounted"];
+}
+
+/** What {@link protectorNumbers} shows of a protector. */
+const NUMBERS = ["required", "available", "estimated", "matched"] as const;
+type PodNumbers = Readonly<Record<(typeof NUMBERS)[number], number>>;
+
+/** As its status says, which is for people: no decision is made on it. */
+function numbersOf({ spec, status }: PodProtector): PodNumbers {
+  const { totalReplicas = 0, aggregatedAvailableReplicas = 0, estimatedAvailableReplicas = 0 } = status?.summary ?? {};
+  return {
+    ...{ required: spec.minAvailable, available: aggregatedAvailableReplicas },
+    ...{ estimated: estimatedAvailableReplicas, matched: totalReplicas },
+  };
+}
+
+const protectorHelp = "Pods of a protector; estimated are those that are available and not reserved.";
+const fleetHelp = "Pods of all protectors of a core; estimated are those that are available and not reserved.";
+
+/** Series for each protector where `isByProtector`, and the sums of each core. */
+export function protectorNumbers(
+  metrics: Metrics,
+  cores: readonly string[],
+  protectorsOf: (core: string) => Iterable<PodProtector>,
+  isByProtector: boolean,
+): void {
+  if (isByProtector) {
+    const labels = { core: CORE, namespace: PROTECTORS, protector: PROTECTORS, number: NUMBERS };
+    metrics.gaugeFrom({ name: "protector_pods", help: protectorHelp, labels }, (set) => {
+      for (const core of cores)
+        for (const one of protectorsOf(core)) {
+          const { namespace = "", name: protector } = one.metadata;
+          const numbers = numbersOf(one);
+          for (const number of NUMBERS) set({ core, namespace, protector, number }, numbers[number]);
+        }
+    });
+  }
+  const labels = { core: CORE, number: NUMBERS };
+  metrics.gaugeFrom({ name: "fleet_pods", help: fleetHelp, labels }, (set) => {
+    for (const core of cores) {
+      const all = [...protectorsOf(core)].map(numbersOf);
+      for (const number of NUMBERS)
+        set(
+          { core, number },
+          all.reduce((sum, one) => sum + one[number], 0),
+        );
+    }
+  });
 }
 
 export function protectorMetrics(

@@ -113,6 +113,7 @@ function historyOf(
     isMarkedRestored: protector.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined,
     etcdRestore,
     token: () => ports.random.token(),
+    nowMs: ports.clock.nowMs(),
   });
 }
 

@@ -6,7 +6,7 @@ import {
   computeCellUpdate,
   type WriteReason,
 } from "../../../shared/decide/settling/cell-update.ts";
-import { isSuspensionOver, updateConditions } from "../../../shared/decide/state/conditions.ts";
+import { isSuspensionOver, staleInMs, updateConditions } from "../../../shared/decide/state/conditions.ts";
 import { summarize } from "../../../shared/decide/state/encode-status.ts";
 import { type CellState, parseCell } from "../../../shared/decide/state/protector-state.ts";
 import type { CellStatus, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
@@ -85,11 +85,14 @@ function waitsForWindow({ algorithm, stored }: CellUpdateInput, { reasons, entry
   return reasons.length > 0 && !isRise && reasons.every((reason) => reason === "Counts");
 }
 
-function isWriteWanted({ protector: { metadata, status }, account }: ReconcileInput, result: CellUpdate): boolean {
+function isWriteWanted(input: ReconcileInput, result: CellUpdate): boolean {
+  const { account } = input;
+  const { metadata, status } = input.protector;
   if (result.reasons.length > 0) return true;
   if (result.stale !== undefined) return false;
   // A change of the spec that the counts do not show: any counting cell may bring the conditions up to date.
   if (account.stored !== undefined && status?.observedGeneration !== metadata.generation) return true;
+  if (staleInMsOf(input) <= 0) return true;
   // A suspension ends by itself, without a change of the object.
   return isSuspensionOver(account.spec, status?.conditions, account.nowMs);
 }
@@ -159,9 +162,18 @@ function isSettledByProgress({ account }: ReconcileInput, { entry, awaitsPositio
   return awaitsPosition || unsettled.some(({ needsList }) => needsList);
 }
 
-function againMs({ account }: ReconcileInput, { nextMaturityMs }: CellUpdate, rateWaitMs: number): number {
-  const { nowMs, spec } = account;
+/** Infinite for a cell without an entry: it says so with its heartbeats. */
+function staleInMsOf({ protector, account, settings }: ReconcileInput): number {
+  if (account.stored === undefined) return Number.POSITIVE_INFINITY;
+  const { cellID: ownCellID, nowMs } = account;
+  return staleInMs(protector.status, { ownCellID, nowMs, staleAfterMs: settings.staleAfterMs });
+}
+
+function againMs(input: ReconcileInput, { nextMaturityMs }: CellUpdate, rateWaitMs: number): number {
+  const { nowMs, spec } = input.account;
+  const staleMs = staleInMsOf(input);
   return Math.min(
+    staleMs > 0 ? staleMs : Number.POSITIVE_INFINITY,
     nextMaturityMs === undefined ? Number.POSITIVE_INFINITY : nextMaturityMs - nowMs,
     spec.suspendedUntilMs > nowMs ? spec.suspendedUntilMs - nowMs : Number.POSITIVE_INFINITY,
     rateWaitMs > 0 ? rateWaitMs : Number.POSITIVE_INFINITY,

@@ -10,6 +10,7 @@ import type { WriteOptions } from "../../../shared/kube/client/api-client.ts";
 import { type ApiFailure, type ApiResult, describeFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
+import { type ConfigurationChange, changesBetween, lastWriter, parseManaged } from "./configuration-changes.ts";
 import { ConfigurationRecord } from "./configuration-record.ts";
 import {
   type ConfigurationOptions,
@@ -22,6 +23,7 @@ import {
   type ConfigurationResource,
   type DeclaredConfiguration,
   type DesiredConfiguration,
+  declarationText,
   desiredConfiguration,
   forCell,
   hasSameWebhooks,
@@ -37,15 +39,29 @@ import {
 
 export type RestoreCause = "missing" | "altered";
 
+/** What was changed, and the field manager that wrote last, where it is known. */
+interface Alteration {
+  readonly changes: readonly ConfigurationChange[];
+  readonly writer: string | undefined;
+}
+
 export type ConfigurationEvent =
   | {
       readonly kind: "restored";
       readonly resource: ConfigurationResource;
       readonly why: RestoreCause;
       readonly uid: string;
+      /** Of an altered one. */
+      readonly alteration: Alteration;
     }
-  /** Its operator has declared another form, or the keeper sees it for the first time. */
+  /** The keeper sees it for the first time. */
   | { readonly kind: "adopted"; readonly resource: ConfigurationResource }
+  /** Its operator has declared another form. */
+  | {
+      readonly kind: "changed";
+      readonly resource: ConfigurationResource;
+      readonly alteration: Alteration;
+    }
   /** There is no webhook configuration, and its form was never declared. */
   | { readonly kind: "unknown"; readonly resource: ConfigurationResource }
   | {
@@ -148,7 +164,11 @@ export class ConfigurationKeeper {
     const failure = change === undefined ? undefined : await record.put(kind, desired, signal);
     if (change === "form") {
       if (failure !== undefined) return this.#failed(resource, "record", failure);
-      onEvent({ kind: "adopted", resource });
+      if (recorded === undefined) onEvent({ kind: "adopted", resource });
+      else {
+        const changes = changesBetween(formOf(recorded.declared), formOf(desired.declared));
+        onEvent({ kind: "changed", resource, alteration: { changes, writer: await this.#writer(resource, signal) } });
+      }
     }
     return live === undefined
       ? await this.#create(resource, desired, signal)
@@ -159,7 +179,7 @@ export class ConfigurationKeeper {
     const body = restoredConfiguration(desired);
     const path = configurationPath(resource);
     const result = await this.#options.api.create(path, body, parseLiveConfiguration, this.#call(signal));
-    return this.#restored(resource, "missing", result);
+    return this.#restored(resource, "missing", { changes: [], writer: undefined }, result);
   }
 
   async #compare(
@@ -179,14 +199,30 @@ export class ConfigurationKeeper {
       this.#kept.set(resource, live.metadata.resourceVersion);
       return true;
     }
-    return this.#restored(resource, "altered", await api.update(path, body, parseLiveConfiguration, call));
+    const changes = changesBetween(completed.object.webhooks ?? [], live.webhooks ?? []);
+    const writer = await this.#writer(resource, signal);
+    const result = await api.update(path, body, parseLiveConfiguration, call);
+    return this.#restored(resource, "altered", { changes, writer }, result);
+  }
+
+  /** A watch leaves `managedFields` out. Undefined where the read fails: nothing waits for a name. */
+  async #writer(resource: ConfigurationResource, signal: AbortSignal): Promise<string | undefined> {
+    const { api, name } = this.#options;
+    const options = { ...this.#call(signal), managedFields: true };
+    const result = await api.get(configurationPath(resource, name), parseManaged, options);
+    return result.kind === "ok" ? lastWriter(result.object) : undefined;
   }
 
   /** False: the next reconcile compares what the watch brings. */
-  #restored(resource: ConfigurationResource, why: RestoreCause, result: ApiResult<LiveConfiguration>): false {
+  #restored(
+    resource: ConfigurationResource,
+    why: RestoreCause,
+    alteration: Alteration,
+    result: ApiResult<LiveConfiguration>,
+  ): false {
     if (result.kind === "ok") {
       const { uid } = result.object.metadata;
-      this.#options.onEvent({ kind: "restored", resource, why, uid });
+      this.#options.onEvent({ kind: "restored", resource, why, uid, alteration });
     } else if (result.kind !== "conflict" && result.kind !== "gone") this.#failed(resource, `restore (${why})`, result);
     return false;
   }
@@ -200,6 +236,11 @@ export class ConfigurationKeeper {
   #call(signal: AbortSignal): WriteOptions {
     return { timeoutMs: this.#options.timeoutMs, signal, fieldManager: FIELD_MANAGER };
   }
+}
+
+/** The declared webhooks without what others change. */
+function formOf(declared: DeclaredConfiguration): NonNullable<DeclaredConfiguration["webhooks"]> {
+  return parseDeclaredConfiguration(JSON.parse(declarationText(declared))).webhooks ?? [];
 }
 
 /** The webhook configurations of a YAML file by kind, without other objects. Throws when the file can't be used. */

@@ -78,6 +78,23 @@ export interface KeeperSinks {
   readonly name: string;
 }
 
+/** An Event's message has at most 1024 characters. */
+const MAX_TOLD = 3;
+
+type Alteration = (ConfigurationEvent & { readonly kind: "changed" })["alteration"];
+
+/** ` by kubectl-edit: failurePolicy of pods.podseidon.kubewharf.io is Ignore, it was Fail, and 2 more` */
+function told({ changes, writer }: Alteration): string {
+  const by = writer === undefined ? "" : ` by ${writer}`;
+  const more = changes.length > MAX_TOLD ? `, and ${changes.length - MAX_TOLD} more` : "";
+  const texts = changes.slice(0, MAX_TOLD).map(({ text }) => text);
+  return `${by}${texts.length === 0 ? "" : `: ${texts.join(", ")}${more}`}`;
+}
+
+function isWeaker({ changes }: Alteration): boolean {
+  return changes.some((one) => one.isWeaker);
+}
+
 export function observeKeeper({ metrics, log, events, name }: KeeperSinks): (event: ConfigurationEvent) => void {
   return observeEvents<ConfigurationEvent>(
     { log, events },
@@ -91,13 +108,42 @@ export function observeKeeper({ metrics, log, events, name }: KeeperSinks): (eve
           labels: { resource: RESOURCES, why: ["missing", "altered"] },
           of: ({ resource, why }) => ({ resource, why }),
         }),
-        note: ({ resource, why, uid }) => ({
+        fields: ({ alteration }) => ({
+          changes: alteration.changes.map(({ text }) => text),
+          writer: alteration.writer,
+        }),
+        note: ({ resource, why, uid, alteration }) => ({
           regarding: { apiVersion: "admissionregistration.k8s.io/v1", kind: KINDS[resource], name, uid },
           type: "Warning",
           reason: why === "missing" ? "RegistrationMissing" : "RegistrationAltered",
           message:
-            `the ${KINDS[resource]} ${name} was ${why} and was restored: ` +
-            "without it, kube-apiserver deletes pods without asking the webhook",
+            why === "missing"
+              ? `the ${KINDS[resource]} ${name} was missing and was restored: ` +
+                "without it, kube-apiserver deletes pods without asking the webhook"
+              : `the ${KINDS[resource]} ${name} was altered${told(alteration)}, and was put back. ` +
+                "To change it, apply its manifest with kubectl apply",
+        }),
+      },
+      changed: {
+        line: ({ alteration }) =>
+          isWeaker(alteration)
+            ? ["warn", "A webhook configuration was declared anew, and may ask about less"]
+            : ["info", "A webhook configuration was declared anew"],
+        fields: ({ alteration }) => ({
+          changes: alteration.changes.map(({ text }) => text),
+          writer: alteration.writer,
+        }),
+        count: counted(metrics, {
+          name: "registration_changes_total",
+          help: "Times that a webhook configuration of the cell was declared anew; weaker: it may ask about less.",
+          labels: { resource: RESOURCES, effect: ["weaker", "other"] },
+          of: ({ resource, alteration }) => ({ resource, effect: isWeaker(alteration) ? "weaker" : "other" }),
+        }),
+        note: ({ resource, alteration }) => ({
+          regarding: { apiVersion: "admissionregistration.k8s.io/v1", kind: KINDS[resource], name },
+          type: isWeaker(alteration) ? "Warning" : "Normal",
+          reason: isWeaker(alteration) ? "RegistrationWeakened" : "RegistrationChanged",
+          message: `the ${KINDS[resource]} ${name} was declared anew${told(alteration)}`,
         }),
       },
       adopted: { level: "info", message: "The declared form of a webhook configuration is on record" },

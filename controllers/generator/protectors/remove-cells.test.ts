@@ -82,8 +82,9 @@ describe("remove-cell-once", () => {
       isMarkedRestored: false,
       etcdRestore: undefined,
       token: () => "t",
+      nowMs: 1_500,
     });
-    expect(verdict).toEqual({ lost: "CellRemoved", epoch, hold: "CellRemoved/t" });
+    expect(verdict).toEqual({ lost: "CellRemoved", epoch, hold: "CellRemoved/1-t" });
   });
 
   test("of an unknown cell only removes the annotation", async () => {

@@ -1,4 +1,5 @@
 /** What all commands share: flags, the clusters that they name, and output. */
+import { dump } from "js-yaml";
 import { OWN_NAMESPACE } from "../../../shared/recovery/register/register-format.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type ClusterClient, chosenKubeconfig, connect } from "./cluster.ts";
@@ -33,7 +34,12 @@ export const GLOBAL_FLAGS = {
   kubeconfig: { type: "string", value: "FILE", help: "The kubeconfig; KUBECONFIG or ~/.kube/config when unset." },
   namespace: { type: "string", short: "n", value: "NAMESPACE", help: "The namespace; the context's when unset." },
   "all-namespaces": { type: "boolean", short: "A", help: "All namespaces." },
-  output: { type: "string", short: "o", value: "json", help: "json: for programs. A text for people when unset." },
+  output: {
+    type: "string",
+    short: "o",
+    value: "json|yaml|wide",
+    help: "json or yaml: for programs. wide: a text for people with more in it, where there is more.",
+  },
   help: { type: "boolean", short: "h", help: "What a command does." },
 } as const satisfies Record<string, Flag>;
 
@@ -101,14 +107,22 @@ export class Context {
     return this.flags[name] === true;
   }
 
-  get json(): boolean {
-    return this.text("output") === "json";
+  /** Whether the output is for a program. */
+  get isForPrograms(): boolean {
+    return this.text("output") === "json" || this.text("output") === "yaml";
   }
 
-  /** Prints `value` as JSON, or `text` for people. */
+  get isWide(): boolean {
+    return this.text("output") === "wide";
+  }
+
+  /** Prints `value` as `--output` says, or `text` for people. */
   print(value: unknown, text: string): void {
     this.progress.clear();
-    this.terminal.out(this.json ? `${JSON.stringify(value, undefined, 2)}\n` : text);
+    // As JSON first, because a class or an undefined field is nothing that YAML knows.
+    const json = this.isForPrograms ? JSON.stringify(value, undefined, 2) : "";
+    if (!this.isForPrograms) this.terminal.out(text);
+    else this.terminal.out(this.text("output") === "yaml" ? dump(JSON.parse(json)) : `${json}\n`);
   }
 
   kubeconfig(): Promise<Kubeconfig> {

@@ -99,7 +99,7 @@ const ARGUMENTS: Readonly<Record<string, readonly string[]>> = {
   release: ["web", "--yes"],
 };
 /** These ask nobody anything. */
-const LOCAL = ["completion"];
+const LOCAL = ["completion", "explain"];
 
 const pod = {
   metadata: { namespace: "default", name: "web-0", uid: "uid-web-0", resourceVersion: "1", labels: { app: "web" } },

@@ -3,6 +3,7 @@
  * that is replaced, in a log one line for each step. Standard output stays readable for programs.
  */
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
+import { coloured } from "./colour.ts";
 import { escapeControls } from "./output.ts";
 
 export interface Terminal {
@@ -10,15 +11,17 @@ export interface Terminal {
   err(text: string): void;
   /** Whether standard error is a terminal, on which a line can be taken back. */
   readonly interactive: boolean;
+  /** Whether standard output shows colours. */
+  readonly colours?: boolean;
 }
 
 const ERASE_LINE = "\r\x1b[K";
 
-/** A terminal that shows control characters escaped. The line of progress is erased by the caller's own. */
+/** A terminal that shows control characters escaped. Colours, and what erases the line of progress, are added after. */
 export function plainTerminal(terminal: Terminal): Terminal {
   return {
     ...terminal,
-    out: (text) => terminal.out(escapeControls(text)),
+    out: (text) => terminal.out(terminal.colours === true ? coloured(escapeControls(text)) : escapeControls(text)),
     err: (text) => {
       const erased = text.startsWith(ERASE_LINE) ? ERASE_LINE : "";
       terminal.err(erased + escapeControls(text.slice(erased.length)));

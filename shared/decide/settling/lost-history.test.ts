@@ -20,6 +20,7 @@ function judge(stored: CellStatus | undefined, rest: Partial<HistoryCheckInput> 
     isMarkedRestored: false,
     etcdRestore: undefined,
     token: () => "t",
+    nowMs: 1_500,
     ...rest,
   });
 }
@@ -106,7 +107,7 @@ describe("lost history", () => {
     const verdict = judge(stored, input);
     expect(verdict.lost).toBe(lost);
     if (lost === undefined) expect(verdict.hold).toBeUndefined();
-    else expect(verdict.hold).toBe(`${lost}/t`);
+    else expect(verdict.hold).toBe(`${lost}/1-t`);
   });
 
   test("the epoch rises above every known epoch", () => {
@@ -119,7 +120,7 @@ describe("lost history", () => {
 
   test("a stored hold is kept, another loss replaces it", () => {
     expect(judge(cell({ hold: "Gone/old" })).hold).toBe("Gone/old");
-    expect(judge(cell({ hold: "Gone/old", resourceVersion: "1" })).hold).toBe("Behind/t");
+    expect(judge(cell({ hold: "Gone/old", resourceVersion: "1" })).hold).toBe("Behind/1-t");
   });
 
   test("a webhook's hold on an uncounted entry is kept", () => {

@@ -5,6 +5,7 @@
  */
 import type { CellStatus } from "../../schema/podprotector.ts";
 import { isBehind, isOlderVersion } from "../../schema/resource-version.ts";
+import { holdOf } from "../state/hold.ts";
 import { isCounted } from "../state/protector-state.ts";
 
 /** What an aggregator wrote or read last of one protector's entry for its cell. */
@@ -58,6 +59,8 @@ export interface HistoryCheckInput {
   readonly etcdRestore: EtcdRestore | undefined;
   /** Draws a fresh token, for the identity of a new hold. */
   readonly token: () => string;
+  /** Wall clock, Unix milliseconds. */
+  readonly nowMs: number;
 }
 
 export interface HistoryCheck {
@@ -73,11 +76,11 @@ export interface HistoryCheck {
  * publish no positions and know no lost history.
  */
 export function checkHistory(input: HistoryCheckInput): HistoryCheck {
-  const { stored, known, token } = input;
+  const { stored, known, token, nowMs } = input;
   const storedEpoch = stored?.aggregation?.epoch ?? 0;
   const lost = lossOf(input);
   if (lost === undefined) return { lost, epoch: storedEpoch, hold: stored?.aggregation?.hold };
-  return { lost, epoch: Math.max(storedEpoch, known?.epoch ?? 0) + 1, hold: `${lost}/${token()}` };
+  return { lost, epoch: Math.max(storedEpoch, known?.epoch ?? 0) + 1, hold: holdOf(lost, token(), nowMs) };
 }
 
 function lossOf(input: HistoryCheckInput): LossReason | undefined {

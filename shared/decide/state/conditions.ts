@@ -1,5 +1,5 @@
 /** `status.conditions` of a protector, made from its status alone, so that every writer makes the same. */
-import type { Condition } from "../../schema/podprotector.ts";
+import type { Condition, PodProtectorStatus } from "../../schema/podprotector.ts";
 import { formatMs, parseMs } from "../../schema/time.ts";
 import { estimate, isReliable } from "./estimate.ts";
 import type { CellState, ProtectorState } from "./protector-state.ts";
@@ -137,6 +137,24 @@ export function isSuspensionOver(
   return (
     nowMs >= suspendedUntilMs && previous?.some(({ type, status }) => type === SUSPENDED && status === "True") === true
   );
+}
+
+/**
+ * Milliseconds until another cell becomes stale; 0 or less once the stored conditions don't say that one is. What is
+ * dead writes nothing, so a cell that lives has to say it.
+ */
+export function staleInMs(
+  status: PodProtectorStatus | undefined,
+  { ownCellID, nowMs, staleAfterMs }: { ownCellID: string } & Pick<ConditionInput, "nowMs" | "staleAfterMs">,
+): number {
+  const isSaid = status?.conditions?.some((one) => one.type === "CellStale" && one.status === "True") === true;
+  let soonestMs = Number.POSITIVE_INFINITY;
+  for (const { cellID, aggregation } of status?.cells ?? []) {
+    const heartbeatMs = cellID === ownCellID ? 0 : parseMs(aggregation?.heartbeatTime);
+    const inMs = heartbeatMs + staleAfterMs + 1 - nowMs;
+    if (heartbeatMs > 0 && (inMs > 0 || !isSaid)) soonestMs = Math.min(soonestMs, inMs);
+  }
+  return soonestMs;
 }
 
 function whyStale(cell: CellState, { nowMs, staleAfterMs }: ConditionInput): string | undefined {

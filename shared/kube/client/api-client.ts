@@ -13,6 +13,8 @@ import { type ApiRequest, type ApiResponse, type Transport, TransportError } fro
 export interface CallOptions {
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
+  /** The caller reads `managedFields`, which are left out otherwise. */
+  readonly managedFields?: boolean;
 }
 
 export interface WriteOptions extends CallOptions {
@@ -118,8 +120,7 @@ export class ApiClient {
   async #call<T>(request: ApiRequest, parse: Parse<T>): Promise<ApiResult<T>> {
     let response: ApiResponse;
     try {
-      // A write without managedFields leaves the stored ones as they are.
-      response = await this.#transport.request({ ...request, ignoresManagedFields: true });
+      response = await this.#transport.request(request);
     } catch (error) {
       return unavailable(error, error instanceof TransportError ? error.sent : true);
     }
@@ -135,6 +136,10 @@ export class ApiClient {
   }
 }
 
-function callOf({ timeoutMs, signal }: CallOptions): Pick<ApiRequest, "timeoutMs" | "signal"> {
-  return signal === undefined ? { timeoutMs } : { timeoutMs, signal };
+type RequestOptions = Pick<ApiRequest, "timeoutMs" | "signal" | "ignoresManagedFields">;
+
+function callOf({ timeoutMs, signal, managedFields }: CallOptions): RequestOptions {
+  // A write without managedFields leaves the stored ones as they are.
+  const call = { timeoutMs, ignoresManagedFields: managedFields !== true };
+  return signal === undefined ? call : { ...call, signal };
 }

@@ -168,7 +168,8 @@ function optionHelp([key, one]: readonly [string, Option<unknown>]): string {
   return `  ${flagName(key)}${value}${repeated}\n${wrap(`${one.help}${initialText(one)}`)}`;
 }
 
-function initialText(one: Option<unknown>): string {
+/** The default, as the end of an option's help. */
+export function initialText(one: Option<unknown>): string {
   if (one.isRequired) return " Required.";
   const shown = one.show(one.initial);
   if (shown === undefined || shown === "" || one.isSecret) return "";

@@ -15,7 +15,7 @@ export function edited(source: string, edits: readonly SourceEdit[]): string {
 }
 
 /**
- * From now on this thread loads the shipping code without `rules`. Modules that are loaded already stay as they are.
+ * From now on this process loads the shipping code without `rules`. Modules that are loaded already stay as they are.
  */
 export function patchSources(rules: readonly Rule[]): void {
   const byUrl = new Map<string, SourceEdit[]>();

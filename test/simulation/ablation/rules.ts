@@ -1,6 +1,6 @@
 /**
  * The rules of the protocol (docs/design.md), and how to leave each of them out. The simulation runs the shipping code
- * with one rule missing and expects an invariant to break. `patch-sources.ts` edits the source text while a thread of
+ * with one rule missing and expects an invariant to break. `patch-sources.ts` edits the source text while a process of
  * the simulation loads the code, so the shipping code knows nothing of it. Each `find` occurs in its file exactly once,
  * which a test checks.
  */
@@ -185,8 +185,8 @@ export const RULES = {
   Reassert: rule(
     "A webhook does not write its reservations again after a protector's history was lost.",
     "webhook/reserve/recent-reservations.ts",
-    "reassert(key: string, reason: string, cells: readonly string[]): void {",
-    "reassert(key: string, reason: string, cells: readonly string[]): void {\n    return;",
+    "reassert(key: string, hold: string, cells: readonly string[]): void {",
+    "reassert(key: string, hold: string, cells: readonly string[]): void {\n    return;",
   ),
   OwnAnswers: rule(
     "A list that lacks what an own write has shown is used as it is.",

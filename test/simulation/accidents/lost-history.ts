@@ -21,6 +21,8 @@ export const LOSS_ACCIDENTS: readonly Accident[] = [
 
 /** Within the request timeout of the API servers. */
 const LATE_MS = 26_000;
+/** No server is restored in less, and replicas rely on that (docs/decisions/0003-quiet-after-an-outage.md). */
+const RESTORE_MS = 1_200;
 
 async function entryRemoved(acts: AccidentStage): Promise<void> {
   const { chance, world } = acts;
@@ -48,7 +50,11 @@ async function coreRestored(acts: AccidentStage): Promise<void> {
   await acts.pass(chance.between(1_000, 3_000));
   acts.pauseAggregators();
   if (isUnseen) acts.watchLag(core.name, chance.between(1, 200));
+  world.network.setServing(core.name, false);
+  acts.onEnd(() => world.network.setServing(core.name, true));
   restoreCore(acts, core, backup, isUnseen || chance.chance(0.5));
+  await acts.pass(RESTORE_MS);
+  world.network.setServing(core.name, true);
   await acts.pass(chance.between(14_000, 18_000));
   acts.commitAsUsual();
   acts.drain([pod]);

@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Rule } from "../ablation/rules.ts";
-import { SimulationThread } from "../runner/thread.ts";
+import { SimulationProcess } from "../runner/process.ts";
 import { quotaHolds } from "./orders.ts";
 
 test("in any order of events, quota is neither used twice nor lost", () => {
@@ -25,6 +25,6 @@ const NEEDED: readonly [rule: Rule, seed: number, minReadySeconds: number][] = [
   ["RollbackByNonce", 1, 0],
 ];
 test.each(NEEDED)("without %s it is", async (rule, seed, minReadySeconds) => {
-  await using thread = new SimulationThread([rule]);
-  expect(await thread.orders(seed, minReadySeconds, 20_000)).toBe(true);
+  await using simulation = new SimulationProcess([rule]);
+  expect(await simulation.orders(seed, minReadySeconds, 20_000)).toBe(true);
 });

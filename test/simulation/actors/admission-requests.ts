@@ -6,7 +6,7 @@
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { AdmissionChain, AdmissionVerdict } from "../apiserver/admission.ts";
 import type { Etcd, EtcdObject, Json } from "../apiserver/etcd.ts";
-import { jsonOf, metadataOf, record, text } from "../apiserver/objects.ts";
+import { isForced, jsonOf, metadataOf, record, text } from "../apiserver/objects.ts";
 import { applyJsonPatch } from "../apiserver/patches.ts";
 import { closesGate } from "../apiserver/pod-conditions.ts";
 import type { Coverage } from "../judge/coverage.ts";
@@ -14,10 +14,10 @@ import type { Chance } from "../scenario/random.ts";
 import type { Scenario } from "../scenario/scenario.ts";
 import { leavesNoRecord } from "../truth/pod-truth.ts";
 import { restartsContainer } from "./container-restarts.ts";
+import { requestsOfNode } from "./node-deletions.ts";
 import type { Replica } from "./replica.ts";
 
 const WEBHOOK_TIMEOUT_MS = 10_000;
-export const FORCE_ANNOTATION = "podseidon.kubewharf.io/force-delete";
 const OTHER_WEBHOOK_MESSAGE = "denied by another webhook";
 
 /** An admission request that the API server waits for, or that was allowed and has not committed yet. */
@@ -31,8 +31,8 @@ export interface InFlightRequest {
   readonly forced: boolean;
   readonly askedMs: number;
   state: "asked" | "allowed";
-  /** A replica has allowed it and its response is under way: the API server may commit before anything else happens. */
-  isAnswered?: boolean;
+  /** When a replica first allowed it: the API server may commit before anything else happens. */
+  answeredMs?: number;
   /** A replica has begun to decide, so there may be a record, whatever became of the response. */
   wasHeard?: boolean;
   /** A replica has denied it, whatever became of the response. */
@@ -65,6 +65,8 @@ export interface ObservedResponse {
   readonly isOnlyWarned: boolean;
   /** The replica that decided. */
   readonly by?: Replica;
+  /** Those of the node whose deletion was asked for, as they were at that moment. */
+  readonly podsOfNode: readonly InFlightRequest[];
 }
 
 interface AdmissionWorld {
@@ -108,7 +110,8 @@ export class AdmissionRequests implements AdmissionChain {
   /** Those, and requests whose pods a replica has allowed to go although the API server does not know it yet. */
   *promised(): IterableIterator<InFlightRequest> {
     for (const inFlight of this.#inFlight.values())
-      if ((inFlight.state === "allowed" || inFlight.isAnswered) && this.#canCommit(inFlight)) yield inFlight;
+      if ((inFlight.state === "allowed" || inFlight.answeredMs !== undefined) && this.#canCommit(inFlight))
+        yield inFlight;
   }
 
   /** The pod of this request as it is stored now; undefined when it was deleted or replaced. */
@@ -140,6 +143,11 @@ export class AdmissionRequests implements AdmissionChain {
       if (this.#canCommit(inFlight)) return true;
     }
     return false;
+  }
+
+  /** The pod's eviction that was asked for last, until it has ended. */
+  evictionOf(uid: string): InFlightRequest | undefined {
+    return [...this.#inFlight.values()].findLast((one) => one.uid === uid && one.operation === "EVICT");
   }
 
   /** True when such a request was ever made that was no dry run. */
@@ -220,12 +228,17 @@ export class AdmissionRequests implements AdmissionChain {
         .pick(alive)
         .handle({ cell: this.#cell, kind, body, timeout: "10s", isCallerGone: () => false })
         .then((response) => {
-          if (inFlight !== undefined && response.status === 200 && responseOf(response.body).allowed !== true)
+          if (
+            inFlight !== undefined &&
+            response.status === 200 &&
+            record(record(JSON.parse(response.body)).response).allowed !== true
+          )
             inFlight.isDuplicateDenied = true;
           response.delivered?.(true);
         })
         .catch(() => undefined);
     }
+    const podsOfNode = requestsOfNode(this.#etcd, this.#cell, request, ports.clock.monotonicMs());
     const startedMs = ports.clock.monotonicMs();
     const wallMs = replica.ports.clock.nowMs();
     let timedOut = false;
@@ -244,7 +257,7 @@ export class AdmissionRequests implements AdmissionChain {
         (response) => {
           // The replica writes its response before anybody gives up. Whether the response arrives is another matter.
           if (replica.serving) response.delivered?.(!timedOut);
-          return this.#read(replica, request, inFlight, kind, response, { startedMs, wallMs });
+          return this.#read(replica, request, inFlight, kind, response, { startedMs, wallMs, podsOfNode });
         },
         (error: unknown) => {
           // Every request here is well-formed, so no error may reach the caller (S13).
@@ -267,7 +280,11 @@ export class AdmissionRequests implements AdmissionChain {
     inFlight: InFlightRequest | undefined,
     kind: "validate" | "mutate" | "gate",
     http: { readonly status: number; readonly body: string },
-    { startedMs, wallMs }: { readonly startedMs: number; readonly wallMs: number },
+    {
+      startedMs,
+      wallMs,
+      podsOfNode,
+    }: { readonly startedMs: number; readonly wallMs: number; readonly podsOfNode: readonly InFlightRequest[] },
   ): (AdmissionVerdict & { readonly patch?: string }) | undefined {
     const tookMs = this.#world.ports.clock.monotonicMs() - startedMs;
     // A replica that is not ready responds in time, too. A stopped one can't.
@@ -280,7 +297,7 @@ export class AdmissionRequests implements AdmissionChain {
         this.#world.violation("S9", `a replica in dry-run mode responded ${http.status}: ${http.body}`);
       return undefined;
     }
-    const response = responseOf(http.body);
+    const response = record(record(JSON.parse(http.body)).response);
     const status = record(response.status);
     const verdict = {
       allowed: response.allowed === true,
@@ -297,10 +314,10 @@ export class AdmissionRequests implements AdmissionChain {
     if (kind === "validate")
       this.#world.responded(this.#cell, inFlight, {
         ...{ request, ...verdict, decisions, reasons, ...clocks, isOnlyWarned },
-        by: replica,
+        ...{ by: replica, podsOfNode },
       });
     if (inFlight !== undefined && kind === "validate") {
-      if (verdict.allowed) inFlight.isAnswered = true;
+      if (verdict.allowed) inFlight.answeredMs ??= this.#world.ports.clock.monotonicMs();
       else inFlight.wasDenied = true;
       inFlight.decisions = [...(inFlight.decisions ?? []), ...decisions];
       const isBound = inFlight.operation === "DELETE" && verdict.allowed && reasons.length > 0;
@@ -339,7 +356,8 @@ export class AdmissionRequests implements AdmissionChain {
           };
     }
     if (record(request.resource).resource === "nodes") {
-      this.#requestedPodsOf(text(request.name) ?? "");
+      for (const { uid } of requestsOfNode(this.#etcd, this.#cell, request, askedMs))
+        this.#requested.add(`${uid}/DELETE`);
       return undefined;
     }
     // A status write that ends a pod is decided as its deletion, and one that closes its gate as a change.
@@ -363,12 +381,6 @@ export class AdmissionRequests implements AdmissionChain {
     };
   }
 
-  /** The deletion of a node is a request for the deletion of each of its pods. */
-  #requestedPodsOf(node: string): void {
-    for (const { value } of this.#etcd.range("pods/"))
-      if (record(value.spec).nodeName === node) this.#requested.add(`${text(metadataOf(value).uid)}/DELETE`);
-  }
-
   #canCommit(inFlight: InFlightRequest): boolean {
     const stored = this.#etcd.get(inFlight.key);
     if (stored === undefined || metadataOf(stored.value).uid !== inFlight.uid) return false;
@@ -376,17 +388,9 @@ export class AdmissionRequests implements AdmissionChain {
   }
 }
 
-function isForced(pod: Json): boolean {
-  return record(metadataOf(pod).annotations)[FORCE_ANNOTATION] !== undefined;
-}
-
 function retryAfterOf(status: Json): { readonly retryAfterSeconds?: number } {
   const { retryAfterSeconds } = record(status.details);
   return typeof retryAfterSeconds === "number" ? { retryAfterSeconds } : {};
-}
-
-function responseOf(body: string): Json {
-  return record(record(JSON.parse(body)).response);
 }
 
 /** Whether the request, or the options of its eviction, ask for a dry run. */

@@ -3,12 +3,13 @@
  * node that is gone to Failed, by a status write that is reviewed, and deletes them. A denial is met again in the next
  * round, as long as the pod is there.
  */
-import type { Json } from "../apiserver/etcd.ts";
-import { metadataOf, record, text } from "../apiserver/objects.ts";
+import type { Etcd, Json } from "../apiserver/etcd.ts";
+import { isForced, metadataOf, record, text } from "../apiserver/objects.ts";
 import type { Chance } from "../scenario/random.ts";
 import { NAMESPACE } from "../scenario/scenario.ts";
 import type { SimulatedCell } from "../world/cell.ts";
 import type { World } from "../world/world.ts";
+import type { InFlightRequest } from "./admission-requests.ts";
 
 /** User of the pod garbage collector. */
 const COLLECTOR = "system:serviceaccount:kube-system:pod-garbage-collector";
@@ -61,6 +62,18 @@ async function deleteNode(world: World, chance: Chance, cell: SimulatedCell, nod
   world.time.timers.after(chance.exponential(QUARANTINE_MEAN_MS), () => {
     for (const { name, uid } of orphans) void collect(world, cell, name, uid);
   });
+}
+
+/** The deletion of a node is a request for the deletion of each of its pods. */
+export function requestsOfNode(etcd: Etcd, cell: string, { resource, name }: Json, askedMs: number): InFlightRequest[] {
+  if (record(resource).resource !== "nodes") return [];
+  return etcd
+    .range("pods/")
+    .filter(({ value }) => record(value.spec).nodeName === name)
+    .map(({ key, value, revision }) => ({
+      ...{ cell, uid: text(metadataOf(value).uid) ?? "", key, operation: "DELETE", revision },
+      ...{ forced: isForced(value), askedMs, state: "asked" },
+    }));
 }
 
 export function deletionOf(world: World, name: string, dryRun: boolean): Json {

@@ -1,9 +1,8 @@
 /** What people do to protectors and pods while everything runs: edits, force-deletes, drains. */
-import { metadataOf, text } from "../apiserver/objects.ts";
+import { FORCE_ANNOTATION, metadataOf, text } from "../apiserver/objects.ts";
 import type { Chance } from "../scenario/random.ts";
 import { NAMESPACE, PROTECTORS } from "../scenario/scenario.ts";
 import type { World } from "../world/world.ts";
-import { FORCE_ANNOTATION } from "./admission-requests.ts";
 import { disrupt } from "./clients.ts";
 
 export function editSpec(world: World, chance: Chance): void {

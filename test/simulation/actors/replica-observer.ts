@@ -1,7 +1,7 @@
 /** Counts in the coverage which rules the replicas of a world follow, and reports their defects. */
 import type { WebhookParts } from "../../../webhook/assemble.ts";
 import type { ReadPurpose } from "../../../webhook/reserve/protector-event.ts";
-import { controlledWorkload } from "../../../webhook/respond/workload-controller.ts";
+import { controllingOwner, isWorkloadController } from "../../../webhook/respond/workload-controller.ts";
 import type { Coverage, SeenRule } from "../judge/coverage.ts";
 
 const BY_PURPOSE: Readonly<Partial<Record<ReadPurpose, SeenRule>>> = {
@@ -27,7 +27,7 @@ export function replicaObserver(
     },
     onFinished: ({ failure, outcome, kind, username, oldObject }) => {
       const isDenied = outcome === "denied" && kind === "delete";
-      if (isDenied && controlledWorkload(username, oldObject) !== undefined)
+      if (isDenied && isWorkloadController(username) && controllingOwner(oldObject) !== undefined)
         coverage.rule("a workload is told of a denial to its controller");
       if (failure === "deadline") coverage.rule("responded at the deadline");
     },

@@ -132,3 +132,9 @@ export function matchesLabels(value: Json, selector: string | null): boolean {
     return wanted === undefined ? labels[key] !== undefined : labels[key] === wanted;
   });
 }
+
+export const FORCE_ANNOTATION = "podseidon.kubewharf.io/force-delete";
+
+export function isForced(pod: Json): boolean {
+  return record(metadataOf(pod).annotations)[FORCE_ANNOTATION] !== undefined;
+}

@@ -16,8 +16,21 @@ vi.mock("../../../webhook/request/status-change.ts", async (original) => {
   return { ...actual, statusChange };
 });
 
+const isUnreserved = vi.hoisted(() => ({ value: false }));
+
+vi.mock("../../../webhook/reserve/decide-all.ts", async (original) => {
+  const actual = await original<typeof import("../../../webhook/reserve/decide-all.ts")>();
+  const decideAll: typeof actual.decideAll = (pipeline, disruptions) => {
+    const together = Symbol("evaluated only");
+    const evaluates = { decide: (one: (typeof disruptions)[number]) => pipeline.decide({ ...one, together }) };
+    return actual.decideAll(isUnreserved.value ? evaluates : pipeline, disruptions);
+  };
+  return { ...actual, decideAll };
+});
+
 afterEach(() => {
   isLetPass.value = false;
+  isUnreserved.value = false;
 });
 
 /** Six pods: two on node-0, three on node-1, one on node-2. */
@@ -69,4 +82,11 @@ it("a webhook that lets such status writes pass breaks the promise", async () =>
   isLetPass.value = true;
   expect(await collected(stage, "node-1")).toEqual([200, 200, 200]);
   expect(new Set(stage.violations.map(({ invariant }) => invariant))).toEqual(new Set(["S2", "S8"]));
+});
+
+it("a webhook that reserves nothing for the pods of a node breaks S8", async () => {
+  const stage = await sixPods(4);
+  isUnreserved.value = true;
+  expect(await deletion(stage, "node-0")).toBe(200);
+  expect(new Set(stage.violations.map(({ invariant }) => invariant))).toEqual(new Set(["S8"]));
 });

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { root } from "../../../scripts/root.ts";
 import { RULE_NAMES } from "../ablation/rules.ts";
-import { SimulationThread } from "../runner/thread.ts";
+import { SimulationProcess } from "../runner/process.ts";
 import { play, SCENES } from "./scenes.ts";
 
 it("there is one scene for each rule", () => {
@@ -24,8 +24,8 @@ describe.for(SCENES.map((scene, index) => ({ ...scene, scene, index })))("$rule:
   });
 
   it(`breaks ${scene.invariant} without the rule`, async () => {
-    await using thread = new SimulationThread([scene.rule]);
-    const { violations } = await thread.scene(index);
+    await using simulation = new SimulationProcess([scene.rule]);
+    const { violations } = await simulation.scene(index);
     expect(violations.map(({ invariant }) => invariant)).toContain(scene.invariant);
   });
 });

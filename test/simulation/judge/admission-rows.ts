@@ -1,10 +1,10 @@
 /** Which rows of the admission table (docs/design.md#admission-table) a request and its response belong to. */
 
-import { FORCE_ANNOTATION, type ObservedResponse } from "../actors/admission-requests.ts";
+import type { ObservedResponse } from "../actors/admission-requests.ts";
 import { CONTROLLERS } from "../actors/clients.ts";
 import { restartsContainer } from "../actors/container-restarts.ts";
 import type { Json } from "../apiserver/etcd.ts";
-import { metadataOf, record } from "../apiserver/objects.ts";
+import { FORCE_ANNOTATION, metadataOf, record } from "../apiserver/objects.ts";
 import { closesGate } from "../apiserver/pod-conditions.ts";
 import { OWN_NAMESPACE } from "../scenario/scenario.ts";
 

@@ -104,6 +104,7 @@ const RULES = [
   "taint eviction: forgotten after five tries",
   "nodes: a deletion is allowed",
   "nodes: a deletion is denied",
+  "nodes: a pod of an allowed deletion is checked",
   "nodes: one is removed unasked",
   "nodes: a pod is collected",
   "nodes: a collection is denied",
@@ -170,7 +171,7 @@ export class Coverage {
     add(this.rules, name, 1);
   }
 
-  /** Adds the counts of another run, which may come from another thread as plain objects. */
+  /** Adds the counts of another run, which may come from another process as plain objects. */
   merge(other: CoverageCounts): void {
     for (const [name, count] of Object.entries(other.faults)) add(this.faults, name, count);
     for (const [name, count] of Object.entries(other.verdicts)) add(this.verdicts, name, count);

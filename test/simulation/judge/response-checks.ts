@@ -2,7 +2,7 @@
 
 import { FORCE_DELETE_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
-import type { Json } from "../apiserver/etcd.ts";
+import type { EtcdObject, Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, record } from "../apiserver/objects.ts";
 import { closesGate } from "../apiserver/pod-conditions.ts";
 import { PRE_ACTIVITY } from "../faults/pod-states.ts";
@@ -67,13 +67,22 @@ export class ResponseChecks {
       world.coverage.row("protector terminating but with its finalizer");
     // Dry-run mode allows what a protector has denied.
     if (isOnlyWarned && inFlight !== undefined) world.exemptions.unknown(inFlight.uid);
-    else if (allowed && inFlight !== undefined)
-      world.checks.allowed(
-        [...world.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/")),
-        cell,
-        inFlight,
-        request,
-      );
+    else if (allowed && inFlight !== undefined) world.checks.allowed(this.#protectors(), cell, inFlight, request);
+    else if (allowed && !isOnlyWarned && request.dryRun !== true) this.#checkNode(cell, response);
+  }
+
+  #protectors(): EtcdObject[] {
+    return [...this.#world.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/"));
+  }
+
+  /** Every pod of a node that may be deleted has its record, as if its own deletion had been allowed. */
+  #checkNode(cell: string, response: ObservedResponse): void {
+    const { request, podsOfNode } = response;
+    for (const pod of podsOfNode) {
+      this.#world.suspensions.responded(cell, pod, response);
+      this.#world.coverage.rule("nodes: a pod of an allowed deletion is checked");
+      this.#world.checks.allowed(this.#protectors(), cell, pod, { ...request, oldObject: null });
+    }
   }
 
   /**

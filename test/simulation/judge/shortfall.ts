@@ -1,7 +1,8 @@
 /**
  * S2 (docs/design.md#invariants): with a constant spec, fewer than minAvailable pods are truly available only by as
  * many as became unavailable by themselves. A loss counts until it is published and the protector has had enough pods
- * again. Until then a decision may not have known of it.
+ * again. Until then a decision may not have known of it. The loss of a pod that is ready again while its eviction is
+ * decided counts until that eviction has ended (undecided-evictions.ts).
  *
  * Checked in the worlds where S2 is promised: specs stay constant, clocks decide nothing, nobody forces a deletion, and
  * no history is lost.
@@ -16,6 +17,7 @@ import { Position } from "../truth/position.ts";
 import { ledgerOf, parseStored, wantedOf } from "../truth/stored-protectors.ts";
 import type { CellTruth } from "./count-checks.ts";
 import type { Exemptions } from "./exemptions.ts";
+import { UndecidedEvictions } from "./undecided-evictions.ts";
 
 interface Watched {
   readonly shortfall: Shortfall;
@@ -26,15 +28,18 @@ export class Shortfalls {
   readonly #cells: ReadonlyMap<string, CellTruth>;
   readonly #violation: (invariant: string, message: string) => void;
   readonly #exemptions: Exemptions;
+  readonly #nowMs: () => number;
   readonly #protectors = new Map<string, Watched>();
 
   constructor(
     cells: ReadonlyMap<string, CellTruth>,
     exemptions: Exemptions,
+    nowMs: () => number,
     violation: (invariant: string, message: string) => void,
   ) {
     this.#cells = cells;
     this.#exemptions = exemptions;
+    this.#nowMs = nowMs;
     this.#violation = violation;
   }
 
@@ -52,7 +57,7 @@ export class Shortfalls {
   protectorChanged({ key, after }: EtcdChange): void {
     if (after === undefined) return;
     const protector = parseStored(after);
-    const known = this.#protectors.get(key) ?? { shortfall: new Shortfall(), labels: wantedOf(protector).labels };
+    const known = this.#protectors.get(key) ?? this.#watch(wantedOf(protector).labels);
     this.#protectors.set(key, known);
     known.shortfall.written(protector);
   }
@@ -78,6 +83,10 @@ export class Shortfalls {
     }
   }
 
+  #watch(labels: Watched["labels"]): Watched {
+    return { shortfall: new Shortfall(new UndecidedEvictions(this.#cells, labels, this.#nowMs)), labels };
+  }
+
   #isExempt(name: string, cell: string, uid: string): boolean {
     return this.#exemptions.has(name, cell, uid) || this.#exemptions.isRegardless(name, uid);
   }
@@ -100,10 +109,17 @@ interface Loss {
 /** The losses of one protector that are not yet explained. */
 class Shortfall {
   #losses: Loss[] = [];
+  /** Losses that count on for an eviction alone. */
+  readonly #undecided = new Set<Loss>();
   #published: PodProtector | undefined;
   #reserved = 0;
   /** In a cell on hold, or without an entry, admitted disruptions are unknown and may still commit. */
   #isUnknown = false;
+  readonly #evictions: UndecidedEvictions;
+
+  constructor(evictions: UndecidedEvictions) {
+    this.#evictions = evictions;
+  }
 
   /** The protector was written. Its counts say which losses are known, and its reservations say what may still go. */
   written(protector: PodProtector): void {
@@ -112,6 +128,10 @@ class Shortfall {
     this.#isUnknown = false;
     for (const cell of protector.status?.cells ?? []) {
       const { aggregation } = cell;
+      this.#evictions.written(
+        cell,
+        this.#losses.filter((loss) => loss.cell === cell.cellID),
+      );
       if (aggregation?.hold !== undefined || aggregation?.resourceVersion === undefined) this.#isUnknown = true;
       // A pod that is not available now may be available again before its disruption is committed.
       for (const { weight, records } of ledgerOf(cell).reservations())
@@ -131,6 +151,7 @@ class Shortfall {
     const missing = this.#published.spec.minAvailable - available;
     // A disruption that was admitted before the loss may still commit, and then the loss shows.
     if (missing + this.#reserved <= 0 && !this.#isUnknown) this.#forgetPublished();
+    for (const loss of this.#undecided) if (this.#evictions.mustKnow(loss.cell, loss.uid)) this.#forget(loss);
     return missing - this.#losses.length;
   }
 
@@ -142,6 +163,15 @@ class Shortfall {
         new Position(aggregation?.resourceVersion ?? "0"),
       ]),
     );
-    this.#losses = this.#losses.filter(({ cell, uid, revision }) => revision > (positions.get(cell)?.of(uid) ?? 0));
+    for (const loss of this.#losses) {
+      if (loss.revision > (positions.get(loss.cell)?.of(loss.uid) ?? 0)) continue;
+      if (this.#evictions.has(loss.cell, loss.uid)) this.#undecided.add(loss);
+      else this.#forget(loss);
+    }
+  }
+
+  #forget(loss: Loss): void {
+    this.#undecided.delete(loss);
+    this.#losses = this.#losses.filter((one) => one !== loss);
   }
 }

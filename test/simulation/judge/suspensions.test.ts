@@ -19,7 +19,7 @@ const inFlight: InFlightRequest = {
 function response(allowed: boolean, reason: string, wallMs: number): ObservedResponse {
   const clock = { earliest: START_MS + wallMs, latest: START_MS + wallMs };
   return {
-    ...{ request: {}, allowed, code: allowed ? 200 : 429, message: "", isOnlyWarned: false },
+    ...{ request: {}, allowed, code: allowed ? 200 : 429, message: "", isOnlyWarned: false, podsOfNode: [] },
     ...{ decisions: [`core/default/web=${reason}`], reasons: [reason], wallMs: clock },
   };
 }

@@ -1,13 +1,13 @@
-/** Runs many seeds on several threads. */
+/** Runs many seeds in several processes. */
 import type { Rule } from "../ablation/rules.ts";
 import type { FaultKind } from "../scenario/scenario.ts";
 import { type RunResult, runSeed } from "../world/run.ts";
-import { SimulationThread } from "./thread.ts";
+import { SimulationProcess } from "./process.ts";
 
 export interface SeedRange {
   readonly from: number;
   readonly seeds: number;
-  /** Threads; 0: this thread, unless rules are left out. */
+  /** Processes; 0: this one, unless rules are left out. */
   readonly jobs: number;
   /** Also collects the traces. */
   readonly trace?: boolean;
@@ -32,11 +32,11 @@ export async function runSeeds(range: SeedRange, done: (result: RunResult) => bo
       if (!isStopped && !done(result)) isStopped = true;
     }
   };
-  const threads = Math.max(jobs, leftOut.length > 0 ? 1 : 0);
-  if (threads === 0) return drive((seed) => runSeed(seed, { trace, always }));
-  const inThread = async (): Promise<void> => {
-    await using thread = new SimulationThread(leftOut);
-    await drive((seed) => thread.seed(seed, { trace, always }));
+  const processes = Math.max(jobs, leftOut.length > 0 ? 1 : 0);
+  if (processes === 0) return drive((seed) => runSeed(seed, { trace, always }));
+  const inProcess = async (): Promise<void> => {
+    await using simulation = new SimulationProcess(leftOut);
+    await drive((seed) => simulation.seed(seed, { trace, always }));
   };
-  await Promise.all(Array.from({ length: threads }, inThread));
+  await Promise.all(Array.from({ length: processes }, inProcess));
 }

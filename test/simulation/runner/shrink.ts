@@ -16,7 +16,7 @@ const SIZES = [
 
 /**
  * Tries each reduction once, in a fixed order, and keeps those that still break the same invariant. `run` may run the
- * seed in a thread without some rules.
+ * seed in a process without some rules.
  */
 export async function shrink(
   failed: RunResult,

@@ -1,7 +1,9 @@
-/** The body of a simulation thread: runs the seeds and scenes that it is sent, with all rules or without some. */
-import { parentPort, workerData } from "node:worker_threads";
+/**
+ * The body of a simulation process: runs the seeds and scenes that it is sent, without the rules that its arguments
+ * name.
+ */
 import { patchSources } from "../ablation/patch-sources.ts";
-import type { Rule } from "../ablation/rules.ts";
+import { RULES, type Rule } from "../ablation/rules.ts";
 import type { Played } from "../directed/scenes.ts";
 import type { RunOptions, RunResult } from "../world/run.ts";
 
@@ -12,11 +14,7 @@ export type Task =
   /** Random orders of events (`accounting/orders.ts`). */
   | { readonly kind: "orders"; readonly seed: number; readonly minReadySeconds: number; readonly runs: number };
 
-export interface ThreadData {
-  readonly leftOut: readonly Rule[];
-}
-
-const { leftOut }: ThreadData = workerData;
+const leftOut = process.argv.slice(2).filter((name): name is Rule => name in RULES);
 // Before any shipping code is loaded.
 if (leftOut.length > 0) patchSources(leftOut);
 
@@ -35,6 +33,6 @@ async function perform(task: Task): Promise<RunResult | Played | boolean> {
   return play(scene);
 }
 
-parentPort?.on("message", (task: Task) => {
-  void perform(task).then((result) => parentPort?.postMessage(result));
+process.on("message", (task: Task) => {
+  void perform(task).then((result) => process.send?.(result));
 });

@@ -9,7 +9,7 @@ import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { disrupt, startClients } from "../actors/clients.ts";
 import { startInPlaceClients } from "../actors/in-place-clients.ts";
 import { startNodeDeletions } from "../actors/node-deletions.ts";
-import { asObject } from "../apiserver/objects.ts";
+import { asObject, metadataOf } from "../apiserver/objects.ts";
 import { RESOURCES } from "../apiserver/resources.ts";
 import { startFaults } from "../faults/faults.ts";
 import { endHabits, startHabits } from "../faults/habits.ts";
@@ -47,6 +47,7 @@ const QUIET_MARGIN_MS = 90_000;
 const ANY = { labels: {}, minReadySeconds: 0 };
 /** The longest minReadySeconds and a reconcile. */
 const MATURING_MS = 30_000;
+const MOST_MATURING_ROUNDS = 5;
 const FRESH_REQUEST_MS = 30_000;
 /** Where nothing tells that a change is done (docs/design.md#in-place-changes). */
 const UNCONFIRMED_SETTLE_PERIODS = 5;
@@ -92,7 +93,7 @@ export async function quiet(world: World): Promise<void> {
   for (const cell of world.cells.values())
     for (const { key, value } of cell.server.etcd.range("pods/"))
       if (!isTrulyAvailable(value, ANY, Number.POSITIVE_INFINITY)) cell.kubelet.setReady(key, true);
-  await world.time.advance(MATURING_MS);
+  await untilMature(world);
   const resource = RESOURCES.find(({ plural }) => plural === "podprotectors");
   let spare = Number.POSITIVE_INFINITY;
   const protectors = [...world.cores.values()].flatMap(({ etcd }) => etcd.range("podprotectors/"));
@@ -115,6 +116,21 @@ export async function quiet(world: World): Promise<void> {
   }
   if (spare > 0 && world.violations.length === 0) await freshRequest(world);
   if (world.violations.length === 0) await checkBounds(world);
+}
+
+/** A client that still repeats its deletion may replace a pod, which then matures. */
+async function untilMature(world: World): Promise<void> {
+  const readiness = (): string =>
+    [...world.cells.values()]
+      .flatMap(({ server }) => server.etcd.range("pods/"))
+      .filter(({ value }) => isTrulyAvailable(value, ANY, Number.POSITIVE_INFINITY))
+      .map(({ value }) => metadataOf(value).uid)
+      .join();
+  for (let round = 0; round < MOST_MATURING_ROUNDS; round++) {
+    const before = readiness();
+    await world.time.advance(MATURING_MS);
+    if (readiness() === before) return;
+  }
 }
 
 async function freshRequest(world: World): Promise<void> {

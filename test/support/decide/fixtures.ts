@@ -196,6 +196,7 @@ function checkStored(stored: CellStatus | undefined): HistoryCheck {
     isMarkedRestored: false,
     etcdRestore: undefined,
     token: () => "token",
+    nowMs: NOW_MS,
   });
 }
 

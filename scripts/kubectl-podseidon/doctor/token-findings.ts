@@ -1,9 +1,9 @@
 /** What `doctor` says of the tokens with which a worker cluster uses its core. */
-import { homeOf, readAccountToken } from "../../shared/kube/credentials/account-token.ts";
-import { parseKubeconfig } from "../../shared/kube/credentials/kubeconfig-file.ts";
-import { type Finding, ok, problem, unknown, warning } from "./findings.ts";
-import { messageOf } from "./invocation/errors.ts";
-import { age } from "./invocation/output.ts";
+import { homeOf, readAccountToken } from "../../../shared/kube/credentials/account-token.ts";
+import { parseKubeconfig } from "../../../shared/kube/credentials/kubeconfig-file.ts";
+import { messageOf } from "../invocation/errors.ts";
+import { age } from "../invocation/output.ts";
+import { certificateFinding, type Finding, ok, problem, warning } from "./findings.ts";
 
 const CHECK = "core token";
 /** Those of `join`, and the one that webhook and aggregator share. */
@@ -20,8 +20,10 @@ export async function tokenFinding(secret: string, text: string, nowMs: number):
     return problem(CHECK, messageOf(error), "make it by kubectl podseidon join");
   }
   const token = readAccountToken(user.token ?? "");
-  if (token === undefined)
-    return unknown(CHECK, `${secret} has no token that says its life`, "whoever made it has to renew it");
+  const certificate = user["client-certificate-data"];
+  if (certificate && !user.token)
+    return certificateFinding(CHECK, [Buffer.from(certificate, "base64").toString("utf8")], nowMs);
+  if (token === undefined) return ok(CHECK, `${secret} has no token that says its end: whoever made it renews it`);
   const home = homeOf(user);
   const advice =
     home === undefined

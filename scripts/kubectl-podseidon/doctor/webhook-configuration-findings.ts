@@ -1,8 +1,10 @@
 /** The findings of `doctor` about a cluster's webhook configurations. Pure. */
 import * as v from "valibot";
+import { compileSelector } from "../../../shared/decide/availability/selector.ts";
+import { LabelSelector } from "../../../shared/schema/podprotector.ts";
+import { plural } from "../invocation/output.ts";
+import { cellOfWebhookConfiguration } from "../question.ts";
 import { certificateFinding, type Finding, ok, problem, warning } from "./findings.ts";
-import { plural } from "./invocation/output.ts";
-import { cellOfWebhookConfiguration } from "./question.ts";
 
 const Names = v.optional(v.array(v.string()), []);
 const Webhooks = v.looseObject({
@@ -17,6 +19,7 @@ const Webhooks = v.looseObject({
             v.looseObject({ matchLabels: v.optional(v.unknown()), matchExpressions: v.optional(v.unknown()) }),
           ),
         ),
+        namespaceSelector: v.optional(v.nullable(LabelSelector)),
         rules: v.optional(v.array(v.looseObject({ operations: Names, resources: Names })), []),
       }),
     ),
@@ -24,22 +27,23 @@ const Webhooks = v.looseObject({
   ),
 });
 
+const MAX_NAMED = 5;
 const APPLY =
   "apply the webhook configuration of the cluster's overlay again (kubectl apply -k manifests/overlays/...)";
 
 /** Whether the cluster asks about every deletion and eviction, and what it does without an answer. */
-export function webhookConfigurationFindings(validating: unknown, mutating: unknown, nowMs: number): Finding[] {
+export function webhookConfigurationFindings(
+  validating: unknown,
+  mutating: unknown,
+  nowMs: number,
+  gate?: unknown,
+): Finding[] {
   const check = "webhook configuration";
   const hooks = v.safeParse(Webhooks, validating);
   if (validating === undefined || !hooks.success)
     return [problem(check, "the cluster asks nobody: ValidatingWebhookConfiguration podseidon is missing", APPLY)];
   const asks = (operation: string, resource: string): boolean =>
-    hooks.output.webhooks.some(({ rules }) =>
-      rules.some(
-        ({ operations, resources }) =>
-          (operations.includes(operation) || operations.includes("*")) && resources.includes(resource),
-      ),
-    );
+    hooks.output.webhooks.some(({ rules }) => asksAbout(rules, operation, resource));
   const findings: Finding[] = [];
   const wrong = (found: string, advice = APPLY): void => void findings.push(problem(check, found, advice));
   if (!asks("DELETE", "pods")) wrong("the cluster does not ask about DELETE pods");
@@ -71,9 +75,18 @@ export function webhookConfigurationFindings(validating: unknown, mutating: unkn
     findings.push(
       ok(check, `asks as cell ${cellOfWebhookConfiguration(validating) ?? "?"}, refuses when it gets no answer`),
     );
-  const bound = v.safeParse(Webhooks, mutating);
-  const all = [...hooks.output.webhooks, ...(bound.success ? bound.output.webhooks : [])];
-  return [...findings, authorityFinding(all, nowMs)];
+  const others = [mutating, gate].flatMap((raw) => {
+    const read = v.safeParse(Webhooks, raw);
+    return read.success ? read.output.webhooks : [];
+  });
+  return [...findings, authorityFinding([...hooks.output.webhooks, ...others], nowMs)];
+}
+
+function asksAbout(rules: Webhook["rules"], operation: string, resource: string): boolean {
+  return rules.some(
+    ({ operations, resources }) =>
+      (operations.includes(operation) || operations.includes("*")) && resources.includes(resource),
+  );
 }
 
 type Webhook = v.InferOutput<typeof Webhooks>["webhooks"][number];
@@ -100,4 +113,44 @@ function isEmptySelector(selector: { matchLabels?: unknown; matchExpressions?: u
   return [matchLabels, matchExpressions].every(
     (part) => part === undefined || part === null || Object.keys(part).length === 0,
   );
+}
+
+const Namespace = v.looseObject({
+  metadata: v.looseObject({ name: v.string(), labels: v.optional(v.record(v.string(), v.string()), {}) }),
+});
+
+/**
+ * Whether the cluster asks in the namespaces in which it has protected pods: `namespaces` are those, as stored.
+ */
+export function namespaceFinding(validating: unknown, namespaces: readonly unknown[]): readonly Finding[] {
+  const check = "enforced namespaces";
+  const hooks = v.safeParse(Webhooks, validating);
+  const asking = hooks.success ? hooks.output.webhooks.filter(({ rules }) => asksAbout(rules, "DELETE", "pods")) : [];
+  const known = namespaces.flatMap((raw) => (v.is(Namespace, raw) ? [v.parse(Namespace, raw)] : []));
+  if (asking.length === 0 || known.length === 0) return [];
+  const selectors = asking.map(({ namespaceSelector }) => compileSelector(namespaceSelector ?? {}, "fails"));
+  const left = known
+    .filter(({ metadata }) => !selectors.some(({ matches }) => matches(metadata.labels)))
+    .map(({ metadata }) => metadata.name);
+  if (left.length === 0) return [ok(check, `asks in all ${known.length} that have protected pods`)];
+  const shown = `${left.slice(0, MAX_NAMED).join(", ")}${left.length > MAX_NAMED ? ", ..." : ""}`;
+  const advice =
+    "its namespaceSelector leaves them out: label them podseidon.kubewharf.io/enforced-namespace=true, or take the " +
+    "next step of the roll-out (docs/install.md#one-cluster)";
+  return left.length === known.length
+    ? [problem(check, `nothing is protected: the cluster asks in none of ${shown}`, advice)]
+    : [warning(check, `the cluster does not ask in ${shown}`, advice)];
+}
+
+/** A gate that is asked for, and that nobody adds: new pods come without it. */
+export function gateFinding(asking: readonly string[], configuration: unknown): readonly Finding[] {
+  if (asking.length === 0) return [];
+  if (configuration !== undefined) return [ok("counted gate", `asked for by ${plural(asking.length, "object")}`)];
+  const [first] = asking;
+  const who = asking.length === 1 ? `${first} asks` : `${first} and ${asking.length - 1} more ask`;
+  const found = `${who} for it, and nobody adds it`;
+  const advice =
+    "add manifests/components/counted-gate to the cluster's overlay, or take the annotation or label off: " +
+    "docs/counted-gate.md";
+  return [warning("counted gate", found, advice)];
 }

@@ -1,23 +1,22 @@
 /** What `doctor` makes of what it finds. */
 import { describe, expect, test } from "vitest";
-import { createCertificateAuthority } from "../../shared/certificates/x509.ts";
-import { podProtectorCrd } from "../../shared/schema/crd.ts";
-import type { Aggregation } from "../../shared/schema/podprotector.ts";
-import { formatMs } from "../../shared/schema/time.ts";
-import { makeCell, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
+import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
+import { podProtectorCrd } from "../../../shared/schema/crd.ts";
+import type { Aggregation } from "../../../shared/schema/podprotector.ts";
+import { formatMs } from "../../../shared/schema/time.ts";
+import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
+import { viewProtector } from "../view.ts";
+import { deploymentFindings, leaseFinding, parseDeployments, versionFinding } from "./component-findings.ts";
 import {
   cellFindings,
   certificateFinding,
   clockFinding,
   crdFinding,
-  deploymentFindings,
   type Finding,
   findingsText,
-  leaseFinding,
   protectorFindings,
 } from "./findings.ts";
-import { viewProtector } from "./view.ts";
-import { webhookConfigurationFindings } from "./webhook-configuration-findings.ts";
+import { gateFinding, namespaceFinding, webhookConfigurationFindings } from "./webhook-configuration-findings.ts";
 
 const DAY_MS = 86_400_000;
 
@@ -82,7 +81,17 @@ describe("a lease", () => {
     [
       "left",
       { spec: { ...spec, renewTime: formatMs(NOW_MS - 60_000) } },
-      "problem generator: a renewed its lease 60s ago",
+      "problem generator: a renewed its lease of 15 s 60s ago",
+    ],
+    [
+      "just over",
+      { spec: { ...spec, renewTime: formatMs(NOW_MS - 21_000) } },
+      "problem generator: a renewed its lease of 15 s 21s ago",
+    ],
+    [
+      "long, and good for longer than most",
+      { spec: { ...spec, leaseDurationSeconds: 137, renewTime: formatMs(NOW_MS - 100_000) } },
+      "ok generator: led by a, renewed 100s ago",
     ],
     [
       "given back",
@@ -96,6 +105,9 @@ describe("a lease", () => {
     ],
   ])("that is %s", (_, raw, expected) => {
     expect(line(leaseFinding("generator", raw, NOW_MS))).toBe(expected);
+  });
+  test("that nobody needs", () => {
+    expect(line(leaseFinding("generator", undefined, NOW_MS, "none is needed"))).toBe("ok generator: none is needed");
   });
 });
 
@@ -214,31 +226,100 @@ describe("the webhook configuration", () => {
   });
 });
 
+const deployment = (name: string, readyReplicas: number, container: object): object => ({
+  metadata: { name },
+  spec: { replicas: 2, template: { spec: { containers: [container] } } },
+  status: { readyReplicas },
+});
+const componentLines = (...raw: object[]): string[] => deploymentFindings(parseDeployments(raw), "system").map(line);
+
 test("Deployments that do not run, and versions that differ", () => {
-  const deployment = (name: string, readyReplicas: number, image: string): object => ({
-    metadata: { name },
-    spec: { replicas: 2, template: { spec: { containers: [{ image }] } } },
-    status: { readyReplicas },
-  });
-  expect(
-    deploymentFindings([deployment("a", 2, "p:1"), deployment("b", 1, "p:2"), deployment("c", 0, "p:2")]).map(line),
-  ).toEqual(["ok a: 2 of 2 ready", "warning b: 1 of 2 ready", "problem c: 0 of 2 ready", "warning versions: p:1, p:2"]);
+  const raw = [
+    deployment("a", 2, { image: "p:1" }),
+    deployment("b", 1, { image: "p:2" }),
+    deployment("c", 0, { image: "p:2" }),
+  ];
+  expect(componentLines(...raw)).toEqual(["ok a: 2 of 2 ready", "warning b: 1 of 2 ready", "problem c: 0 of 2 ready"]);
+  expect(line(versionFinding(parseDeployments(raw)))).toBe("warning versions: p:1, p:2");
+  expect(line(versionFinding(parseDeployments(raw.slice(1))))).toBe("ok versions: p:2");
+});
+
+test("a cluster without Deployments of the project is no question that stays", () => {
+  expect(componentLines()).toEqual(["ok components: no Deployment in system; --system-namespace names another"]);
 });
 
 test.each([
-  [[], "warning callers: not known"],
+  [[], "ok callers: whoever reaches its port: docs/security.md#who-calls"],
   [["--client-ca-file=/ca.crt"], "ok callers: known by client certificates"],
   [
     ["--client-ca-file=/ca.crt", "--client-name=apiserver", "--require-caller-token"],
     "ok callers: known by client certificates by name and identity tokens of apiservers",
   ],
 ])("how the webhook with %j knows its callers", (args, expected) => {
-  const webhook = {
-    metadata: { name: "podseidon-webhook" },
-    spec: { replicas: 1, template: { spec: { containers: [{ image: "p:1", args }] } } },
-    status: { readyReplicas: 1 },
+  expect(componentLines(deployment("podseidon-webhook", 2, { image: "p:1", args }))).toContain(expected);
+});
+
+test.each<[object, string]>([
+  [{}, "ok enforcement: the webhook denies what the promise does not allow"],
+  [{ args: ["--dry-run=false"] }, "ok enforcement: the webhook denies what the promise does not allow"],
+  [{ args: ["--dry-run"] }, "problem enforcement: the webhook runs with --dry-run: it denies nothing"],
+  [
+    { env: [{ name: "PODSEIDON_DRY_RUN", value: "true" }] },
+    "problem enforcement: the webhook runs with --dry-run: it denies nothing",
+  ],
+])("whether the webhook with %j denies anything", (container, expected) => {
+  expect(componentLines(deployment("podseidon-webhook", 2, container))).toContain(expected);
+});
+
+describe("the namespaces in which the cluster asks", () => {
+  const namespace = (name: string, labels: Readonly<Record<string, string>> = {}): object => ({
+    metadata: { name, labels: { ...labels, "kubernetes.io/metadata.name": name } },
+  });
+  const enforced = { "podseidon.kubewharf.io/enforced-namespace": "true" };
+  const selecting = (namespaceSelector: object): object => ({
+    webhooks: [
+      { name: "pods", clientConfig: {}, namespaceSelector, rules: [{ operations: ["DELETE"], resources: ["pods"] }] },
+    ],
+  });
+  const shipped = {
+    matchExpressions: [{ key: "kubernetes.io/metadata.name", operator: "NotIn", values: ["podseidon-system"] }],
   };
-  expect(deploymentFindings([webhook]).map(line)).toContain(expected);
+  test.each<[string, object, readonly object[], readonly string[]]>([
+    [
+      "all, as shipped",
+      shipped,
+      [namespace("shop")],
+      ["ok enforced namespaces: asks in all 1 that have protected pods"],
+    ],
+    [
+      "none",
+      { ...shipped, matchLabels: enforced },
+      [namespace("shop"), namespace("bank")],
+      ["problem enforced namespaces: nothing is protected: the cluster asks in none of shop, bank"],
+    ],
+    [
+      "some",
+      { ...shipped, matchLabels: enforced },
+      [namespace("shop", enforced), namespace("bank")],
+      ["warning enforced namespaces: the cluster does not ask in bank"],
+    ],
+    ["nothing is protected", { ...shipped, matchLabels: enforced }, [], []],
+  ])("%s", (_, selector, namespaces, expected) => {
+    expect(namespaceFinding(selecting(selector), namespaces).map(line)).toEqual(expected);
+  });
+});
+
+test.each<[readonly string[], unknown, readonly string[]]>([
+  [[], undefined, []],
+  [["protector shop/web"], {}, ["ok counted gate: asked for by 1 object"]],
+  [["protector shop/web"], undefined, ["warning counted gate: protector shop/web asks for it, and nobody adds it"]],
+  [
+    ["protector shop/web", "namespace bank"],
+    undefined,
+    ["warning counted gate: protector shop/web and 1 more ask for it, and nobody adds it"],
+  ],
+])("the counted gate that %j ask for, with the configuration %j", (asking, configuration, expected) => {
+  expect(gateFinding(asking, configuration).map(line)).toEqual(expected);
 });
 
 test("the text has a line for each finding, then what to do", () => {

@@ -1,9 +1,10 @@
 /** The findings of `doctor`: each a line, with what to do about it. Pure. */
 import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
-import { podProtectorCrd } from "../../shared/schema/crd.ts";
-import { age, plural, table } from "./invocation/output.ts";
-import { type ProtectorView, STALE_AFTER_MS } from "./view.ts";
+import { podProtectorCrd } from "../../../shared/schema/crd.ts";
+import { STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
+import { age, plural, table } from "../invocation/output.ts";
+import type { ProtectorView } from "../view.ts";
 
 export type Level = "ok" | "warning" | "problem" | "unknown";
 
@@ -43,7 +44,7 @@ export function findingsText(findings: readonly DoctorFinding[]): string {
 }
 
 /** Clocks further apart than this make ages wrong; no decision rests on them. */
-const SKEW_MS = 5_000;
+export const SKEW_MS = 5_000;
 const SLOW_RESERVATION_MS = 300_000;
 const EXPIRES_SOON_MS = 14 * 86_400_000;
 
@@ -245,93 +246,4 @@ export function certificateFinding(check: string, bundles: readonly string[], no
       "renew it, or look why it was not renewed by itself: docs/runbooks/PodseidonCertificateExpiring.md",
     );
   return ok(check, `valid for ${age(leftMs)}`);
-}
-
-const Lease = v.looseObject({
-  spec: v.optional(
-    v.looseObject({
-      holderIdentity: v.optional(v.nullable(v.string())),
-      leaseDurationSeconds: v.optional(v.nullable(v.number())),
-      renewTime: v.optional(v.nullable(v.string())),
-    }),
-  ),
-});
-
-export function leaseFinding(check: string, raw: unknown, nowMs: number): Finding {
-  const advice =
-    `is the Deployment podseidon-${check} running? Without it ` +
-    `${check === "generator" ? "no new workload is protected" : "nothing is counted"}`;
-  const parsed = v.safeParse(Lease, raw);
-  if (raw === undefined || !parsed.success)
-    return warning(check, "no lease in the system namespace: it never ran here, or without leader election", advice);
-  const { holderIdentity, renewTime, leaseDurationSeconds } = parsed.output.spec ?? {};
-  const ageMs = nowMs - Date.parse(renewTime ?? "");
-  if (!holderIdentity || !Number.isFinite(ageMs)) return problem(check, "nobody leads", advice);
-  if (ageMs > 2000 * (leaseDurationSeconds ?? 15))
-    return problem(check, `${holderIdentity} renewed its lease ${age(ageMs)} ago`, advice);
-  return ok(check, `led by ${holderIdentity}, renewed ${age(ageMs)} ago`);
-}
-
-const Deployments = v.array(
-  v.looseObject({
-    metadata: v.looseObject({ name: v.string() }),
-    spec: v.looseObject({
-      replicas: v.optional(v.number(), 1),
-      template: v.looseObject({
-        spec: v.looseObject({
-          containers: v.array(
-            v.looseObject({ image: v.optional(v.string()), args: v.optional(v.array(v.string()), []) }),
-          ),
-        }),
-      }),
-    }),
-    status: v.optional(v.looseObject({ readyReplicas: v.optional(v.number(), 0) })),
-  }),
-);
-
-/** The project's own Deployments: whether they run, and in one version. */
-export function deploymentFindings(raw: readonly unknown[]): Finding[] {
-  const parsed = v.safeParse(Deployments, raw);
-  if (!parsed.success || parsed.output.length === 0) {
-    return [
-      unknown(
-        "components",
-        "no Deployment in podseidon-system",
-        "name the namespace by --system-namespace if it is another",
-      ),
-    ];
-  }
-  const findings: Finding[] = parsed.output.map(({ metadata, spec, status }) => {
-    const ready = status?.readyReplicas ?? 0;
-    const found = `${ready} of ${spec.replicas} ready`;
-    if (ready === 0 && spec.replicas > 0)
-      return problem(metadata.name, found, `kubectl --namespace podseidon-system describe deployment ${metadata.name}`);
-    return ready < spec.replicas
-      ? warning(metadata.name, found, "some replicas are not ready")
-      : ok(metadata.name, found);
-  });
-  const images = [
-    ...new Set(parsed.output.flatMap(({ spec }) => spec.template.spec.containers.map(({ image }) => image ?? ""))),
-  ];
-  findings.push(
-    images.length <= 1
-      ? ok("versions", images[0] ?? "-")
-      : warning("versions", images.join(", "), "parts of different versions work together for an upgrade; finish it"),
-  );
-  const webhook = parsed.output.find(({ metadata }) => metadata.name === "podseidon-webhook");
-  if (webhook !== undefined) findings.push(callersFinding(webhook.spec.template.spec.containers[0]?.args ?? []));
-  return findings;
-}
-
-/** How the webhook knows its callers, by its arguments (docs/security.md#who-calls). */
-function callersFinding(args: readonly string[]): Finding {
-  const has = (flag: string): boolean => args.some((arg) => arg === `--${flag}` || arg.startsWith(`--${flag}=`));
-  const ways = [
-    ...(has("client-ca-file") ? [`client certificates${has("client-name") ? " by name" : ""}`] : []),
-    ...(has("secret-path-file") ? ["a secret path (whoever reads the webhook configuration knows it)"] : []),
-    ...(has("require-caller-token") ? ["identity tokens of apiservers"] : []),
-  ];
-  if (ways.length > 0) return ok("callers", `known by ${ways.join(" and ")}`);
-  const advice = "every client that reaches the webhook's port may ask it: see docs/security.md#who-calls";
-  return warning("callers", "not known", advice);
 }

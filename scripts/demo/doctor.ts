@@ -1,0 +1,41 @@
+/** `kubectl podseidon doctor` of the demo's installation: nothing but ok. */
+import { execFile } from "node:child_process";
+import { delimiter, join } from "node:path";
+import { messageOf } from "../options.ts";
+import type { DemoStage } from "./stage.ts";
+
+interface Examination {
+  readonly code: number;
+  readonly stdout: string;
+}
+
+/** Shows the findings once they are nothing but ok, or what they are when the time is over. */
+export async function examine(stage: DemoStage, bundles: string): Promise<void> {
+  const { core, workers, narrator } = stage;
+  const names = workers.map(({ name }) => name);
+  const args = [join(bundles, "kubectl-podseidon.mjs"), "doctor", "--core-context", core.name, ...names];
+  const KUBECONFIG = [core, ...workers].map(({ kubeconfig }) => kubeconfig).join(delimiter);
+  let last: Examination = { code: -1, stdout: "" };
+  narrator.heading("Is the installation in order?");
+  narrator.command(`kubectl podseidon ${args.slice(1).join(" ")}`);
+  try {
+    await stage.until("the installation to be in order", async () => {
+      last = await run(args, { KUBECONFIG });
+      return isInOrder(last);
+    });
+  } catch (error) {
+    narrator.say(messageOf(error));
+  }
+  narrator.quote(last.stdout);
+  stage.promise(isInOrder(last), "doctor finds nothing but ok");
+}
+
+const isInOrder = ({ code, stdout }: Examination): boolean => code === 0 && !/^(FAIL|WARN|\?) /m.test(stdout);
+
+function run(args: readonly string[], env: NodeJS.ProcessEnv): Promise<Examination> {
+  return new Promise((resolve) => {
+    const child = execFile(process.execPath, [...args], { env }, (_, stdout) =>
+      resolve({ code: child.exitCode ?? -1, stdout }),
+    );
+  });
+}

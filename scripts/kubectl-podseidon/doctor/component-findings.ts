@@ -1,0 +1,110 @@
+/** What `doctor` says of the project's own processes: leases, Deployments, how the webhook runs. Pure. */
+import * as v from "valibot";
+import { age } from "../invocation/output.ts";
+import { type Finding, ok, problem, SKEW_MS, warning } from "./findings.ts";
+
+const Lease = v.looseObject({
+  spec: v.optional(
+    v.looseObject({
+      holderIdentity: v.optional(v.nullable(v.string())),
+      leaseDurationSeconds: v.optional(v.nullable(v.number())),
+      renewTime: v.optional(v.nullable(v.string())),
+    }),
+  ),
+});
+/** Of a lease that does not say; client-go's default. */
+const LEASE_SECONDS = 15;
+
+/** `without` says why none is needed, where that is so; `nowMs` is the clock of the apiserver. */
+export function leaseFinding(check: string, raw: unknown, nowMs: number, without?: string): Finding {
+  const advice =
+    `is the Deployment podseidon-${check} running? Without it ` +
+    `${check === "generator" ? "no new workload is protected" : "nothing is counted"}`;
+  const parsed = v.safeParse(Lease, raw);
+  if (raw === undefined || !parsed.success) {
+    if (without !== undefined) return ok(check, without);
+    return warning(check, "no lease in the system namespace: it never ran here, or without leader election", advice);
+  }
+  const { holderIdentity, renewTime, leaseDurationSeconds } = parsed.output.spec ?? {};
+  const ageMs = nowMs - Date.parse(renewTime ?? "");
+  if (!holderIdentity || !Number.isFinite(ageMs)) return problem(check, "nobody leads", advice);
+  const seconds = leaseDurationSeconds ?? LEASE_SECONDS;
+  if (ageMs > 1000 * seconds + SKEW_MS)
+    return problem(check, `${holderIdentity} renewed its lease of ${seconds} s ${age(ageMs)} ago`, advice);
+  return ok(check, `led by ${holderIdentity}, renewed ${age(ageMs)} ago`);
+}
+
+const Container = v.looseObject({
+  image: v.optional(v.string(), ""),
+  args: v.optional(v.array(v.string()), []),
+  env: v.optional(v.array(v.looseObject({ name: v.string(), value: v.optional(v.string()) })), []),
+});
+const Deployment = v.looseObject({
+  metadata: v.looseObject({ name: v.string() }),
+  spec: v.looseObject({
+    replicas: v.optional(v.number(), 1),
+    template: v.looseObject({ spec: v.looseObject({ containers: v.array(Container) }) }),
+  }),
+  status: v.optional(v.looseObject({ readyReplicas: v.optional(v.number(), 0) })),
+});
+export type ProjectDeployment = v.InferOutput<typeof Deployment>;
+
+/** Those that can be read. */
+export function parseDeployments(raw: readonly unknown[]): readonly ProjectDeployment[] {
+  return raw.flatMap((one) => {
+    const parsed = v.safeParse(Deployment, one);
+    return parsed.success ? [parsed.output] : [];
+  });
+}
+
+/** The project's Deployments of one cluster: whether they run, and how the webhook does. */
+export function deploymentFindings(deployments: readonly ProjectDeployment[], namespace: string): Finding[] {
+  // What does not run shows in the lease, in the heartbeat, or in the webhook's silence.
+  if (deployments.length === 0)
+    return [ok("components", `no Deployment in ${namespace}; --system-namespace names another`)];
+  const findings: Finding[] = deployments.map(({ metadata, spec, status }) => {
+    const ready = status?.readyReplicas ?? 0;
+    const found = `${ready} of ${spec.replicas} ready`;
+    if (ready === 0 && spec.replicas > 0)
+      return problem(metadata.name, found, `kubectl --namespace ${namespace} describe deployment ${metadata.name}`);
+    return ready < spec.replicas
+      ? warning(metadata.name, found, "some replicas are not ready")
+      : ok(metadata.name, found);
+  });
+  const webhook = deployments.find(({ metadata }) => metadata.name === WEBHOOK_DEPLOYMENT);
+  const [container] = webhook?.spec.template.spec.containers ?? [];
+  return container === undefined ? findings : [...findings, ...webhookFindings(container)];
+}
+
+export const WEBHOOK_DEPLOYMENT = "podseidon-webhook";
+
+/** One finding about the images of all clusters that were looked at. */
+export function versionFinding(deployments: readonly ProjectDeployment[]): Finding {
+  const containers = deployments.flatMap(({ spec }) => spec.template.spec.containers);
+  const images = [...new Set(containers.map(({ image }) => image))];
+  if (images.length <= 1) return ok("versions", images[0] ?? "-");
+  return warning("versions", images.join(", "), "parts of different versions work together for an upgrade; finish it");
+}
+
+function webhookFindings({ args, env }: v.InferOutput<typeof Container>): Finding[] {
+  const has = (flag: string): boolean => args.some((arg) => arg === `--${flag}` || arg.startsWith(`--${flag}=`));
+  const isDryRun =
+    args.some((arg) => arg === "--dry-run" || arg === "--dry-run=true") ||
+    env.some(({ name, value }) => name === "PODSEIDON_DRY_RUN" && value === "true");
+  const denies = isDryRun
+    ? problem(
+        "enforcement",
+        "the webhook runs with --dry-run: it denies nothing",
+        "nothing is protected yet; take the next step of the roll-out (docs/install.md#one-cluster)",
+      )
+    : ok("enforcement", "the webhook denies what the promise does not allow");
+  // How the webhook knows its callers (docs/security.md#who-calls).
+  const ways = [
+    ...(has("client-ca-file") ? [`client certificates${has("client-name") ? " by name" : ""}`] : []),
+    ...(has("secret-path-file") ? ["a secret path (whoever reads the webhook configuration knows it)"] : []),
+    ...(has("require-caller-token") ? ["identity tokens of apiservers"] : []),
+  ];
+  const known =
+    ways.length > 0 ? `known by ${ways.join(" and ")}` : "whoever reaches its port: docs/security.md#who-calls";
+  return [denies, ok("callers", known)];
+}

@@ -1,0 +1,374 @@
+/** `doctor`: is the installation in order? Reads, asks with dry runs, and changes nothing. */
+
+import * as v from "valibot";
+import { corePath, podPath } from "../../../shared/kube/client/api-path.ts";
+import type { ApiResponse } from "../../../shared/kube/client/transport.ts";
+import { KUBECONFIG_KEY } from "../../../shared/kube/credentials/account-token.ts";
+import {
+  AGGREGATOR_LEASE,
+  COUNTED_GATE,
+  GENERATOR_FINALIZER,
+  GENERATOR_LEASE,
+  GROUP,
+  PLURAL,
+} from "../../../shared/schema/annotations.ts";
+import { parseAnyPod } from "../../../shared/schema/pod.ts";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { type ClusterClient, statusOf } from "../invocation/cluster.ts";
+import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
+import { EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
+import { cellOfWebhookConfiguration, covering, VALIDATING } from "../question.ts";
+import { type ProtectorView, viewProtector } from "../view.ts";
+import {
+  deploymentFindings,
+  leaseFinding,
+  type ProjectDeployment,
+  parseDeployments,
+  versionFinding,
+  WEBHOOK_DEPLOYMENT,
+} from "./component-findings.ts";
+import {
+  cellFindings,
+  certificateFinding,
+  clockFinding,
+  crdFinding,
+  type DoctorFinding,
+  type Finding,
+  findingsText,
+  ok,
+  problem,
+  protectorFindings,
+  unknown,
+  warning,
+} from "./findings.ts";
+import { CELL_PERMISSIONS, CORE_PERMISSIONS, permissionFindings } from "./permission-findings.ts";
+import {
+  ADMISSION_API,
+  hasCellAccounts,
+  POLICIES,
+  policyFinding,
+  type StoredPolicy,
+  servesPolicies,
+  WORKLOAD_POLICY,
+  workloadPolicyFinding,
+} from "./policy-findings.ts";
+import { KUBECONFIG_SECRETS, tokenFinding } from "./token-findings.ts";
+import { gateFinding, namespaceFinding, webhookConfigurationFindings } from "./webhook-configuration-findings.ts";
+
+const MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+const ABSENT_POD = "podseidon-doctor-asks-about-no-pod";
+/** The oldest that this version was tested with. */
+const OLDEST_MINOR = 30;
+
+const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
+const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
+
+const Namespaced = v.looseObject({
+  metadata: v.looseObject({ name: v.string(), labels: v.optional(v.record(v.string(), v.string()), {}) }),
+});
+
+interface Reached {
+  readonly findings: readonly Finding[];
+  readonly answers: boolean;
+  /** How far the apiserver's clock is ahead of this machine's. */
+  readonly aheadMs: number;
+}
+
+async function reach(cluster: ClusterClient, nowMs: () => number): Promise<Reached> {
+  const silent = (finding: Finding): Reached => ({ findings: [finding], answers: false, aheadMs: 0 });
+  let response: ApiResponse;
+  try {
+    response = await cluster.raw("GET", "/version");
+  } catch (error) {
+    return silent(problem("apiserver", messageOf(error), "is the context right, and the cluster up?"));
+  }
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Version), response.body);
+  if (response.status !== 200 || !parsed.success)
+    return silent(problem("apiserver", statusOf(response).message, "is the context right?"));
+  const { gitVersion, minor } = parsed.output;
+  const old = Number.parseInt(minor, 10) < OLDEST_MINOR;
+  const version = old
+    ? warning("apiserver", `${gitVersion}, older than what this version is written for`, "upgrade the cluster")
+    : ok("apiserver", gitVersion);
+  const aheadMs = Date.parse(response.headers.date ?? "") - nowMs();
+  const findings = [version, clockFinding(response.headers.date, nowMs())];
+  return { findings, answers: true, aheadMs: Number.isNaN(aheadMs) ? 0 : aheadMs };
+}
+
+const idOf = ({ namespace = "", name }: PodProtector["metadata"]): string => `${namespace}/${name}`;
+
+async function storedPolicy(core: ClusterClient, name: string): Promise<StoredPolicy> {
+  const policy = await core.find(`${ADMISSION_API}/validatingadmissionpolicies/${name}`);
+  const binding = await core.find(`${ADMISSION_API}/validatingadmissionpolicybindings/${name}`);
+  return { name, policy, binding };
+}
+
+class Doctor {
+  readonly #context: Context;
+  readonly #core: ClusterClient;
+  readonly #system: string;
+  readonly #deployments = new Map<ClusterClient, readonly ProjectDeployment[]>();
+  readonly #aheadMs = new Map<ClusterClient, number>();
+  #protectors: readonly PodProtector[] = [];
+  #views: readonly ProtectorView[] = [];
+  readonly findings: DoctorFinding[] = [];
+
+  constructor(context: Context, core: ClusterClient) {
+    this.#context = context;
+    this.#core = core;
+    this.#system = context.systemNamespace;
+  }
+
+  #add(cluster: ClusterClient, found: readonly Finding[]): void {
+    for (const one of found) this.findings.push({ cluster: cluster.name, ...one });
+  }
+
+  /** Adds what `look` finds. A check that can't be made is a finding, too. */
+  async #check(
+    cluster: ClusterClient,
+    check: string,
+    look: () => Promise<Finding | readonly Finding[]>,
+  ): Promise<void> {
+    try {
+      this.#add(cluster, [await look()].flat());
+    } catch (error) {
+      const advice = "see whether your user may read this (kubectl auth can-i)";
+      this.#add(cluster, [unknown(check, messageOf(error), advice)]);
+    }
+  }
+
+  /** What the core has beside cells. False when it does not answer. */
+  async core(): Promise<boolean> {
+    const core = this.#core;
+    if (!(await this.#reach(core))) return false;
+    const crd = `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${PLURAL}.${GROUP}`;
+    await this.#check(core, "crd", async () => crdFinding(await core.find(crd)));
+    await this.#check(core, "protectors", async () => {
+      this.#protectors = await core.protectors(undefined);
+      this.#views = this.#protectors.map((one) => viewProtector(one, this.#context.nowMs()));
+      return [...protectorFindings(this.#views), ...cellFindings(this.#views)];
+    });
+    await this.#check(core, "components", () => this.#components(core));
+    await this.#check(core, "generator", () => this.#generator());
+    await this.#check(core, "serving certificate", () => this.#serving(core));
+    await this.#check(core, "cell policies", () => this.#policies(core));
+    await this.#check(core, "workload deletions", async () =>
+      workloadPolicyFinding(await storedPolicy(core, WORKLOAD_POLICY)),
+    );
+    await this.#check(core, "permissions", () => permissionFindings(core, this.#system, CORE_PERMISSIONS));
+    return true;
+  }
+
+  /** A cluster that has pods. */
+  async cell(cluster: ClusterClient): Promise<void> {
+    if (cluster !== this.#core) {
+      if (!(await this.#reach(cluster))) return;
+      await this.#check(cluster, "components", () => this.#components(cluster));
+      await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
+    } else if (await this.#isCoreAlone()) {
+      const found = "none in this cluster: name the contexts of those that have pods";
+      this.#add(cluster, [ok("pods", found)]);
+      return;
+    }
+    await this.#check(cluster, "webhook configuration", () => this.#webhookConfiguration(cluster));
+    await this.#check(cluster, "webhook", () => this.#answers(cluster));
+    await this.#check(cluster, "core token", () => this.#tokens(cluster));
+    await this.#check(cluster, "aggregator", () => this.#aggregator(cluster));
+    await this.#check(cluster, "permissions", () => permissionFindings(cluster, this.#system, CELL_PERMISSIONS));
+  }
+
+  /** Of all clusters that were looked at. */
+  versions(): void {
+    const deployments = [...this.#deployments.values()].flat();
+    if (deployments.length > 0) this.#add(this.#core, [versionFinding(deployments)]);
+  }
+
+  async #reach(cluster: ClusterClient): Promise<boolean> {
+    const { findings, answers, aheadMs } = await reach(cluster, () => this.#context.nowMs());
+    this.#add(cluster, findings);
+    this.#aheadMs.set(cluster, aheadMs);
+    return answers;
+  }
+
+  async #components(cluster: ClusterClient): Promise<readonly Finding[]> {
+    const path = `/apis/apps/v1/namespaces/${this.#system}/deployments`;
+    const deployments = parseDeployments(await cluster.list(path));
+    this.#deployments.set(cluster, deployments);
+    return deploymentFindings(deployments, this.#system);
+  }
+
+  #hasDeployment(cluster: ClusterClient, name: string): boolean {
+    return this.#deployments.get(cluster)?.some(({ metadata }) => metadata.name === name) ?? false;
+  }
+
+  /** Nothing of a cell is in the core, and no pod that a protector covers. What is not known counts as being there. */
+  async #isCoreAlone(): Promise<boolean> {
+    const core = this.#core;
+    if (this.#hasDeployment(core, "podseidon-aggregator")) return false;
+    try {
+      const paths = [`${VALIDATING}/podseidon`, `${MUTATING}/podseidon`, this.#leasePath(AGGREGATOR_LEASE)];
+      for (const path of paths) if ((await core.find(path)) !== undefined) return false;
+      for (const namespace of new Set(this.#views.map((view) => view.namespace))) {
+        const pods = (await core.list(podPath(namespace))).map((raw) => parseAnyPod(raw));
+        if (pods.some((pod) => covering(this.#protectors, pod).length > 0)) return false;
+      }
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  async #policies(core: ClusterClient): Promise<Finding> {
+    const accounts = await core.list(corePath("serviceaccounts", this.#system));
+    if (!hasCellAccounts(accounts)) return ok("cell policies", "no cell has accounts of its own");
+    if (!servesPolicies(await core.find(ADMISSION_API))) return policyFinding(undefined);
+    return policyFinding(await Promise.all(POLICIES.map((name) => storedPolicy(core, name))));
+  }
+
+  async #webhookConfiguration(cluster: ClusterClient): Promise<readonly Finding[]> {
+    const validating = await cluster.find(`${VALIDATING}/podseidon`);
+    const mutating = await cluster.find(`${MUTATING}/podseidon`);
+    const gate = await cluster.find(`${MUTATING}/podseidon-gate`);
+    const findings = webhookConfigurationFindings(validating, mutating, this.#context.nowMs(), gate);
+    const cell = cellOfWebhookConfiguration(validating);
+    if (cell === undefined || this.#views.length === 0) return findings;
+    const here = this.#views.filter(({ cells }) => cells.some((one) => one.cell === cell && one.total > 0));
+    const protectedIn = new Set(here.map(({ namespace }) => namespace));
+    const namespaces = (await cluster.list("/api/v1/namespaces")).map((raw) => v.parse(Namespaced, raw));
+    const asked = namespaces.filter(({ metadata }) => protectedIn.has(metadata.name));
+    findings.push(...namespaceFinding(validating, asked), ...gateFinding(this.#gatesAsked(here, namespaces), gate));
+    if (this.#isCounted(cell)) return findings;
+    const advice =
+      `run the aggregator of this cluster with --cell-id ${cell}: until ` +
+      "it counts, clients are told to retry deletions of protected pods";
+    return [...findings, problem("cell", `asks as ${cell}, which no protector counts`, advice)];
+  }
+
+  #isCounted(cell: string | undefined): boolean {
+    return this.#views.some(({ cells }) => cells.some((one) => one.cell === cell && one.state !== "not counted"));
+  }
+
+  /** Protectors with pods here, and namespaces, that ask for the counted gate. */
+  #gatesAsked(
+    here: readonly ProtectorView[],
+    namespaces: readonly v.InferOutput<typeof Namespaced>[],
+  ): readonly string[] {
+    const ids = new Set(here.map(({ namespace, name }) => `${namespace}/${name}`));
+    const protectors = this.#protectors
+      .filter(({ metadata }) => metadata.annotations?.[COUNTED_GATE] === "enabled" && ids.has(idOf(metadata)))
+      .map(({ metadata }) => `protector ${idOf(metadata)}`);
+    const labelled = namespaces.filter(({ metadata }) => metadata.labels[COUNTED_GATE] === "enabled");
+    return [...protectors, ...labelled.map(({ metadata }) => `namespace ${metadata.name}`)];
+  }
+
+  /**
+   * The webhook also decides an eviction of a pod that does not exist: a 404 in the webhook's name shows that it was
+   * reached.
+   */
+  async #answers(cluster: ClusterClient): Promise<Finding> {
+    const namespace = this.#views[0]?.namespace ?? cluster.namespace;
+    const path = `${podPath(namespace, ABSENT_POD, "eviction")}?dryRun=All`;
+    const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { namespace, name: ABSENT_POD } };
+    const response = await cluster.raw("POST", path, body);
+    const { message } = statusOf(response);
+    const name = /^admission webhook "([^"]+)"/.exec(message)?.[1];
+    if (name !== undefined) return ok("webhook", `answers as ${name}`);
+    if (response.status === 403)
+      return unknown("webhook", message, "asking needs the permission to create pods/eviction");
+    if (response.status >= 500) {
+      return problem(
+        "webhook",
+        message,
+        "deletions of pods are denied while it does not answer: see docs/runbooks/PodseidonWebhookDown.md",
+      );
+    }
+    return problem("webhook", `was not asked: ${message}`, "see the webhook configuration");
+  }
+
+  /** Of the cluster that runs the webhook. */
+  async #serving(cluster: ClusterClient): Promise<readonly Finding[]> {
+    const check = "serving certificate";
+    const text = await this.#secret(cluster, "podseidon-webhook-tls", "tls.crt");
+    if (text !== undefined) return [certificateFinding(check, [text], this.#context.nowMs())];
+    if (!this.#hasDeployment(cluster, WEBHOOK_DEPLOYMENT)) return [];
+    return [ok(check, "is not of Secret podseidon-webhook-tls")];
+  }
+
+  /** A cluster that is its own core has none. */
+  async #tokens(cluster: ClusterClient): Promise<readonly Finding[]> {
+    const findings: Finding[] = [];
+    for (const name of KUBECONFIG_SECRETS) {
+      const text = await this.#secret(cluster, name, KUBECONFIG_KEY);
+      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#context.nowMs()));
+    }
+    return findings;
+  }
+
+  async #secret(cluster: ClusterClient, name: string, key: string): Promise<string | undefined> {
+    const parsed = v.safeParse(Secret, await cluster.find(corePath("secrets", this.#system, name)));
+    const data = parsed.success ? parsed.output.data[key] : undefined;
+    return data === undefined ? undefined : Buffer.from(data, "base64").toString("utf8");
+  }
+
+  #leasePath(name: string): string {
+    return `/apis/coordination.k8s.io/v1/namespaces/${this.#system}/leases/${name}`;
+  }
+
+  async #lease(cluster: ClusterClient, part: string, name: string, without: string | undefined): Promise<Finding> {
+    const nowMs = this.#context.nowMs() + (this.#aheadMs.get(cluster) ?? 0);
+    return leaseFinding(part, await cluster.find(this.#leasePath(name)), nowMs, without);
+  }
+
+  async #generator(): Promise<Finding> {
+    const isNeeded =
+      this.#hasDeployment(this.#core, GENERATOR_LEASE) ||
+      this.#protectors.some(({ metadata }) => metadata.finalizers?.includes(GENERATOR_FINALIZER));
+    return await this.#lease(
+      this.#core,
+      "generator",
+      GENERATOR_LEASE,
+      isNeeded ? undefined : "none: every protector is made by hand",
+    );
+  }
+
+  /** Heartbeats show that an aggregator counts which needs no lease. */
+  async #aggregator(cluster: ClusterClient): Promise<Finding> {
+    const cell = cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
+    const isCurrent = this.#views.some(({ cells }) =>
+      cells.some((one) => one.cell === cell && one.state === "ok" && one.heartbeatAgeMs !== undefined),
+    );
+    const without = isCurrent ? "counts, without leader election" : undefined;
+    return await this.#lease(cluster, "aggregator", AGGREGATOR_LEASE, without);
+  }
+}
+
+async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
+  const core = await context.core();
+  const clusters =
+    args.length === 0 ? [await context.cluster()] : await Promise.all(args.map((name) => context.named(name)));
+  const doctor = new Doctor(context, core);
+  const isReached = await context.progress.during(`looking at ${core.name}, the core`, () => doctor.core());
+  for (const cluster of new Set(clusters))
+    if (isReached || cluster !== core)
+      await context.progress.during(`looking at ${cluster.name}, which has pods`, () => doctor.cell(cluster));
+  doctor.versions();
+  context.print(doctor.findings, findingsText(doctor.findings));
+  return doctor.findings.some(({ level }) => level === "problem") ? EXIT.no : EXIT.yes;
+}
+
+export const doctor: Command = {
+  name: "doctor",
+  usage: "[CONTEXT ...]",
+  summary: "Is the installation in order? Each finding a line, and what to do.",
+  doing: "looking for the clusters",
+  description:
+    "Looks at the core cluster and at the clusters of the named contexts (of --context when none is named; " +
+    "a core that has no cell is looked at as a core alone): " +
+    "reachability, clocks, the CRD, protectors, cells, webhook configurations, certificates, tokens for the core, " +
+    "the core's policies for cells, " +
+    "leases, versions, and the permissions of the ServiceAccounts. Changes nothing. " +
+    "Exit code 0: no problem; 1: at least one.",
+  flags: SYSTEM_NAMESPACE,
+  arity: [0, 100],
+  run,
+};

@@ -1,0 +1,32 @@
+/**
+ * Colours the words that say how things stand, where a person reads them on a terminal. Only whole words at the places
+ * where the tables have them: a name that a tenant chose looks like any other text.
+ */
+const RED = 31;
+const GREEN = 32;
+const YELLOW = 33;
+
+const BAD = "below minimum|no disruption possible|no pods match|not counted|workload vanished|deleted";
+const WAITS = "at minimum|busy|cell stale|cell on hold|waits to be deleted|(?:partly )?suspended|released";
+
+/** Each pattern's first group is painted. */
+const PAINTED: readonly (readonly [RegExp, number])[] = [
+  [new RegExp(`(?<= {3})(${BAD})$`, "gm"), RED],
+  [new RegExp(`(?<= {3})(${WAITS})$`, "gm"), YELLOW],
+  [/(?<= {3})(ok)$/gm, GREEN],
+  [/^(UNPROTECTED)\b/gm, RED],
+  [/^(FAIL)(?= {3})/gm, RED],
+  [/^(WARN)(?= {3})/gm, YELLOW],
+  [/^(ok)(?= {3})/gm, GREEN],
+  [/(?<=^(?:Deletion|Eviction): +)(no)(?=: )/gm, RED],
+  [/(?<=^(?:Deletion|Eviction): +)(yes)(?=: )/gm, GREEN],
+];
+
+export function coloured(text: string): string {
+  return PAINTED.reduce((painted, [pattern, code]) => painted.replace(pattern, `\u001b[${code}m$1\u001b[0m`), text);
+}
+
+/** Whether standard output takes colours: a terminal, and nobody said NO_COLOR (https://no-color.org). */
+export function takesColour(isTerminal: boolean, environment: Readonly<Record<string, string | undefined>>): boolean {
+  return isTerminal && !environment.NO_COLOR && environment.TERM !== "dumb";
+}

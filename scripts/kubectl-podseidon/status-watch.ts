@@ -1,0 +1,62 @@
+/** `status --watch`: the table, then a line for each protector that changes, until somebody ends it. */
+import { sleep } from "../../shared/runtime/clock.ts";
+import type { Context } from "./invocation/command.ts";
+import { CommandError, messageOf } from "./invocation/errors.ts";
+import { columns } from "./invocation/output.ts";
+import { headOf, rowOf, type TableStyle } from "./status-table.ts";
+import type { ProtectorView } from "./view.ts";
+
+/** The protectors are listed again this often: as many requests as a person who repeats the command. */
+const EVERY_MS = 2_000;
+
+interface Watched {
+  readonly views: readonly ProtectorView[];
+  readonly read: () => Promise<readonly ProtectorView[]>;
+  readonly style: TableStyle;
+}
+
+/** Never resolves: a signal ends the process. */
+export async function watchStatus(context: Context, { views, read, style }: Watched): Promise<never> {
+  if (context.isForPrograms) throw new CommandError("--watch prints lines for people: leave --output away");
+  let shown = new Map<string, ProtectorView>();
+  let now = views;
+  let isFirst = true;
+  for (;;) {
+    const changed = now.filter((view) => !isSame(shown.get(keyOf(view)), view, style));
+    const there = new Set(now.map(keyOf));
+    const gone = [...shown.values()].filter((view) => !there.has(keyOf(view)));
+    const rows = [...changed, ...gone.map((view) => ({ ...view, state: "deleted" }))].map((view) => rowOf(view, style));
+    // Of all rows, so that the columns of later lines are below those of earlier ones.
+    const [head = "", ...rest] = columns([headOf(style), ...rows, ...now.map((view) => rowOf(view, style))], "   ");
+    const lines = [...(isFirst ? [head] : []), ...rest.slice(0, rows.length)];
+    if (lines.length > 0) context.terminal.out(lines.map((line) => `${line.trimEnd()}\n`).join(""));
+    shown = new Map(now.map((view) => [keyOf(view), view]));
+    isFirst = false;
+    now = await later(context, read, now);
+  }
+}
+
+/** What is read after a while; the same as before where the cluster does not answer. */
+async function later(
+  context: Context,
+  read: Watched["read"],
+  before: readonly ProtectorView[],
+): Promise<readonly ProtectorView[]> {
+  await sleep(context.ports, EVERY_MS);
+  try {
+    return await read();
+  } catch (error) {
+    context.terminal.err(`error: ${messageOf(error)}; trying again\n`);
+    return before;
+  }
+}
+
+function keyOf({ namespace, name }: ProtectorView): string {
+  return `${namespace}/${name}`;
+}
+
+/** Ages grow all the time, which is no change. */
+function isSame(a: ProtectorView | undefined, b: ProtectorView, style: TableStyle): boolean {
+  const row = (view: ProtectorView): string => rowOf({ ...view, oldestReservationMs: undefined }, style).join("\n");
+  return a !== undefined && row(a) === row(b);
+}
