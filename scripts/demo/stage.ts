@@ -28,6 +28,9 @@ export interface DemoScene {
 const POLL_MS = 100;
 const COUNTS_EVERY_MS = 500;
 const UNTIL_TIMEOUT_MS = 180_000;
+const HTTP_OK = 200;
+/** Both are equal when no disruption was admitted since the count. */
+const COUNTED = ["aggregatedAvailableReplicas", "estimatedAvailableReplicas"];
 
 export class DemoStage {
   readonly core: Cluster;
@@ -84,10 +87,15 @@ export class DemoStage {
 
   /** The minAvailable of the workload's protector; undefined without a protector. */
   async required(): Promise<number | undefined> {
-    const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/deployment-${WORKLOAD}`;
-    const answer = await this.core.admin.request("GET", path);
-    const value = field(answer.body, "spec", "minAvailable");
+    const value = field(await this.#protector(), "spec", "minAvailable");
     return typeof value === "number" ? value : undefined;
+  }
+
+  /** Undefined without a protector. */
+  async #protector(): Promise<unknown> {
+    const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/deployment-${WORKLOAD}`;
+    const { status, body } = await this.core.admin.request("GET", path);
+    return status === HTTP_OK ? body : undefined;
   }
 
   /**
@@ -120,11 +128,16 @@ export class DemoStage {
     await this.during(this.#poll(what, condition, timeoutMs));
   }
 
-  /** Resolves when `count` pods are available and no others exist. */
+  /** Resolves when `count` pods are available and no others exist, and the protector counts them all. */
   async untilWhole(count: number): Promise<void> {
     await this.until(`${count} available pods and no others`, () => {
       const { total, pods, terminating } = this.availability.counts();
       return total === count && pods === count && terminating === 0;
+    });
+    // The quota of the next scene comes from the protector's count, which follows the pods.
+    await this.until(`a count of ${count} available pods, with no disruption under way`, async () => {
+      const summary = field(await this.#protector(), "status", "summary");
+      return COUNTED.every((name) => field(summary, name) === count);
     });
   }
 
