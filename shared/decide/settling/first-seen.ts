@@ -15,6 +15,9 @@ export class FirstSeenTimes {
   readonly #firstSeenMs = new Map<string, number>();
   /** Keys that were observed since the last {@link forgetOthers}. */
   #observed = new Set<string>();
+  /** UIDs of pods whose packed records hold hashes of them: before the last {@link forgetOthers}, and since. */
+  #uids: ReadonlyMap<string, string> = new Map();
+  #uidsNow = new Map<string, string>();
 
   /** When `key` was first seen; `nowMs` when it is new. */
   observe(key: string, nowMs: number): number {
@@ -37,8 +40,19 @@ export class FirstSeenTimes {
     return { firstMs, lastMs };
   }
 
+  /**
+   * The UID of a packed record's pod: `seen` while the snapshot has the pod, and the remembered one afterwards. Without
+   * it nobody knows in which shard a vanished pod was, and its record waits for the shard that is silent for longest.
+   */
+  uidOf(identity: string, seen: string | undefined): string | undefined {
+    const uid = seen ?? this.#uids.get(identity);
+    if (uid !== undefined) this.#uidsNow.set(identity, uid);
+    return uid;
+  }
+
   /** Forgets the keys that were not observed since the last call: their records have left the history. */
   forgetOthers(): void {
+    [this.#uids, this.#uidsNow] = [this.#uidsNow, new Map()];
     const observed = this.#observed;
     this.#observed = new Set();
     if (this.#firstSeenMs.size === observed.size) return;

@@ -173,16 +173,16 @@ class SettlePass {
   }
 
   #observe(reservation: Reservation): ObservedReservation {
-    const { snapshot, evidence, settleMs } = this.#input;
+    const { snapshot, evidence, settleMs, seen } = this.#input;
     const pod = podOf(snapshot, reservation);
-    const uid = reservation.uid ?? pod?.uid;
+    const uid = reservation.uid ?? seen.uidOf(identityOf(reservation), pod?.uid);
     const isAvailable = uid !== undefined && this.#available.has(uid);
     return { reservation, pod, uid, snapshot, evidence, isAvailable, settleMs };
   }
 
   #spansOf(reservation: Reservation): ReadonlyMap<Operation, SeenSpan> {
     const { seen, monotonicMs } = this.#input;
-    const identity = reservation.uid ?? `${reservation.podName}/${reservation.uidHash}`;
+    const identity = identityOf(reservation);
     const spans = new Map<Operation, SeenSpan>();
     for (const [operation, record] of orderedRecords(reservation)) {
       spans.set(operation, seen.observeRecord(record, operation, identity, monotonicMs));
@@ -234,6 +234,10 @@ class SettlePass {
   #needList(dueMs: number): void {
     this.listDueMs = Math.min(this.listDueMs ?? dueMs, dueMs);
   }
+}
+
+function identityOf({ uid, podName, uidHash }: Reservation): string {
+  return uid ?? `${podName}/${uidHash}`;
 }
 
 /** The reservation's pod in the snapshot; by name and hash when the UID was packed. */

@@ -140,6 +140,8 @@ export interface CellUpdateOptions extends Partial<Omit<CellUpdateInput, "spec" 
   /** All pods of the snapshot; those with label `app: web` are counted. */
   readonly pods?: readonly Pod[];
   readonly position?: string;
+  /** Of a pod's shard, where there are several; by default `position`. */
+  readonly positionOf?: (uid: string | undefined) => string | undefined;
   readonly settledGeneration?: (pod: Pod) => number | undefined;
   readonly unconfirmedGeneration?: (pod: Pod) => number | undefined;
   readonly declinedGeneration?: (pod: Pod) => number | undefined;
@@ -150,6 +152,7 @@ export function cellUpdate(options: CellUpdateOptions = {}): CellUpdate {
   const {
     pods = [],
     position = "1000",
+    positionOf = () => position,
     spec = makeSpec(),
     stored,
     settledGeneration = () => undefined,
@@ -165,7 +168,7 @@ export function cellUpdate(options: CellUpdateOptions = {}): CellUpdate {
     stored,
     snapshot: {
       position,
-      positionOf: () => position,
+      positionOf,
       podByUID: (uid) => pods.find((pod) => pod.uid === uid),
       podByName: (name, isWanted) => pods.find((pod) => pod.name === name && isWanted(pod)),
       settledGeneration,
