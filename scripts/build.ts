@@ -166,6 +166,7 @@ const ON_DEMAND = [
   "shared/kube/client/proxy-tunnel.ts",
   "shared/observe/metrics-auth.ts",
   "shared/kube/credentials/exec-credentials.ts",
+  "shared/kube/credentials/impersonation.ts",
   "shared/kube/credentials/plugin-credentials.ts",
   "shared/kube/credentials/proxy.ts",
   "shared/observe/core-tokens.ts",

@@ -189,7 +189,7 @@ class HttpsTransport implements Transport {
   }
 
   #create(request: ApiRequest, kind: ConnectionKind, credentials: Credentials): ClientRequest {
-    const { authorization, tls } = credentials;
+    const { authorization, tls, impersonation } = credentials;
     const base = this.#base;
     const hop = hopOf(base, tls);
     const isForwarded = hop !== base;
@@ -210,6 +210,7 @@ class HttpsTransport implements Transport {
         ...(isForwarded ? { host: base.host } : {}),
         ...(account === undefined ? {} : { "proxy-authorization": account }),
         ...(authorization === undefined ? {} : { authorization }),
+        ...impersonation,
         ...(request.body === undefined
           ? {}
           : {

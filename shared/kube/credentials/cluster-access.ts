@@ -14,6 +14,8 @@ export interface Credentials {
   /** Value of the `Authorization` header. */
   readonly authorization: string | undefined;
   readonly tls: TlsMaterial;
+  /** Headers that name another user, for whom the apiserver answers. */
+  readonly impersonation?: Readonly<Record<string, string | readonly string[]>>;
 }
 
 export interface TlsMaterial {

@@ -41,8 +41,8 @@ export class KubeconfigCredentials implements CredentialSource {
     if (file.failure !== undefined) this.#report(file.failure);
     else if (text === this.#text) this.#reported = "";
     else if (this.#isDue(text, nowMs)) await this.#renew(text, nowMs);
-    const { authorization, tls } = await this.#source.current(nowMs);
-    return { authorization, tls: this.#stable(tls) };
+    const credentials = await this.#source.current(nowMs);
+    return { ...credentials, tls: this.#stable(credentials.tls) };
   }
 
   rejected(used: Credentials): void {

@@ -21,7 +21,6 @@ const User = v.looseObject({
   "client-certificate-data": text,
   "client-key": text,
   "client-key-data": text,
-  as: text,
   exec: v.optional(v.unknown()),
   "auth-provider": v.optional(v.unknown()),
 });

@@ -250,7 +250,8 @@ describe("errors name the remedy, and no secret", () => {
       /proxy-url.*%25/,
     ],
     ["a token of two lines", "malformed", () => kubeconfig({ user: { token: `${SECRET}\nx` } }), /token/],
-    ["an impersonation", "malformed", () => kubeconfig({ user: { as: "root" } }), /impersonates/],
+    ["groups of nobody", "malformed", () => kubeconfig({ user: { "as-groups": ["a"] } }), /no user; add as/],
+    ["a user of two lines", "malformed", () => kubeconfig({ user: { as: `${SECRET}\nx` } }), /no text \(as\)/],
   ];
   test.each(cases)("%s", async (_, tag, path, text) => {
     const error = await accessError(loadClusterAccess(path()));

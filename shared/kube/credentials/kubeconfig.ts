@@ -1,7 +1,7 @@
 /**
  * From a kubeconfig or a service account to the access to a cluster. Read beside it: `kubeconfig-file.ts` (the file),
  * `kubeconfig-credentials.ts` (a file that is replaced), `file-credentials.ts` (tokens and certificates),
- * `exec-credentials.ts` (exec plugins), `plugin-credentials.ts` (OIDC), `proxy.ts`.
+ * `exec-credentials.ts` (exec plugins), `plugin-credentials.ts` (OIDC), `impersonation.ts`, `proxy.ts`.
  */
 import { readFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
@@ -152,11 +152,20 @@ async function credentialsOf(
   env: Environment,
   ports: Ports,
 ): Promise<CredentialSource> {
+  const source = await ownCredentialsOf(path, selected, env, ports);
+  if (!Object.keys(selected.user).some((name) => /^as(-|$)/.test(name))) return source;
+  const { impersonated } = await import("./impersonation.ts");
+  return impersonated(source, path, selected);
+}
+
+/** The credentials, whomever the kubeconfig impersonates by them. */
+async function ownCredentialsOf(
+  path: string,
+  selected: SelectedContext,
+  env: Environment,
+  ports: Ports,
+): Promise<CredentialSource> {
   const { user, cluster, name } = selected;
-  if (user.as) {
-    const message = `${path}: context "${name}" impersonates a user; give credentials of its own instead`;
-    throw new AccessError("malformed", message);
-  }
   const where = `${path} (context ${name})`;
   const proxy = await proxyOf({ where, server: serverUrl(path, selected), proxyUrl: cluster["proxy-url"], env });
   // As in client-go, what the file itself gives wins.

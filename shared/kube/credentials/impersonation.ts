@@ -1,0 +1,63 @@
+/**
+ * Impersonation by a kubeconfig, as client-go does it: `as`, `as-uid`, `as-groups` and `as-user-extra` of the user
+ * become headers of each request. Loaded where a kubeconfig asks for it.
+ */
+import * as v from "valibot";
+import { AccessError, type CredentialSource, type Credentials } from "./cluster-access.ts";
+import type { SelectedContext } from "./kubeconfig-file.ts";
+
+type Headers = Readonly<Record<string, string | readonly string[]>>;
+
+/** What a header's value may hold: an apiserver reads no others. */
+const value = v.pipe(v.string(), v.regex(/^[\x20-\x7e]+$/));
+const Impersonation = v.looseObject({
+  as: v.optional(v.nullable(value)),
+  "as-uid": v.optional(v.nullable(value)),
+  "as-groups": v.optional(v.nullable(v.array(value))),
+  "as-user-extra": v.optional(v.nullable(v.record(v.string(), v.array(value)))),
+});
+
+/** The credentials of `source`, for the user that the kubeconfig names. Throws {@link AccessError}. */
+export function impersonated(
+  source: CredentialSource,
+  path: string,
+  { user, name }: SelectedContext,
+): CredentialSource {
+  const parsed = v.safeParse(Impersonation, user);
+  if (!parsed.success) {
+    const fields = Object.keys(v.flatten(parsed.issues).nested ?? {}).join(", ");
+    throw new AccessError(
+      "malformed",
+      `${path}: context "${name}" impersonates by values that are no text (${fields})`,
+    );
+  }
+  const { as, "as-uid": uid, "as-groups": groups, "as-user-extra": extra } = parsed.output;
+  if (!as) {
+    const message = `${path}: context "${name}" names groups, a UID or extra fields to impersonate, but no user`;
+    throw new AccessError("malformed", `${message}; add as: USERNAME`);
+  }
+  const impersonation: Record<string, string | readonly string[]> = { "Impersonate-User": as };
+  if (uid) impersonation["Impersonate-Uid"] = uid;
+  if (groups?.length) impersonation["Impersonate-Group"] = groups;
+  for (const [key, values] of Object.entries(extra ?? {})) {
+    impersonation[`Impersonate-Extra-${encodeURIComponent(key.toLowerCase())}`] = values;
+  }
+  return new ImpersonatedCredentials(source, impersonation);
+}
+
+class ImpersonatedCredentials implements CredentialSource {
+  readonly #source: CredentialSource;
+  readonly #headers: Headers;
+
+  constructor(source: CredentialSource, headers: Headers) {
+    [this.#source, this.#headers] = [source, headers];
+  }
+
+  async current(nowMs: number): Promise<Credentials> {
+    return { ...(await this.#source.current(nowMs)), impersonation: this.#headers };
+  }
+
+  rejected(used: Credentials): void {
+    this.#source.rejected(used);
+  }
+}
