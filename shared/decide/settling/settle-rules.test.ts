@@ -148,26 +148,6 @@ describe("R1 dead", () => {
       settledLine(cellUpdate({ ...options, stored: makeCell("a", 1, packed(buckets), { resourceVersion: "50" }) })),
     ).toBe(expected);
   });
-
-  test("a packed record of a pod that was seen rests on the pod's own shard once the pod is gone", () => {
-    const pod = makePod("x", { terminating: true });
-    const shards = {
-      stored: makeCell("a", 1, packed([makeBucket()]), { resourceVersion: "50" }),
-      position: "50,101",
-      positionOf: (uid: string | undefined) => (uid === pod.uid ? "101" : "50"),
-    };
-    const heard = (uid: string | undefined): number => (uid === pod.uid ? 2 : 0);
-    const seen = new FirstSeenTimes();
-    // The admission came after the pod's last event.
-    const early = { ...shards, seen, pods: [pod], monotonicMs: 1, evidence: { ...NO_EVIDENCE, heardMs: () => 0 } };
-    expect(settledLine(cellUpdate(early))).toBe("keep DELETE w=0");
-    const gone = { ...shards, monotonicMs: 3, evidence: { ...NO_EVIDENCE, heardMs: heard } };
-    expect(settledLine(cellUpdate({ ...gone, seen }))).toBe("DELETE R1");
-    expect(settledLine(cellUpdate({ ...gone, seen: new FirstSeenTimes() }))).toBe("keep DELETE w=0");
-    // The record left the history, and so did what was remembered of it.
-    cellUpdate({ ...gone, seen, stored: makeCell("a", 1) });
-    expect(settledLine(cellUpdate({ ...gone, seen, evidence: NO_EVIDENCE }))).toBe("keep DELETE w=0");
-  });
 });
 
 describe("R2 superseded", () => {
