@@ -104,6 +104,11 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "pod",
     "any value: its deletion is allowed whatever the count; it uses quota and is audited",
   ],
+  EXPECTED_PODS_ANNOTATION: [
+    "budget",
+    "how many pods there should be: a number, or who counts them: `core`, the workloads of the core cluster, or " +
+      "`cells`, those of all cells",
+  ],
   SUSPEND_CELLS_ANNOTATION: [
     "XPodDisruptionBudget",
     "the cells in which its `spec.suspend` holds, comma-separated; all without it",

@@ -22,7 +22,7 @@ const KB = 1000;
 const PARTS = {
   webhook: { entry: "webhook/main.ts", budget: 380 * KB },
   generator: { entry: "controllers/generator/main.ts", budget: 325 * KB },
-  aggregator: { entry: "controllers/aggregator/main.ts", budget: 375 * KB },
+  aggregator: { entry: "controllers/aggregator/main.ts", budget: 380 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
   "eviction-retry": { entry: "controllers/eviction-retry/main.ts", budget: 247 * KB },
   certificates: { entry: "controllers/certificates/main.ts", budget: 590 * KB },
@@ -165,6 +165,7 @@ const ON_DEMAND = [
   "node_modules/js-yaml/",
   "shared/kube/client/proxy-tunnel.ts",
   "shared/observe/metrics-auth.ts",
+  "controllers/aggregator/counting/expected-pods.ts",
   "shared/kube/credentials/exec-credentials.ts",
   "shared/kube/credentials/impersonation.ts",
   "shared/kube/credentials/plugin-credentials.ts",

@@ -5,6 +5,7 @@
  * it; events.ts says what happens, observer.ts and state-metrics.ts show it.
  */
 
+import type { ExpectedReplicas } from "../../shared/decide/settling/cell-update.ts";
 import type { EtcdRestore } from "../../shared/decide/settling/lost-history.ts";
 import type { SyncTimeAlgorithm } from "../../shared/decide/settling/settle-history.ts";
 import type { ApiClient, PatchType } from "../../shared/kube/client/api-client.ts";
@@ -17,7 +18,8 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import { STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { CellPods, type PodInformer } from "./counting/cell-pods.ts";
 import { CountedGate } from "./counting/counted-gate.ts";
-import { Membership } from "./counting/membership.ts";
+import type { ExpectedPods, ExpectedPodsOptions } from "./counting/expected-pods.ts";
+import { Membership, type TrackedProtector } from "./counting/membership.ts";
 import type { PodParser } from "./counting/parsers.ts";
 import type { GateReason, RestoreSign } from "./observe/events.ts";
 import { AliveEvidence } from "./settling/alive-evidence.ts";
@@ -39,6 +41,8 @@ export interface AggregatorOptions extends ReconcileSettings {
   readonly voidAfterMs: number;
   /** The longest that the counted gate keeps a pod from being Ready. */
   readonly gateBoundMs: number;
+  /** Watches the cell's workloads. Called when the first protector wants to know how many pods they ask for. */
+  readonly expectedPods?: (onChanged: ExpectedPodsOptions["onChanged"]) => Promise<ExpectedPods>;
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 
@@ -60,6 +64,8 @@ export class Aggregator {
   #restores: readonly SeenRestore[] = [];
   readonly #coreReconcilers = new Map<string, CoreReconciler>();
   #gate: CountedGate | undefined;
+  #expected: ExpectedPods | undefined;
+  #loading: Promise<void> | undefined;
 
   /** Subscribes to the informers, which must not be started yet. */
   constructor(options: AggregatorOptions) {
@@ -115,7 +121,7 @@ export class Aggregator {
       pods,
       client: cellClient,
       ports,
-      onEvidence: (tracked) => this.#coreReconcilers.get(tracked.id.core)?.evidenceFound(tracked),
+      onEvidence: (tracked) => this.#coreReconcilers.get(tracked.id.core)?.reconcileAgain(tracked),
       onEvent,
     });
     const gate = this.#newGate();
@@ -125,6 +131,23 @@ export class Aggregator {
     this.#gate = undefined;
     await gate.stop();
     evidence.stop();
+    await this.#loading;
+    await this.#expected?.stop();
+    this.#loading = this.#expected = undefined;
+  }
+
+  #expectedOf(tracked: TrackedProtector): ExpectedReplicas {
+    this.#loading ??= this.#watchWorkloads();
+    return this.#expected?.of(tracked) ?? "Unknown";
+  }
+
+  async #watchWorkloads(): Promise<void> {
+    this.#expected = await this.#options.expectedPods?.((tracked) =>
+      this.#coreReconcilers.get(tracked.id.core)?.reconcileAgain(tracked),
+    );
+    for (const [core, reconciler] of this.#coreReconcilers)
+      for (const tracked of this.membership.protectors(core))
+        if (tracked.protector.spec.countExpectedPods === true) reconciler.reconcileAgain(tracked);
   }
 
   async #leadCore(
@@ -140,6 +163,8 @@ export class Aggregator {
       core,
       cell: this.cell,
       membership: this.membership,
+      expectedOf: (tracked) => this.#expectedOf(tracked),
+      forgetExpected: (tracked) => this.#expected?.forget(tracked),
       // Longer heartbeats than the default are for installations without other readers, as benchmarks.
       staleAfterMs: Math.max(STALE_AFTER_MS, 1.25 * this.#options.heartbeatMs),
       etcdRestore: this.#recentRestore(core.name),

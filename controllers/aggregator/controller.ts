@@ -76,7 +76,7 @@ async function build(context: Context): Promise<ControllerParts> {
     };
     cores.push(await connectCore(context, core, watches, onEvent));
   }
-  const aggregator: Aggregator = aggregatorOf(context, pods, parser, cores);
+  const aggregator: Aggregator = aggregatorOf(context, pods, parser, cores, watches);
   const backups: BackupKeeper = backupKeeper(context, aggregator, cores);
   const configuration = {
     ...{ ports, transport, mayWrite: context.mayWrite, api: new ApiClient(transport) },
@@ -107,7 +107,13 @@ async function build(context: Context): Promise<ControllerParts> {
   };
 }
 
-function aggregatorOf(context: Context, pods: Pods, parser: PodParser, cores: readonly Core[]): Aggregator {
+function aggregatorOf(
+  context: Context,
+  pods: Pods,
+  parser: PodParser,
+  cores: readonly Core[],
+  watches: WatchObserver,
+): Aggregator {
   const { flags, ports, log, metrics, transport, mayWrite, cluster } = context;
   const { clock } = ports;
   const names = cores.map(({ name }) => name);
@@ -127,6 +133,11 @@ function aggregatorOf(context: Context, pods: Pods, parser: PodParser, cores: re
     writeConcurrency: flags.coreWriteConcurrency,
     timeoutMs: flags.coreTimeout,
     gateBoundMs: flags.countedGateBound,
+    async expectedPods(onChanged) {
+      const { ExpectedPods } = await import("./counting/expected-pods.ts");
+      const onWatch = (resource: string, event: ReflectorEvent): void => watches.observe(resource)(event);
+      return new ExpectedPods({ transport, ports, scalable: flags.scalable, onWatch, onChanged });
+    },
     onEvent: aggregatorObserver({ metrics, log: log.child({ cell: flags.cellId }), clock, cores: names }),
     onQueueEvent: (core, event) => queueEvents.get(core)?.(event),
   });

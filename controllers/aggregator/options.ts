@@ -12,6 +12,7 @@ import {
   choice,
   duration,
   integer,
+  list,
   matching,
   option,
   optionalOption,
@@ -82,6 +83,12 @@ export const aggregatorOptions = defineOptions({
       0,
       "Annotate a pod whose deletion was admitted for so long without " +
         "happening, which frees its reservation; 0 is never.",
+    ),
+    scalable: option(
+      list("GROUP/VERSION/RESOURCE"),
+      [],
+      "A custom resource with spec.replicas and spec.template that counts where budgets ask how many pods there " +
+        "should be, beside Kubernetes' own workloads.",
     ),
     protectorMetrics: option(
       boolean(),

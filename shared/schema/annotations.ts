@@ -22,6 +22,8 @@ export const SOURCE_RESOURCE_LABEL = `${GROUP}/source-resource`;
 export const FORCE_DELETE_ANNOTATION = `${GROUP}/force-delete`;
 /** On a suspended XPodDisruptionBudget: the cells in which it is suspended, comma-separated; all without it. */
 export const SUSPEND_CELLS_ANNOTATION = `${GROUP}/suspend-cells`;
+/** On a budget: how many pods there should be, or who counts them: `core` or `cells`. */
+export const EXPECTED_PODS_ANNOTATION = `${GROUP}/expected-pods`;
 /** OpenKruise's, on a pod: "true" exempts it from PodUnavailableBudgets. */
 export const NO_PROTECT_ANNOTATION = "pub.kruise.io/no-protect";
 export const HEALTH_CRITERION_ANNOTATION = `${GROUP}/health-criterion`;

@@ -125,6 +125,9 @@ const SPEC: Fields = {
       aggregationRateMillis:
         "Delay between a pod's event and the write of the counts that contain it, in milliseconds.",
     }),
+    countExpectedPods:
+      "Each cell publishes how many pods its workloads ask for that selector selects. The generator sets it where " +
+      "minAvailable is a part of the pods of all cells.",
     unhealthyPodPolicy: field(
       "Whether a pod that is not available may be disrupted: AlwaysAllow (when unset), or " +
         "IfHealthyBudget, only while enough others are available. A pod that is not ready and has the condition " +
@@ -223,6 +226,7 @@ const CELL: Fields = {
     hold: "Present while the cell is on hold and admits nothing: the reason and the id of the hold, as REASON/TOKEN.",
     maturityCutoff: time("The latest readiness that counted as mature."),
     heartbeatTime: time("When the aggregator last wrote a heartbeat."),
+    expectedReplicas: "Number of pods that the workloads of this cell ask for, where spec.countExpectedPods is true.",
   }),
   admissionHistory: field("The disruptions that webhooks have admitted in this cell.", ATOMIC_MAP),
   "admissionHistory.buckets": field("Admitted disruptions that the counts do not contain yet.", ATOMIC_LIST),

@@ -76,6 +76,7 @@ const PodProtectorSpec = v.looseObject({
   allowedHealthCriteria: optional(v.array(v.string())),
   suspend: optional(Suspend),
   probe: optional(Probe),
+  countExpectedPods: optional(v.boolean()),
 });
 export type PodProtectorSpec = v.InferOutput<typeof PodProtectorSpec>;
 
@@ -110,6 +111,7 @@ const Aggregation = v.looseObject({
   hold: optional(v.string()),
   maturityCutoff: optional(time),
   heartbeatTime: optional(time),
+  expectedReplicas: optional(int32),
 });
 export type Aggregation = v.InferOutput<typeof Aggregation>;
 

@@ -33,6 +33,8 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
   readonly membership: Membership;
   readonly voider: ReservationVoider | undefined;
   readonly gate: Pick<CountedGate, "waitingOf" | "counted">;
+  /** The protector is gone: nobody asks for its workloads. */
+  readonly forgetExpected: (tracked: TrackedProtector) => void;
   /** The stored position is newer than a quorum read of the cell, which concerns all cores. */
   readonly onCellRestored: (snapshot: string, stored: string) => void;
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
@@ -108,7 +110,8 @@ export class CoreReconciler implements MembershipListener {
     for (const tracked of membership.protectors(core.name)) this.queue.addNow(tracked);
   }
 
-  evidenceFound(tracked: TrackedProtector): void {
+  /** Something that a reconcile of this protector reads has changed. */
+  reconcileAgain(tracked: TrackedProtector): void {
     if (this.#isMine(tracked)) this.queue.add(tracked);
   }
 
@@ -131,6 +134,7 @@ export class CoreReconciler implements MembershipListener {
     this.#reservations.set(tracked, []);
     this.#waitingForProgress.delete(tracked);
     this.#options.evidence.need(tracked, undefined);
+    this.#options.forgetExpected(tracked);
     this.queue.forget(tracked);
   }
 

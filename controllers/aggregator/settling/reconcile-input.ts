@@ -1,7 +1,7 @@
 /** First step of a reconcile, gather: everything that the decision reads, at one moment. */
 
 import { specFacts } from "../../../shared/decide/availability/spec-facts.ts";
-import type { CellUpdateInput } from "../../../shared/decide/settling/cell-update.ts";
+import type { CellUpdateInput, ExpectedReplicas } from "../../../shared/decide/settling/cell-update.ts";
 import { checkHistory, type EtcdRestore, type HistoryCheck } from "../../../shared/decide/settling/lost-history.ts";
 import type { SyncTimeAlgorithm } from "../../../shared/decide/settling/settle-history.ts";
 import type { CellSnapshot } from "../../../shared/decide/settling/settle-rules.ts";
@@ -35,6 +35,7 @@ export interface ReconcileSettings {
 export interface ReconcileContext extends ReconcileSettings {
   readonly cell: CellPods;
   readonly evidence: AliveEvidence;
+  readonly expectedOf: (tracked: TrackedProtector) => ExpectedReplicas;
   /** A cell without a heartbeat for longer is stale. */
   readonly staleAfterMs: number;
   algorithm: SyncTimeAlgorithm;
@@ -81,6 +82,7 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
     algorithm,
     lastEventMs: cell.lastEventMs ?? 0,
     isHeartbeatDue: monotonicMs >= state.heartbeatDueMs,
+    expected: protector.spec.countExpectedPods === true ? context.expectedOf(tracked) : undefined,
   };
   const isSelectorCurrent = sameSelector(countedSelector(protector), countedSelector(tracked.protector));
   return {

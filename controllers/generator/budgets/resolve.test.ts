@@ -1,120 +1,18 @@
 import { describe, expect, test } from "vitest";
-import { ApiClient } from "../../../shared/kube/client/api-client.ts";
-import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
-import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
-import { newProtector } from "../protectors/protector.ts";
-import { Discovery } from "../sources/discovery.ts";
-import { plugins } from "../sources/plugins.ts";
-import type { Budget, ProtectionSource, WorkloadRef } from "../sources/protection-source.ts";
-import { type Resolution, Resolver } from "./resolve.ts";
-import { WorkloadScales } from "./workload-scales.ts";
-
-const all = plugins({ protectSelector: "", protectNonZero: true });
-const selector = { matchLabels: { app: "web" } };
-
-function workload(kind: string, name: string, replicas: number, owner?: WorkloadRef): ProtectionSource {
-  const plugin = all.find((one) => one.kind.kind === kind);
-  if (plugin === undefined) throw new Error(`there is no plugin for ${kind}`);
-  return plugin.interpret({
-    metadata: {
-      name,
-      namespace: "shop",
-      uid: `${kind}-${name}`,
-      resourceVersion: "1",
-      ownerReferences: owner === undefined ? [] : [{ ...owner, controller: true }],
-    },
-    spec: {
-      replicas,
-      selector: kind === "ReplicationController" ? selector.matchLabels : selector,
-      template: { metadata: { labels: { app: "web" } } },
-    },
-  });
-}
-
-const ref = (kind: string, name: string, uid = `${kind}-${name}`): WorkloadRef => ({
-  apiVersion: kind === "ReplicationController" ? "v1" : kind === "Rollout" ? "argoproj.io/v1alpha1" : "apps/v1",
-  kind,
-  name,
-  uid,
-});
-
-interface Given {
-  readonly workloads?: readonly (readonly [string, ProtectionSource])[];
-  /** Undefined: not listed yet. */
-  readonly pods?: { readonly total: number; readonly controllers: readonly WorkloadRef[] } | undefined;
-  readonly notReady?: boolean;
-  /** Responses by path without query. */
-  readonly answers?: Readonly<Record<string, unknown>>;
-  readonly present?: number;
-}
-
-async function resolve(budget: Partial<Budget>, given: Given = {}): Promise<Resolution> {
-  const objects = new Map(given.workloads ?? []);
-  const transport: Transport = {
-    request: async ({ path }: ApiRequest): Promise<ApiResponse> => {
-      const body = given.answers?.[path];
-      if (body === "down") return { status: 503, headers: {}, body: "" };
-      return body === undefined
-        ? { status: 404, headers: {}, body: "404 page not found" }
-        : { status: 200, headers: {}, body: JSON.stringify(body) };
-    },
-    stream: () => Promise.reject(new Error("no watch in this test")),
-    close: () => {},
-  };
-  const api = new ApiClient(transport);
-  const kinds = new Map(
-    all.map(({ name }) => [
-      name,
-      { ready: given.notReady !== true, get: (key: string) => objects.get(`${name}/${key}`) },
-    ]),
-  );
-  const workloads = new WorkloadScales({
-    api,
-    discovery: new Discovery(api, 1000),
-    kinds,
-    timeoutMs: 1000,
-    clock: new VirtualTime().clock,
-  });
-  for (const [key, source] of objects) workloads.changed(key, undefined, source);
-  const pods = { of: () => given.pods, forget: () => {} };
-  const pdb = all.find(({ name }) => name === "poddisruptionbudget");
-  if (pdb === undefined) throw new Error("there is no plugin for PodDisruptionBudgets");
-  const source = pdb.interpret({ metadata: { name: "web", namespace: "shop", uid: "u1", resourceVersion: "1" } });
-  const { kind } = pdb;
-  const required = {
-    name: "x",
-    spec: { minAvailable: given.present ?? 0, minReadySeconds: 0, selector },
-    derivation: "",
-  };
-  const { spec, metadata } = newProtector(kind, source, required, "x");
-  const { name, namespace } = metadata;
-  return await new Resolver({ workloads, pods }).resolve({
-    key: "poddisruptionbudget/shop/web",
-    kind,
-    source,
-    need: { kind: "budget", budget: { selector, spec: {}, owns: [], ...budget } },
-    present:
-      given.present === undefined ? undefined : { metadata: { name, namespace, uid: "p", resourceVersion: "1" }, spec },
-    signal: new AbortController().signal,
-  });
-}
-
-function minimum(resolution: Resolution): number | undefined {
-  return resolution.kind === "resolved" ? resolution.protectors[0]?.spec.minAvailable : undefined;
-}
-
-const deployment = workload("Deployment", "web", 10);
-const replicaSet = workload("ReplicaSet", "web-1", 7, ref("Deployment", "web"));
-const ofDeployment: Given = {
-  workloads: [
-    ["deployment/shop/web", deployment],
-    ["replicaset/shop/web-1", replicaSet],
-  ],
-  pods: { total: 7, controllers: [ref("ReplicaSet", "web-1")] },
-};
+import {
+  type GivenBudget,
+  minimum,
+  ofDeployment,
+  ref,
+  replicaSet,
+  resolve,
+  selector,
+  workload,
+} from "../../../test/support/generator/resolve-budget.ts";
+import type { Budget } from "../sources/protection-source.ts";
 
 describe("the number of pods that there should be", () => {
-  test.each<[string, Partial<Budget>, Given, number]>([
+  test.each<[string, Partial<Budget>, GivenBudget, number]>([
     ["a ReplicaSet counts as its Deployment", { maxUnavailable: 1 }, ofDeployment, 9],
     [
       "a ReplicaSet counts itself when its Deployment is gone",
@@ -167,7 +65,7 @@ describe("the number of pods that there should be", () => {
       { name: "rollouts/scale", kind: "Scale" },
     ],
   };
-  const rollout: Given = {
+  const rollout: GivenBudget = {
     pods: { total: 5, controllers: [ref("Rollout", "web", "r1")] },
     answers: {
       "/apis/argoproj.io/v1alpha1": served,
@@ -187,7 +85,7 @@ describe("the number of pods that there should be", () => {
     expect(minimum(await resolve({ maxUnavailable: 2, targetRef, selector: undefined }, rollout))).toBe(4);
   });
 
-  test.each<[string, Given]>([
+  test.each<[string, GivenBudget]>([
     ["the controller is gone", { pods: { total: 5, controllers: [ref("StatefulSet", "db")] } }],
     [
       "another object has the name of the controller",
@@ -235,7 +133,7 @@ describe("the number of pods that there should be", () => {
 });
 
 describe("a budget is unresolved, which leaves its protectors as they are, for", () => {
-  test.each<[string, Partial<Budget>, Given]>([
+  test.each<[string, Partial<Budget>, GivenBudget]>([
     ["an unreadable limit", { maxUnavailable: "many" }, ofDeployment],
     ["a targetRef to a missing workload", { maxUnavailable: 1, targetRef: ref("Deployment", "other") }, ofDeployment],
   ])("%s", async (_, budget, given) => {

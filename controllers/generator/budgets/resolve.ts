@@ -52,6 +52,8 @@ export interface ResolveRequest {
 
 interface BudgetRequest extends ResolveRequest {
   readonly budget: Budget;
+  /** The cells publish how many pods their workloads ask for. */
+  readonly isOverCells?: boolean;
 }
 
 export interface ResolverOptions {
@@ -65,7 +67,17 @@ interface ExpectedPods {
   readonly how: string;
   readonly recheck: boolean;
   readonly soon?: boolean;
+  /** The core has neither a pod of the budget nor a workload with such pods. */
+  readonly isNowhere?: boolean;
 }
+
+/** What the core cluster says of a budget's pods. */
+type CoreCount =
+  | ({ readonly kind: "counted" } & ExpectedPods)
+  /** `pods`: how many there are. */
+  | { readonly kind: "unknown"; readonly pods: number; readonly why: string }
+  | Extract<Resolution, { readonly kind: "waiting" | "failed" }>;
+type KnownCoreCount = Extract<CoreCount, { readonly kind: "counted" | "unknown" }>;
 
 /** Workloads that a derivation names; it counts the others. */
 const MAX_NAMED = 5;
@@ -114,7 +126,7 @@ export class Resolver {
     const { selector, targetRef, expectedPods } = request.budget;
     if (targetRef !== undefined) return await this.#byTarget(request, targetRef);
     if (selector === undefined) return resolved([]);
-    if (!needsExpectedCount(request.budget)) return required(request, selector, { count: 0, how: "", recheck: false });
+    if (!needsExpectedCount(request.budget)) return required(request, selector, { ...NOTHING, how: "" });
     if (expectedPods !== undefined) return required(request, selector, statedBy(expectedPods));
     return await this.#bySelector(request, selector);
   }
@@ -127,34 +139,43 @@ export class Resolver {
     const { selector, what, replicas, scale, isKept: soon = false } = found;
     if (selector === undefined) return { kind: "unresolved", why: `${what} has no selector` };
     const { expectedPods } = budget;
-    const expected = expectedPods === undefined ? { count: replicas, how: ` (${what})` } : statedBy(expectedPods);
+    const counted = { ...NOTHING, count: replicas, how: ` (${what})` };
+    const expected = expectedPods === undefined ? counted : statedBy(expectedPods);
     return required(request, selector, { ...expected, recheck: scale === undefined, soon });
   }
 
   async #bySelector(request: BudgetRequest, selector: LabelSelector): Promise<Resolution> {
+    const own = await this.#ofCore(request, selector);
+    if (own.kind === "waiting" || own.kind === "failed") return own;
+    if (isOverCells(request, own)) return overCells(request, selector, own);
+    return own.kind === "unknown" ? unknown(request, selector, own) : required(request, selector, own);
+  }
+
+  /** What the workloads of the core cluster ask for. */
+  async #ofCore(request: BudgetRequest, selector: LabelSelector): Promise<CoreCount> {
     const { key, source, signal } = request;
     const members = this.#options.pods.of(key, source.namespace, selector);
     if (members === undefined) return { kind: "waiting" };
     if (members.total === 0) return this.#byTemplate(request, selector);
     const found = await this.#options.workloads.findAll(key, members.controllers, source.namespace, signal);
     if ("kind" in found) {
-      return found.kind === "missing" ? unknown(request, selector, members.total, found.why) : found;
+      return found.kind === "missing" ? { kind: "unknown", pods: members.total, why: found.why } : found;
     }
     const byUid = new Map(found.map((workload) => [workload.uid, workload]));
-    return required(request, selector, expectedOf([...byUid.values()]));
+    return { kind: "counted", ...expectedOf([...byUid.values()]) };
   }
 
   /** The budget has no pod in this cluster: the workloads whose pod template it selects count. */
-  #byTemplate(request: BudgetRequest, selector: LabelSelector): Resolution {
+  #byTemplate(request: BudgetRequest, selector: LabelSelector): CoreCount {
     const { key, source, present } = request;
     const { matches } = compileSelector(selector, "fails");
     const found = this.#options.workloads.byTemplate(key, source.namespace, matches);
     if (found === undefined) return { kind: "waiting" };
     // A workload at zero replicas says so. A missing one may have been erased while its pods run in other clusters.
     if (found.length === 0 && (present?.spec.minAvailable ?? 0) > 0) {
-      return unknown(request, selector, 0, "no workload with such pods is there any more");
+      return { kind: "unknown", pods: 0, why: "no workload with such pods is there any more" };
     }
-    return required(request, selector, expectedOf(found));
+    return { kind: "counted", ...expectedOf(found), isNowhere: found.length === 0 };
   }
 }
 
@@ -163,7 +184,56 @@ function resolved(protectors: readonly RequiredProtector[], recheck = false, soo
 }
 
 function statedBy(expectedPods: number): ExpectedPods {
-  return { count: expectedPods, how: " (as the budget says)", recheck: false };
+  return { ...NOTHING, count: expectedPods, how: " (as the budget says)" };
+}
+
+const NOTHING: ExpectedPods = { count: 0, how: " (no workload matches)", recheck: false };
+
+/**
+ * Whether the workloads of all cells count (docs/design.md#expected-pods): where the budget says so, where the core has
+ * none, and where several cells have pods. Once they do they always do: cells that lose all their pods must not make
+ * the promise smaller.
+ */
+function isOverCells({ budget: { countedIn }, present }: BudgetRequest, own: KnownCoreCount): boolean {
+  if (countedIn !== undefined) return countedIn === "cells";
+  if (present?.spec.countExpectedPods === true) return true;
+  const isNowhere = own.kind === "counted" ? own.isNowhere === true : own.pods === 0;
+  return isNowhere || cellsOf(present).filter(({ totalReplicas }) => totalReplicas > 0).length > 1;
+}
+
+/** The larger of what the core's workloads ask for, which may be federated, and the sum of what those of cells do. */
+function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCoreCount): Resolution {
+  const { present } = request;
+  const cells = cellsOf(present);
+  const silent = cells.filter(({ expectedReplicas }) => expectedReplicas === undefined);
+  const counted = { ...request, isOverCells: true };
+  if (cells.length === 0) {
+    return own.kind === "unknown" ? unknown(counted, selector, own) : required(counted, selector, own);
+  }
+  if (silent.length > 0) {
+    const names = silent.map(({ id }) => id).join(", ");
+    const pods = cells.reduce((sum, { totalReplicas }) => sum + totalReplicas, 0);
+    return unknown(counted, selector, { pods, why: `no workload of cell ${names} says so` });
+  }
+  const sum = cells.reduce((total, { expectedReplicas = 0 }) => total + expectedReplicas, 0);
+  if (own.kind === "counted" && own.count > sum) return required(counted, selector, own);
+  const how = ` (${cells.map(({ id, expectedReplicas }) => `cell ${id} ${expectedReplicas}`).join(", ")})`;
+  return required(counted, selector, { ...NOTHING, count: sum, how, recheck: own.kind === "counted" && own.recheck });
+}
+
+interface CellCount {
+  readonly id: string;
+  readonly totalReplicas: number;
+  readonly expectedReplicas: number | undefined;
+}
+
+/** The cells that have counted the protector. */
+function cellsOf(present: PodProtector | undefined): readonly CellCount[] {
+  return (present?.status?.cells ?? []).flatMap(({ cellID, aggregation }) => {
+    if (!aggregation) return [];
+    const { totalReplicas, expectedReplicas } = aggregation;
+    return [{ id: cellID, totalReplicas, expectedReplicas }];
+  });
 }
 
 function expectedOf(workloads: readonly FoundWorkload[]): ExpectedPods {
@@ -171,7 +241,7 @@ function expectedOf(workloads: readonly FoundWorkload[]): ExpectedPods {
   const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : "";
   return {
     count: workloads.reduce((sum, { replicas }) => sum + replicas, 0),
-    how: names.length === 0 ? " (no workload matches)" : ` (${names.slice(0, MAX_NAMED).join(", ")}${more})`,
+    how: names.length === 0 ? NOTHING.how : ` (${names.slice(0, MAX_NAMED).join(", ")}${more})`,
     recheck: workloads.some(({ scale }) => scale === undefined),
     soon: workloads.some(({ isKept }) => isKept),
   };
@@ -188,10 +258,16 @@ function required(request: BudgetRequest, selector: LabelSelector, expected: Exp
  * The disruption controller allows no eviction while it can't tell `expectedPods`, and does not touch `desiredHealthy`.
  * Likewise the minimum stays as it is here; a new protector requires all pods.
  */
-function unknown(request: BudgetRequest, selector: LabelSelector, pods: number, why: string): Resolution {
+function unknown(
+  request: BudgetRequest,
+  selector: LabelSelector,
+  { pods, why }: { readonly pods: number; readonly why: string },
+): Resolution {
   const kept = request.present?.spec.minAvailable;
-  const minAvailable = kept ?? pods;
-  const how = kept === undefined ? "as many as there are" : "kept as it was";
+  // Before the first cell has counted, a budget over all cells requires nothing, because nobody has said more.
+  const isKept = kept !== undefined && !(request.isOverCells === true && kept === 0);
+  const minAvailable = isKept ? kept : pods;
+  const how = isKept ? "kept as it was" : "as many as there are";
   const derivation = `how many pods there should be is unknown (${why}): minAvailable ${minAvailable}, ${how}`;
   const protectors = [budgetProtector(request, selector, { minAvailable, derivation })];
   return { kind: "resolved", protectors, recheck: true, why };
@@ -206,16 +282,17 @@ function uncounted(required: RequiredProtector, present: PodProtector | undefine
 }
 
 function budgetProtector(
-  { kind, source, budget }: BudgetRequest,
+  { kind, source, budget, isOverCells = false }: BudgetRequest,
   selector: LabelSelector,
   { minAvailable, derivation }: DerivedMinimum,
 ): RequiredProtector {
   const { ignoredPodSelector } = budget;
   const ignored = ignoredPodSelector === undefined ? {} : { ignoredPodSelector };
+  const counted = isOverCells ? { countExpectedPods: true } : {};
   return {
     name: `${pluginName(kind)}-${source.name}`,
-    spec: { minAvailable, minReadySeconds: 0, selector, ...ignored, ...budget.spec },
+    spec: { minAvailable, minReadySeconds: 0, selector, ...ignored, ...counted, ...budget.spec },
     derivation,
-    owns: budget.owns,
+    owns: [...budget.owns, "countExpectedPods"],
   };
 }

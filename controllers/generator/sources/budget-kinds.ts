@@ -3,7 +3,7 @@
  * in `budgets/`, because the object alone does not say over how many pods it is.
  */
 import * as v from "valibot";
-import { SUSPEND_CELLS_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { EXPECTED_PODS_ANNOTATION, SUSPEND_CELLS_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta, OPERATIONS, PROTECTED_OPERATIONS } from "../../../shared/schema/podprotector.ts";
 import { decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
@@ -59,12 +59,18 @@ function budgetParser<const Fields extends v.ObjectEntries>(fields: Fields) {
   return checker(v.looseObject({ metadata: ObjectMeta, spec: v.optional(v.looseObject({ ...Limits, ...fields })) }));
 }
 
-function limitsOf(spec: {
-  readonly minAvailable?: unknown;
-  readonly maxUnavailable?: unknown;
-  readonly selector?: LabelSelector | null | undefined;
-}): Pick<Budget, "minAvailable" | "maxUnavailable" | "selector"> {
+function limitsOf(
+  { annotations = {} }: ObjectMeta,
+  spec: {
+    readonly minAvailable?: unknown;
+    readonly maxUnavailable?: unknown;
+    readonly selector?: LabelSelector | null | undefined;
+  },
+): Pick<Budget, "minAvailable" | "maxUnavailable" | "selector" | "expectedPods" | "countedIn"> {
+  const stated = annotations[EXPECTED_PODS_ANNOTATION];
   return {
+    expectedPods: positiveInteger(stated),
+    countedIn: stated === "core" || stated === "cells" ? stated : undefined,
     minAvailable: intOrPercent(spec.minAvailable),
     maxUnavailable: intOrPercent(spec.maxUnavailable),
     selector: spec.selector ?? undefined,
@@ -81,7 +87,7 @@ function readPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
   const { metadata, spec = {} } = parsePodDisruptionBudget(raw);
   // The default of the API, the stricter of the two (KEP-3017).
   const unhealthyPodPolicy = spec.unhealthyPodEvictionPolicy ?? "IfHealthyBudget";
-  const budget = { ...limitsOf(spec), spec: { unhealthyPodPolicy, ...EVICTIONS_ONLY }, owns: OWNS_POLICY };
+  const budget = { ...limitsOf(metadata, spec), spec: { unhealthyPodPolicy, ...EVICTIONS_ONLY }, owns: OWNS_POLICY };
   return { metadata, budget };
 }
 
@@ -100,9 +106,9 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
   const { apiVersion, kind, name } = spec.targetRef ?? {};
   const hasTarget = apiVersion !== undefined && kind !== undefined && name !== undefined;
   const budget: Budget = {
-    ...limitsOf(spec),
+    ...limitsOf(metadata, spec),
     targetRef: hasTarget ? { apiVersion, kind, name } : undefined,
-    expectedPods: positiveInteger(spec.protectTotalReplicas ?? annotations["pub.kruise.io/protect-total-replicas"]),
+    ...expectedBy(spec.protectTotalReplicas ?? annotations["pub.kruise.io/protect-total-replicas"]),
     ignoredPodSelector: spec.ignoredPodSelector ?? undefined,
     spec: {
       // OpenKruise never denies the disruption of a pod that is not ready.
@@ -121,6 +127,12 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
 function operationsOf(stated: readonly string[] = []): string[] {
   const known = PROTECTED_OPERATIONS.filter((operation) => stated.includes(operation));
   return known.length === 0 ? [...OPERATIONS] : known;
+}
+
+/** OpenKruise's own statement, before this project's. */
+function expectedBy(stated: number | string | undefined): Pick<Budget, "expectedPods"> {
+  const expectedPods = positiveInteger(stated);
+  return expectedPods === undefined ? {} : { expectedPods };
 }
 
 function positiveInteger(stated: number | string | undefined): number | undefined {
@@ -144,7 +156,7 @@ function readXPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
   const isSuspended = spec.suspend === true && cells?.length !== 0;
   const reason = `XPodDisruptionBudget ${metadata.name} is suspended`;
   const budget: Budget = {
-    ...limitsOf(spec),
+    ...limitsOf(metadata, spec),
     spec: {
       // x-pdb allows the eviction of a pod that is not ready only while enough others are healthy.
       unhealthyPodPolicy: "IfHealthyBudget",

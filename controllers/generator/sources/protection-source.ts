@@ -22,6 +22,7 @@ export const SOURCE_FIELDS = [
   "protectedOperations",
   "suspend",
   "probe",
+  "countExpectedPods",
 ] as const;
 type SourceField = (typeof SOURCE_FIELDS)[number];
 
@@ -84,6 +85,8 @@ export interface Budget {
   readonly targetRef?: WorkloadRef | undefined;
   /** How many pods there should be, where the budget itself says so. */
   readonly expectedPods?: number | undefined;
+  /** Whose workloads count, where the budget itself says so: those of the core cluster, or of all cells. */
+  readonly countedIn?: "core" | "cells" | undefined;
   /** Pods that the budget does not protect, although it counts them. */
   readonly ignoredPodSelector?: LabelSelector | undefined;
   /** Fields that the protector gets from the budget. */

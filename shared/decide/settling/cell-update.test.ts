@@ -18,6 +18,7 @@ import {
 import type { Pod } from "../../schema/pod.ts";
 import type { Bucket, CellStatus } from "../../schema/podprotector.ts";
 import { formatMs } from "../../schema/time.ts";
+import type { CellUpdateInput } from "./cell-update.ts";
 import { FirstSeenTimes } from "./first-seen.ts";
 
 describe("fences", () => {
@@ -268,5 +269,28 @@ describe("upstream's algorithms", () => {
     expect(result.entry.aggregation).not.toHaveProperty("specHash");
     expect(settledLine(result)).toBe("keep DELETE w=1");
     expect(cellUpdate({ algorithm: "clock", stored: result.entry }).reasons).toEqual([]);
+  });
+});
+
+describe("how many pods the workloads of the cell ask for", () => {
+  const three = { workloads: 1, replicas: 3 };
+  const none = { workloads: 0, replicas: 0 };
+  const pods = [makePod("x")];
+  test.each<[string, number | undefined, CellUpdateInput["expected"], readonly Pod[], number | undefined]>([
+    ["is published", undefined, three, pods, 3],
+    ["is published for a workload whose pods are all gone", undefined, three, [], 3],
+    ["is 0 where nothing asks for pods, and there are none", undefined, none, [], 0],
+    ["stays as it is while workloads are not listed", 3, "Unknown", pods, 3],
+    ["follows a workload that is scaled to zero", 3, { workloads: 1, replicas: 0 }, [], 0],
+    ["stays as it is when the workload is erased", 3, none, [], 3],
+    ["is not known where the pods have another controller", undefined, none, pods, undefined],
+    ["is taken back when no budget wants it any more", 3, undefined, pods, undefined],
+  ])("%s", (_, before, expected, all, published) => {
+    const aggregation = before === undefined ? {} : { expectedReplicas: before };
+    const stored = makeCell("a", all.length, [], aggregation);
+    const result = cellUpdate({ stored, pods: all, expected });
+    expect(result.entry.aggregation?.expectedReplicas).toBe(published);
+    expect(result.reasons).toEqual(before === published ? [] : ["Expected"]);
+    expect(cellUpdate({ stored: result.entry, pods: all, expected }).reasons).toEqual([]);
   });
 });

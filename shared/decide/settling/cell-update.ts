@@ -25,7 +25,15 @@ export interface CellUpdateInput extends SettleInput {
   /** Wall clock, Unix milliseconds, for maturity and for times that people read. */
   readonly nowMs: number;
   readonly isHeartbeatDue: boolean;
+  /** Undefined where the protector does not ask for it. */
+  readonly expected?: ExpectedReplicas | undefined;
 }
+
+/**
+ * How many pods the workloads of the cell ask for (docs/design.md#expected-pods), and how many workloads these are.
+ * "Unknown": they are not listed yet.
+ */
+export type ExpectedReplicas = "Unknown" | { readonly workloads: number; readonly replicas: number };
 
 export type WriteReason =
   /** First count of this cell, with pods. */
@@ -41,6 +49,8 @@ export type WriteReason =
   /** The published cutoff or position does not cover some pods. */
   | "Maturity"
   | "Fields"
+  /** The workloads of the cell ask for another number of pods. */
+  | "Expected"
   | "Heartbeat";
 
 export type StaleSnapshot =
@@ -113,8 +123,10 @@ function entryOf(
     resourceVersion,
     specHash,
     maturityCutoff,
+    expectedReplicas: __,
     ...kept
   }: Partial<Aggregation> = stored?.aggregation ?? {};
+  const expectedReplicas = expectedOf(input, counts.total);
   const aggregation: Aggregation = {
     ...kept,
     totalReplicas: counts.total,
@@ -126,9 +138,21 @@ function entryOf(
     heartbeatTime: formatMs(input.nowMs),
     epoch: input.history.epoch,
     ...(hold === undefined ? {} : { hold }),
+    ...(expectedReplicas === undefined ? {} : { expectedReplicas }),
     ...(input.algorithm === "exact" ? exactFields(input, cutoffMs) : {}),
   };
   return { ...stored, cellID, aggregation, admissionHistory: { ...stored?.admissionHistory, buckets } };
+}
+
+/**
+ * What to publish. Without a workload, nothing says how many pods there should be: those that are there may have a
+ * controller of another kind, and a workload that asked for pods before may have been erased. So nothing new is said.
+ */
+function expectedOf({ expected, stored }: CellUpdateInput, pods: number): number | undefined {
+  if (expected === undefined) return undefined;
+  const before = stored?.aggregation?.expectedReplicas;
+  const isSilent = expected === "Unknown" || (expected.workloads === 0 && (pods > 0 || (before ?? 0) > 0));
+  return isSilent ? before : expected.replicas;
 }
 
 function exactFields({ snapshot, spec }: CellUpdateInput, cutoffMs: number): Partial<Aggregation> {
@@ -161,6 +185,7 @@ function reasonsToWrite(
     if (isMaturityUnpublished(input, availability, before)) reasons.push("Maturity");
   }
   if (before?.hold !== history.hold) reasons.push("Hold");
+  if (before?.expectedReplicas !== next?.expectedReplicas) reasons.push("Expected");
   if (input.isHeartbeatDue) reasons.push("Heartbeat");
   return reasons;
 }

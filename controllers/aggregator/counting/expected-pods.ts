@@ -1,0 +1,164 @@
+/**
+ * How many pods the workloads of this cell ask for, for protectors whose minimum is a part of the pods of all cells
+ * (docs/design.md#expected-pods). Workloads are watched from the first such protector on; without one, this module is
+ * not loaded.
+ */
+import * as v from "valibot";
+import { compileSelector, type Labels } from "../../../shared/decide/availability/selector.ts";
+import type { ExpectedReplicas } from "../../../shared/decide/settling/cell-update.ts";
+import type { Transport } from "../../../shared/kube/client/transport.ts";
+import { Reflector } from "../../../shared/kube/informer/reflector.ts";
+import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
+import { checker } from "../../../shared/schema/check.ts";
+import { ObjectMeta } from "../../../shared/schema/podprotector.ts";
+import type { TrackedProtector } from "./membership.ts";
+
+interface Workload {
+  readonly key: string;
+  readonly namespace: string;
+  readonly uid: string;
+  readonly resourceVersion: string;
+  readonly replicas: number;
+  /** Of its pod template. */
+  readonly podLabels: Labels;
+  /** Another workload asks for its pods: a ReplicaSet of a Deployment. */
+  readonly isControlled: boolean;
+}
+
+export interface ExpectedPodsOptions {
+  readonly transport: Transport;
+  readonly ports: Ports;
+  /** Custom resources with `spec.replicas` and `spec.template`, as `GROUP/VERSION/RESOURCE`. */
+  readonly scalable: readonly string[];
+  readonly onWatch: (resource: string, event: ReflectorEvent) => void;
+  /** What {@link ExpectedPods.of} returns for this protector may have changed. */
+  readonly onChanged: (tracked: TrackedProtector) => void;
+}
+
+const BUILT_IN = ["apps/v1/deployments", "apps/v1/statefulsets", "apps/v1/replicasets", "v1/replicationcontrollers"];
+const NO_LABELS: Labels = {};
+
+const parseObject = checker(
+  v.looseObject({
+    metadata: ObjectMeta,
+    spec: v.looseObject({
+      replicas: v.optional(v.nullable(v.number())),
+      template: v.optional(
+        v.nullable(
+          v.looseObject({
+            metadata: v.optional(
+              v.nullable(v.looseObject({ labels: v.optional(v.nullable(v.record(v.string(), v.string()))) })),
+            ),
+          }),
+        ),
+      ),
+    }),
+  }),
+);
+
+function workloadOf(resource: string, raw: unknown): Workload {
+  const { metadata, spec } = parseObject(raw);
+  const { namespace = "", name, uid, resourceVersion, ownerReferences = [] } = metadata;
+  return {
+    key: `${resource}/${namespace}/${name}`,
+    namespace,
+    uid,
+    resourceVersion,
+    // The API's default.
+    replicas: spec.replicas ?? 1,
+    podLabels: spec.template?.metadata?.labels ?? NO_LABELS,
+    isControlled: ownerReferences.some(({ controller }) => controller === true),
+  };
+}
+
+/** One protector that asks, and its selector. */
+interface Asker {
+  readonly selector: string;
+  readonly matches: (labels: Labels) => boolean;
+}
+
+export class ExpectedPods {
+  readonly #watches: readonly Reflector<Workload>[];
+  readonly #byNamespace = new Map<string, Map<string, Workload>>();
+  readonly #askers = new Map<TrackedProtector, Asker>();
+  readonly #onChanged: ExpectedPodsOptions["onChanged"];
+
+  /** Starts to watch. */
+  constructor(options: ExpectedPodsOptions) {
+    this.#onChanged = options.onChanged;
+    this.#watches = [...BUILT_IN, ...options.scalable].map((resource) => watchOf(resource, options));
+    for (const watch of this.#watches) {
+      watch.subscribe({
+        changed: (before, after) => this.#changed(before, after),
+        relisted: () => this.#listed(),
+      });
+      watch.start();
+    }
+  }
+
+  /** What the workloads ask for whose pod template the protector selects; "Unknown" until all are listed. */
+  of(tracked: TrackedProtector): ExpectedReplicas {
+    const { matches } = this.#asker(tracked);
+    if (!this.#watches.every(({ synced }) => synced)) return "Unknown";
+    const found = [...(this.#byNamespace.get(tracked.id.namespace)?.values() ?? [])].filter(
+      ({ podLabels, isControlled }) => !isControlled && matches(podLabels),
+    );
+    return { workloads: found.length, replicas: found.reduce((sum, { replicas }) => sum + replicas, 0) };
+  }
+
+  /** The protector is gone, or asks no more. */
+  forget(tracked: TrackedProtector): void {
+    this.#askers.delete(tracked);
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#watches.map((watch) => watch.stop()));
+  }
+
+  #asker(tracked: TrackedProtector): Asker {
+    const selector = JSON.stringify(tracked.protector.spec.selector);
+    const known = this.#askers.get(tracked);
+    if (known?.selector === selector) return known;
+    const { matches } = compileSelector(tracked.protector.spec.selector, "fails");
+    const asker = { selector, matches };
+    this.#askers.set(tracked, asker);
+    return asker;
+  }
+
+  #listed(): void {
+    for (const tracked of this.#askers.keys()) this.#onChanged(tracked);
+  }
+
+  #changed(before: Workload | undefined, after: Workload | undefined): void {
+    const workload = after ?? before;
+    if (workload === undefined) return;
+    const { namespace, key } = workload;
+    const workloads = this.#byNamespace.get(namespace) ?? new Map<string, Workload>();
+    if (after === undefined) workloads.delete(key);
+    else workloads.set(key, after);
+    if (workloads.size > 0) this.#byNamespace.set(namespace, workloads);
+    else this.#byNamespace.delete(namespace);
+    for (const [tracked, { matches }] of this.#askers) {
+      if (tracked.id.namespace !== namespace) continue;
+      if ([before, after].some((one) => one !== undefined && matches(one.podLabels))) this.#onChanged(tracked);
+    }
+  }
+}
+
+function watchOf(resource: string, { transport, ports, onWatch }: ExpectedPodsOptions): Reflector<Workload> {
+  const [first = "", ...rest] = resource.split("/");
+  const plural = rest.at(-1) ?? "";
+  return new Reflector<Workload>({
+    name: plural,
+    transport,
+    ports,
+    path: rest.length === 1 ? `/api/${first}/${plural}` : `/apis/${resource}`,
+    parse: (raw) => workloadOf(resource, raw),
+    keyOf: ({ key }) => key,
+    uidOf: ({ uid }) => uid,
+    versionOf: ({ resourceVersion }) => resourceVersion,
+    unparsable: "keepLast",
+    onEvent: (event) => onWatch(plural, event),
+  });
+}

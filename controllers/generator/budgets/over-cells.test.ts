@@ -1,0 +1,133 @@
+import { expect, test } from "vitest";
+import { type GivenBudget, minimum, ofDeployment, resolve } from "../../../test/support/generator/resolve-budget.ts";
+import type { Budget } from "../sources/protection-source.ts";
+
+const nowhere = { total: 0, controllers: [] };
+const bare = { total: 4, controllers: [] };
+const threes = [
+  [3, 3],
+  [3, 3],
+  [3, 3],
+] as const;
+test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
+  ["the cells' add up", {}, { pods: nowhere, present: 2, cells: threes }, 8, true],
+  ["before a cell has counted there are none", {}, { pods: nowhere }, 0, true],
+  [
+    "a cell that has not said is no zero: all pods",
+    {},
+    {
+      pods: nowhere,
+      present: 0,
+      cells: [
+        [3, 3],
+        [2, undefined],
+      ],
+    },
+    5,
+    true,
+  ],
+  [
+    "a cell that has not said is no zero: as it was",
+    {},
+    {
+      pods: nowhere,
+      present: 8,
+      cells: [
+        [3, 3],
+        [2, undefined],
+      ],
+    },
+    8,
+    true,
+  ],
+  [
+    "a cell without pods counts",
+    {},
+    {
+      pods: nowhere,
+      present: 8,
+      cells: [
+        [3, 3],
+        [0, 3],
+      ],
+    },
+    5,
+    true,
+  ],
+  [
+    "what is federated counts once",
+    {},
+    {
+      ...ofDeployment,
+      pods: nowhere,
+      present: 9,
+      cells: [
+        [5, 5],
+        [5, 5],
+      ],
+    },
+    9,
+    true,
+  ],
+  [
+    "the core's own is a part of it",
+    {},
+    {
+      ...ofDeployment,
+      present: 9,
+      cells: [
+        [10, 10],
+        [5, 5],
+      ],
+    },
+    14,
+    true,
+  ],
+  ["of one cell, the core's workloads", {}, { ...ofDeployment, present: 9, cells: [[10, undefined]] }, 9, false],
+  [
+    "cells that lost all pods still count",
+    {},
+    {
+      ...ofDeployment,
+      present: 14,
+      cells: [
+        [10, 10],
+        [0, 5],
+      ],
+      isCounted: true,
+    },
+    14,
+    true,
+  ],
+  [
+    "the owner says that the core's count",
+    { countedIn: "core" },
+    {
+      ...ofDeployment,
+      present: 9,
+      cells: [
+        [10, 10],
+        [5, 5],
+      ],
+      isCounted: true,
+    },
+    9,
+    false,
+  ],
+  [
+    "the owner says that the cells' count",
+    { countedIn: "cells" },
+    { ...ofDeployment, present: 9, cells: [[12, 12]] },
+    11,
+    true,
+  ],
+  ["pods without a workload in the core", {}, { pods: bare, present: 0, cells: [[4, undefined]] }, 0, false],
+])("over cells: %s", async (_, budget, given, expected, isAsked) => {
+  const resolution = await resolve({ maxUnavailable: 1, ...budget }, given);
+  expect(minimum(resolution)).toBe(expected);
+  const [protector] = resolution.kind === "resolved" ? resolution.protectors : [];
+  expect(protector?.spec.countExpectedPods).toBe(isAsked ? true : undefined);
+  expect(protector?.owns).toContain("countExpectedPods");
+  const isSilent = given.cells?.some(([, one]) => one === undefined) === true && isAsked;
+  if (isSilent) expect(resolution).toMatchObject({ why: expect.stringContaining("cell b") });
+});

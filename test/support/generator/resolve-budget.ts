@@ -1,0 +1,139 @@
+/** Resolves a PodDisruptionBudget over workloads, pods and cells that a test states. */
+
+import { type Resolution, Resolver } from "../../../controllers/generator/budgets/resolve.ts";
+import { WorkloadScales } from "../../../controllers/generator/budgets/workload-scales.ts";
+import { newProtector } from "../../../controllers/generator/protectors/protector.ts";
+import { Discovery } from "../../../controllers/generator/sources/discovery.ts";
+import { plugins } from "../../../controllers/generator/sources/plugins.ts";
+import type {
+  Budget,
+  ProtectionSource,
+  WorkloadRef,
+} from "../../../controllers/generator/sources/protection-source.ts";
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { VirtualTime } from "../runtime/virtual-ports.ts";
+
+const all = plugins({ protectSelector: "", protectNonZero: true });
+export const selector = { matchLabels: { app: "web" } };
+
+export function workload(kind: string, name: string, replicas: number, owner?: WorkloadRef): ProtectionSource {
+  const plugin = all.find((one) => one.kind.kind === kind);
+  if (plugin === undefined) throw new Error(`there is no plugin for ${kind}`);
+  return plugin.interpret({
+    metadata: {
+      name,
+      namespace: "shop",
+      uid: `${kind}-${name}`,
+      resourceVersion: "1",
+      ownerReferences: owner === undefined ? [] : [{ ...owner, controller: true }],
+    },
+    spec: {
+      replicas,
+      selector: kind === "ReplicationController" ? selector.matchLabels : selector,
+      template: { metadata: { labels: { app: "web" } } },
+    },
+  });
+}
+
+export const ref = (kind: string, name: string, uid = `${kind}-${name}`): WorkloadRef => ({
+  apiVersion: kind === "ReplicationController" ? "v1" : kind === "Rollout" ? "argoproj.io/v1alpha1" : "apps/v1",
+  kind,
+  name,
+  uid,
+});
+
+export interface GivenBudget {
+  readonly workloads?: readonly (readonly [string, ProtectionSource])[];
+  /** Undefined: not listed yet. */
+  readonly pods?: { readonly total: number; readonly controllers: readonly WorkloadRef[] } | undefined;
+  readonly notReady?: boolean;
+  /** Responses by path without query. */
+  readonly answers?: Readonly<Record<string, unknown>>;
+  readonly present?: number;
+  /** Pods of each cell, and how many its workloads ask for; the protector was told that they count. */
+  readonly cells?: readonly (readonly [pods: number, expected: number | undefined])[];
+  readonly isCounted?: boolean;
+}
+
+export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}): Promise<Resolution> {
+  const objects = new Map(given.workloads ?? []);
+  const transport: Transport = {
+    request: async ({ path }: ApiRequest): Promise<ApiResponse> => {
+      const body = given.answers?.[path];
+      if (body === "down") return { status: 503, headers: {}, body: "" };
+      return body === undefined
+        ? { status: 404, headers: {}, body: "404 page not found" }
+        : { status: 200, headers: {}, body: JSON.stringify(body) };
+    },
+    stream: () => Promise.reject(new Error("no watch in this test")),
+    close: () => {},
+  };
+  const api = new ApiClient(transport);
+  const kinds = new Map(
+    all.map(({ name }) => [
+      name,
+      { ready: given.notReady !== true, get: (key: string) => objects.get(`${name}/${key}`) },
+    ]),
+  );
+  const workloads = new WorkloadScales({
+    api,
+    discovery: new Discovery(api, 1000),
+    kinds,
+    timeoutMs: 1000,
+    clock: new VirtualTime().clock,
+  });
+  for (const [key, source] of objects) workloads.changed(key, undefined, source);
+  const pods = { of: () => given.pods, forget: () => {} };
+  const pdb = all.find(({ name }) => name === "poddisruptionbudget");
+  if (pdb === undefined) throw new Error("there is no plugin for PodDisruptionBudgets");
+  const source = pdb.interpret({ metadata: { name: "web", namespace: "shop", uid: "u1", resourceVersion: "1" } });
+  const { kind } = pdb;
+  const required = {
+    name: "x",
+    spec: {
+      ...{ minAvailable: given.present ?? 0, minReadySeconds: 0, selector },
+      ...(given.isCounted === true ? { countExpectedPods: true } : {}),
+    },
+    derivation: "",
+  };
+  const { spec, metadata } = newProtector(kind, source, required, "x");
+  const { name, namespace } = metadata;
+  return await new Resolver({ workloads, pods }).resolve({
+    key: "poddisruptionbudget/shop/web",
+    kind,
+    source,
+    need: { kind: "budget", budget: { selector, spec: {}, owns: [], ...budget } },
+    present:
+      given.present === undefined
+        ? undefined
+        : { metadata: { name, namespace, uid: "p", resourceVersion: "1" }, spec, status: statusOf(given.cells ?? []) },
+    signal: new AbortController().signal,
+  });
+}
+
+function statusOf(cells: NonNullable<GivenBudget["cells"]>): NonNullable<PodProtector["status"]> {
+  return {
+    cells: cells.map(([totalReplicas, expected], index) => {
+      const counted = { totalReplicas, availableReplicas: totalReplicas };
+      const aggregation = expected === undefined ? counted : { ...counted, expectedReplicas: expected };
+      return { cellID: "abc".charAt(index), aggregation };
+    }),
+    summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
+  };
+}
+
+export function minimum(resolution: Resolution): number | undefined {
+  return resolution.kind === "resolved" ? resolution.protectors[0]?.spec.minAvailable : undefined;
+}
+
+const deployment = workload("Deployment", "web", 10);
+export const replicaSet = workload("ReplicaSet", "web-1", 7, ref("Deployment", "web"));
+export const ofDeployment: GivenBudget = {
+  workloads: [
+    ["deployment/shop/web", deployment],
+    ["replicaset/shop/web-1", replicaSet],
+  ],
+  pods: { total: 7, controllers: [ref("ReplicaSet", "web-1")] },
+};
