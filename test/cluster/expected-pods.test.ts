@@ -2,9 +2,11 @@
  * Budgets over the workloads of three clusters, each independent of the others, with a core cluster of its own that has
  * none of them (docs/design.md#expected-pods).
  */
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { root } from "../../scripts/root.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
@@ -36,7 +38,18 @@ beforeAll(async () => {
     replicas: 1,
     settle: "40s",
     cell: { ...bare, flags },
+    // One of them has no more permissions than the manifests give it.
+    kubeconfig: async (component, cluster) =>
+      component === "aggregator-a" && cluster.name === "a"
+        ? await cluster.kubeconfigFor({
+            serviceAccount: { namespace: "podseidon-system", name: "podseidon-aggregator" },
+          })
+        : cluster.kubeconfig,
   });
+  for (const base of ["accounts", "aggregator-cell-access"]) {
+    const applied = await environment.cell("a").kubectl(["apply", "-k", join(root, "manifests/base", base)]);
+    expect(applied).toMatchObject({ code: 0 });
+  }
   await installGenerator(environment.core);
   transport = await generatorTransport(environment.core);
   running = startGenerator(transport);

@@ -10,6 +10,7 @@ import {
   scaledMinimum,
   statedMinimum,
 } from "../../../shared/decide/minimum/workload-minimum.ts";
+import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
 import {
@@ -227,10 +228,10 @@ interface CellCount {
   readonly expectedReplicas: number | undefined;
 }
 
-/** The cells that have counted the protector. */
+/** The cells that have counted the protector. One that was removed keeps an entry, which counts nothing. */
 function cellsOf(present: PodProtector | undefined): readonly CellCount[] {
   return (present?.status?.cells ?? []).flatMap(({ cellID, aggregation }) => {
-    if (!aggregation) return [];
+    if (!aggregation || !isCounted(aggregation)) return [];
     const { totalReplicas, expectedReplicas } = aggregation;
     return [{ id: cellID, totalReplicas, expectedReplicas }];
   });

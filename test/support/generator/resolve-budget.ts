@@ -116,7 +116,7 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
 function statusOf(cells: NonNullable<GivenBudget["cells"]>): NonNullable<PodProtector["status"]> {
   return {
     cells: cells.map(([totalReplicas, expected], index) => {
-      const counted = { totalReplicas, availableReplicas: totalReplicas };
+      const counted = { totalReplicas, availableReplicas: totalReplicas, resourceVersion: "1" };
       const aggregation = expected === undefined ? counted : { ...counted, expectedReplicas: expected };
       return { cellID: "abc".charAt(index), aggregation };
     }),
