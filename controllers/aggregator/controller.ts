@@ -136,7 +136,8 @@ function aggregatorOf(
     async expectedPods(onChanged) {
       const { ExpectedPods } = await import("./counting/expected-pods.ts");
       const onWatch = (resource: string, event: ReflectorEvent): void => watches.observe(resource)(event);
-      return new ExpectedPods({ transport, ports, scalable: flags.scalable, onWatch, onChanged });
+      const { scalable, namespace } = flags;
+      return new ExpectedPods({ transport, ports, scalable, namespace, onWatch, onChanged });
     },
     onEvent: aggregatorObserver({ metrics, log: log.child({ cell: flags.cellId }), clock, cores: names }),
     onQueueEvent: (core, event) => queueEvents.get(core)?.(event),

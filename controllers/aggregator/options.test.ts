@@ -16,3 +16,8 @@ test("a cell by label selector is refused, with what to do instead", async () =>
   expect(await refusal("--pod-selector=")).toBe("");
   expect(await refusal("--namespace=shop")).toBe("");
 });
+
+test("a workload of another kind is named as a resource", async () => {
+  expect(await refusal("--scalable=CloneSet")).toMatch(/^2: .*--scalable: must be group\/version\/resource/s);
+  expect(await refusal("--scalable=apps.kruise.io/v1alpha1/clonesets")).toBe("");
+});

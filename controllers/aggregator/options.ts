@@ -24,6 +24,8 @@ import { version } from "../../shared/runtime/version.ts";
 
 const CELL_ID = /^(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}$/;
 
+const SCALABLE = /^[a-z0-9][a-z0-9.-]*(\/[a-z0-9][a-z0-9.-]*){2}$/;
+
 function isPowerOfTwo(count: number): boolean {
   return Number.isInteger(Math.log2(count));
 }
@@ -184,6 +186,9 @@ export const aggregatorOptions = defineOptions({
     ...(isKnownCluster(values.caCluster ?? "", values.core ?? [])
       ? []
       : ["--ca-cluster: must be `cell` or the name of a --core"]),
+    ...(values.scalable ?? [])
+      .filter((one) => !SCALABLE.test(one))
+      .map((one) => `--scalable: must be group/version/resource such as apps.kruise.io/v1alpha1/clonesets, not ${one}`),
     ...((values.voidAfter ?? 0) > 0 && (values.voidAfter ?? 0) < 1000 ? ["--void-after: at least 1s, or 0"] : []),
   ],
 });

@@ -12,6 +12,7 @@ import { createReadyPods } from "../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import {
   generatorTransport,
+  installCrd,
   installGenerator,
   PROTECTED,
   type RunningGenerator,
@@ -24,6 +25,8 @@ const ONE_LESS = "poddisruptionbudget-one-less";
 const HALF = "poddisruptionbudget-half";
 const SETTLED_WITHIN_MS = 120_000;
 const STATEFUL_SET = "/apis/apps/v1/namespaces/default/statefulsets";
+/** In cell c. */
+const CLONE_SET = "/apis/apps.kruise.io/v1alpha1/namespaces/default/clonesets";
 
 let environment: TestEnvironment;
 let transport: Transport;
@@ -38,6 +41,7 @@ beforeAll(async () => {
     replicas: 1,
     settle: "40s",
     cell: { ...bare, flags },
+    aggregatorArgs: ["--scalable=apps.kruise.io/v1alpha1/clonesets"],
     // One of them has no more permissions than the manifests give it.
     kubeconfig: async (component, cluster) =>
       component === "aggregator-a" && cluster.name === "a"
@@ -50,12 +54,27 @@ beforeAll(async () => {
     const applied = await environment.cell("a").kubectl(["apply", "-k", join(root, "manifests/base", base)]);
     expect(applied).toMatchObject({ code: 0 });
   }
+  await grantWorkloads(environment.cell("a"));
   await installGenerator(environment.core);
   transport = await generatorTransport(environment.core);
   running = startGenerator(transport);
+  for (const cell of environment.cells.values()) await installCrd(cell, "clonesets.apps.kruise.io");
   for (const cell of environment.cells.values()) await runDatabase(cell);
   await environment.core.apply([budget("one-less", { maxUnavailable: 1 }), budget("half", { minAvailable: "50%" })]);
 });
+
+/** What an administrator grants for a kind of `--scalable`. */
+async function grantWorkloads(cell: Cluster): Promise<void> {
+  const name = "podseidon-aggregator-clonesets";
+  const apiVersion = "rbac.authorization.k8s.io/v1";
+  const rules = [{ apiGroups: ["apps.kruise.io"], resources: ["clonesets"], verbs: ["list", "watch"] }];
+  const roleRef = { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name };
+  const subjects = [{ kind: "ServiceAccount", name: "podseidon-aggregator", namespace: "podseidon-system" }];
+  await cell.apply([
+    { apiVersion, kind: "ClusterRole", metadata: { name }, rules },
+    { apiVersion, kind: "ClusterRoleBinding", metadata: { name }, roleRef, subjects },
+  ]);
+}
 
 afterAll(async () => {
   await running?.stop();
@@ -75,12 +94,17 @@ async function runDatabase(cell: Cluster): Promise<void> {
     ...{ replicas: REPLICAS, selector, serviceName: "db" },
     template: { metadata: { labels }, spec: { containers: [{ name: "db", image: "db:1" }] } },
   };
-  await cell.admin.call("POST", STATEFUL_SET, { metadata: { name: "db" }, spec });
+  const kind = cell.name === "c" ? { apiVersion: "apps.kruise.io/v1alpha1", kind: "CloneSet" } : {};
+  await cell.admin.call("POST", workloadsOf(cell.name), { ...kind, metadata: { name: "db" }, spec });
   await createReadyPods(cell, { namespace: "default", prefix: "db", count: REPLICAS, labels });
 }
 
+function workloadsOf(cell: string): string {
+  return cell === "c" ? CLONE_SET : STATEFUL_SET;
+}
+
 async function scale(cell: string, replicas: number): Promise<void> {
-  await environment.cell(cell).admin.call("PATCH", `${STATEFUL_SET}/db`, { spec: { replicas } });
+  await environment.cell(cell).admin.call("PATCH", `${workloadsOf(cell)}/db`, { spec: { replicas } });
 }
 
 async function promised(): Promise<readonly number[]> {
@@ -115,7 +139,7 @@ describe("a budget over three clusters", () => {
     );
   });
 
-  it("grows with a cluster that joins", async () => {
+  it("grows with a cluster that joins, whose workload is of another kind", async () => {
     await environment.startAggregator("c");
     await untilPromised(8, 5);
     await waitUntilSettled(environment.core, "default", ONE_LESS, 3 * REPLICAS, SETTLED_WITHIN_MS);

@@ -3,6 +3,7 @@
  * (docs/design.md#expected-pods). Workloads are watched from the first such protector on; without one, this module is
  * not loaded.
  */
+import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
 import { compileSelector, type Labels } from "../../../shared/decide/availability/selector.ts";
 import type { ExpectedReplicas } from "../../../shared/decide/settling/cell-update.ts";
@@ -31,6 +32,8 @@ export interface ExpectedPodsOptions {
   readonly ports: Ports;
   /** Custom resources with `spec.replicas` and `spec.template`, as `GROUP/VERSION/RESOURCE`. */
   readonly scalable: readonly string[];
+  /** Of a cell that is one namespace; empty is all of them. */
+  readonly namespace: string;
   readonly onWatch: (resource: string, event: ReflectorEvent) => void;
   /** What {@link ExpectedPods.of} returns for this protector may have changed. */
   readonly onChanged: (tracked: TrackedProtector) => void;
@@ -76,6 +79,8 @@ function workloadOf(resource: string, raw: unknown): Workload {
 interface Asker {
   readonly selector: string;
   readonly matches: (labels: Labels) => boolean;
+  /** Undefined once a workload has changed. */
+  counted?: ExpectedReplicas | undefined;
 }
 
 export class ExpectedPods {
@@ -99,8 +104,13 @@ export class ExpectedPods {
 
   /** What the workloads ask for whose pod template the protector selects; "Unknown" until all are listed. */
   of(tracked: TrackedProtector): ExpectedReplicas {
-    const { matches } = this.#asker(tracked);
+    const asker = this.#asker(tracked);
     if (!this.#watches.every(({ synced }) => synced)) return "Unknown";
+    asker.counted ??= this.#count(tracked, asker);
+    return asker.counted;
+  }
+
+  #count(tracked: TrackedProtector, { matches }: Asker): ExpectedReplicas {
     const found = [...(this.#byNamespace.get(tracked.id.namespace)?.values() ?? [])].filter(
       ({ podLabels, isControlled }) => !isControlled && matches(podLabels),
     );
@@ -139,21 +149,35 @@ export class ExpectedPods {
     else workloads.set(key, after);
     if (workloads.size > 0) this.#byNamespace.set(namespace, workloads);
     else this.#byNamespace.delete(namespace);
-    for (const [tracked, { matches }] of this.#askers) {
+    // Most changes are of a status.
+    if (before !== undefined && after !== undefined && asksTheSame(before, after)) return;
+    for (const [tracked, asker] of this.#askers) {
       if (tracked.id.namespace !== namespace) continue;
-      if ([before, after].some((one) => one !== undefined && matches(one.podLabels))) this.#onChanged(tracked);
+      if (![before, after].some((one) => one !== undefined && asker.matches(one.podLabels))) continue;
+      asker.counted = undefined;
+      this.#onChanged(tracked);
     }
   }
 }
 
-function watchOf(resource: string, { transport, ports, onWatch }: ExpectedPodsOptions): Reflector<Workload> {
-  const [first = "", ...rest] = resource.split("/");
-  const plural = rest.at(-1) ?? "";
+function asksTheSame(one: Workload, other: Workload): boolean {
+  return (
+    one.replicas === other.replicas &&
+    one.isControlled === other.isControlled &&
+    isDeepStrictEqual(one.podLabels, other.podLabels)
+  );
+}
+
+function watchOf(resource: string, options: ExpectedPodsOptions): Reflector<Workload> {
+  const { transport, ports, namespace, onWatch } = options;
+  const parts = resource.split("/");
+  const plural = parts.at(-1) ?? "";
+  const version = [parts.length === 2 ? "/api" : "/apis", ...parts.slice(0, -1)].join("/");
   return new Reflector<Workload>({
     name: plural,
     transport,
     ports,
-    path: rest.length === 1 ? `/api/${first}/${plural}` : `/apis/${resource}`,
+    path: `${version}${namespace === "" ? "" : `/namespaces/${namespace}`}/${plural}`,
     parse: (raw) => workloadOf(resource, raw),
     keyOf: ({ key }) => key,
     uidOf: ({ uid }) => uid,
