@@ -168,7 +168,7 @@ export class AdmissionHandler {
     const bypass = claimsBypass(pod) ? this.#bypass(pod, parsed, target.podReadMs !== undefined) : undefined;
     return chain(bypass, (result) =>
       chain(this.#mayChooseCriterion(target, parsed), (criterionPermitted) =>
-        this.#decide(parsed, { ...target, criterionPermitted }, result, isPinned),
+        this.#decide(parsed, target, { bypass: result, criterionPermitted, isPinned }),
       ),
     );
   }
@@ -194,12 +194,12 @@ export class AdmissionHandler {
 
   #decide(
     { request, cell, call, arrivedMs, deadlineMs }: ParsedCall,
-    target: DisruptionTarget & Pick<Disruption, "criterionPermitted">,
-    bypass: BypassResult | undefined,
-    isPinned: boolean,
+    target: DisruptionTarget,
+    { bypass, criterionPermitted, isPinned }: Permissions,
   ): MaybePromise<AdmissionResponse> {
     const disruption: Disruption = {
       ...target,
+      criterionPermitted,
       ...(bypass === undefined ? NOT_FORCED : overrides(bypass)),
       cell: cell.id,
       caller: { address: call.address, username: request.user.username },
@@ -262,6 +262,15 @@ function kindOf(request: AdmissionRequest, call: AdmissionCall): AdmissionKind {
   if (isStatusWrite(request)) return "status";
   if (isNode(request)) return "node";
   return request.subResource === "eviction" ? "evict" : "other";
+}
+
+/** What the caller may do beyond what the protectors allow. */
+interface Permissions {
+  readonly bypass: BypassResult | undefined;
+  /** May ask for another health criterion. */
+  readonly criterionPermitted: boolean;
+  /** The pod is pending and changes: it is allowed without a pin, too. */
+  readonly isPinned: boolean;
 }
 
 const NOT_FORCED = { forced: false } as const;

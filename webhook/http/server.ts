@@ -238,9 +238,10 @@ export class WebhookServer {
   /** Takes the secret segment, `/~` and a text, from the path. One that is not known leaves no path. */
   #readPath(incoming: IncomingMessage): boolean {
     const { url = "/" } = incoming;
-    const [, segment = "", path = url] = /^\/~([^/]*)(.+)/.exec(url) ?? [];
-    const isKnown = this.#options.isPathKnown?.(segment) ?? true;
-    incoming.url = isKnown ? path : "/";
+    const found = url.startsWith("/~") ? /^\/~([^/]*)(.+)/.exec(url) : null;
+    const isKnown = this.#options.isPathKnown?.(found?.[1] ?? "") ?? true;
+    if (!isKnown) incoming.url = "/";
+    else if (found !== null) incoming.url = found[2] ?? "/";
     return isKnown;
   }
 
