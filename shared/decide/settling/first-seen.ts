@@ -52,7 +52,8 @@ export class FirstSeenTimes {
 
   /** Forgets the keys that were not observed since the last call: their records have left the history. */
   forgetOthers(): void {
-    [this.#uids, this.#uidsNow] = [this.#uidsNow, new Map()];
+    // Most histories have no packed record, and every reconcile comes here.
+    if (this.#uids.size + this.#uidsNow.size > 0) [this.#uids, this.#uidsNow] = [this.#uidsNow, new Map()];
     const observed = this.#observed;
     this.#observed = new Set();
     if (this.#firstSeenMs.size === observed.size) return;
