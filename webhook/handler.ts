@@ -213,7 +213,7 @@ export class AdmissionHandler {
       const isHeldBack = isUncovered && bypass?.forced !== true && holdsUncovered(target);
       if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
       if (isHeldBack) return this.#inMode(heldBack(target, bypass));
-      const response = responseToVerdict(verdict, target, bypass, this.#denialContext());
+      const response = responseToVerdict(verdict, target, bypass, () => this.#denialContext());
       if (target.criterion === "Available") return this.#inMode(response, [disruption]);
       return import("./respond/health-criterion.ts").then(({ withCriterion }) =>
         this.#inMode(withCriterion(response, target.criterion), [disruption]),

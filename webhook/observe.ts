@@ -222,7 +222,7 @@ function processRows(
       message: "A call was not an admission request",
       count: counted(metrics, {
         name: "webhook_rejected_calls_total",
-        help: "Calls that were no admission requests: wrong method, type, cell, size or form.",
+        help: "Calls of a wrong method, type, cell, size or form.",
         labels: { status: REJECTED_STATUSES },
         of: ({ status }) => ({ status: REJECTED_STATUSES.find((known) => known === String(status)) ?? "500" }),
       }),
@@ -245,7 +245,7 @@ function processRows(
 export function observeAdmissions(metrics: Metrics, log: Log): (record: AdmissionRecord) => void {
   const requests = metrics.counter({
     name: "webhook_reviews_total",
-    help: "Admission requests, by kind and outcome; dry runs change nothing, as what kubectl podseidon asks.",
+    help: "Admission requests, by kind and outcome; kubectl podseidon asks by dry runs.",
     labels: { kind: ADMISSION_KINDS, outcome: OUTCOMES, dry_run: BOOLEANS },
   });
   const seconds = metrics.histogram({
@@ -261,7 +261,7 @@ export function observeAdmissions(metrics: Metrics, log: Log): (record: Admissio
   });
   const bypassIgnored = metrics.counter({
     name: "webhook_bypass_ignored_total",
-    help: "Force-delete annotations that were ignored, by reason; forced ones are an outcome.",
+    help: "Force-delete annotations that were ignored, by reason.",
     labels: { reason: BYPASS_IGNORED },
   });
   const byCell = metrics.counter({
@@ -271,7 +271,7 @@ export function observeAdmissions(metrics: Metrics, log: Log): (record: Admissio
   });
   const denials = metrics.counter({
     name: "webhook_denials_total",
-    help: "Denials by a protector, busy ones too, no dry runs; beyond the first 500 names they are other.",
+    help: "Denials by a protector, busy ones too, no dry runs; names beyond 500 are other.",
     labels: { core: NAMES, namespace: DENIERS, protector: DENIERS },
   });
   const lostDenials = metrics.counter({

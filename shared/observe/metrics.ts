@@ -77,13 +77,25 @@ export class Metrics {
   }
 
   counter<const L extends LabelDefinitions = Record<never, never>>(definition: MetricDefinition<L>): Counter<L> {
-    const counter = new prometheus.Counter(this.#configuration(definition));
+    const pending: PendingCount[] = [];
+    const counter = new prometheus.Counter({
+      ...this.#configuration(definition),
+      collect() {
+        for (const count of pending.splice(0)) settle(count);
+      },
+    });
     const series = new Series(
       definition.labels,
-      (labels) => counter.labels(labels),
-      (child) => child.inc(0),
+      (labels): PendingCount => ({ by: 0, child: counter.labels(labels) }),
+      settle,
     );
-    return { inc: (labels, by = 1) => series.of(labels).inc(by) };
+    return {
+      inc(labels, by = 1) {
+        const count = series.of(labels);
+        if (count.by === 0) pending.push(count);
+        count.by += by;
+      },
+    };
   }
 
   gauge<const L extends LabelDefinitions = Record<never, never>>(definition: MetricDefinition<L>): Gauge<L> {
@@ -141,6 +153,17 @@ export class Metrics {
   #configuration<L extends LabelDefinitions>({ name, help, labels }: MetricDefinition<L>) {
     return { name: PREFIX + name, help, labelNames: Object.keys(labels ?? {}), registers: [this.#registry] };
   }
+}
+
+/** What was counted since the last scrape: the library hashes the labels each time that it is told. */
+interface PendingCount {
+  by: number;
+  readonly child: prometheus.Counter.Internal;
+}
+
+function settle(count: PendingCount): void {
+  count.child.inc(count.by);
+  count.by = 0;
 }
 
 /** The series of one metric by their label values, bounded. */

@@ -22,7 +22,7 @@ export function readBody(
   maxBytes: number,
   done: (body: Body) => void,
 ): InFlightSlot | undefined {
-  const chunks: Buffer[] = [];
+  let chunks: Buffer[] = [];
   let bytes = 0;
   let values = 0;
   let isDone = false;
@@ -30,7 +30,8 @@ export function readBody(
     if (isDone) return;
     isDone = true;
     // The listeners live until a rejected caller has disconnected.
-    const complete = chunks.splice(0);
+    const complete = chunks;
+    chunks = [];
     slot?.arrived();
     done(error ?? { isLarge: bytes > LARGE_BODY_BYTES, text: () => textOf(complete) });
   };

@@ -24,7 +24,7 @@ export function responseToVerdict(
   verdict: Verdict,
   target: DisruptionTarget,
   bypass: BypassResult | undefined,
-  context: DenialContext,
+  context: () => DenialContext,
 ): AdmissionResponse {
   const { pod, dryRun } = target;
   const about = { pod: identityOf(pod), dryRun, ...(bypass === undefined ? {} : { bypass }) };
@@ -35,14 +35,14 @@ function respond(
   verdict: Verdict,
   { pod, operation, done }: DisruptionTarget,
   bypass: BypassResult | undefined,
-  context: DenialContext,
+  context: () => DenialContext,
 ): AdmissionResponse {
   switch (verdict.kind) {
     case "allowed":
       return allowed(verdict.decisions, pod, bypass);
     case "denied": {
       const disruption = { operation, namespace: pod.namespace, pod: pod.name, done };
-      return denied(verdict, disruption, bypass, context);
+      return denied(verdict, disruption, bypass, context());
     }
     case "podGone":
       return notFound(pod.name);
