@@ -3,9 +3,11 @@
  * webhook. The cell's aggregator restores a missing or altered one. One in files on the apiserver's host (Kubernetes
  * 1.36 and later) can't be removed by any API call.
  */
+import { execFile } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
@@ -13,9 +15,11 @@ import { registrations } from "../../scripts/environment/webhook-configuration.t
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
+import { ensureHelm } from "../support/cluster/test-tools.ts";
 
 const PODS = 3;
 const SETTLED_WITHIN_MS = 120_000;
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const RESOURCES = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] as const;
 const files = mkdtempSync(join(tmpdir(), "podseidon-static-"));
 const read = (name: string): string => readFileSync(join(root, "manifests/static-admission", name), "utf8");
@@ -198,6 +202,106 @@ describe("a cell's aggregator", () => {
     expect(field(await live(RESOURCES[0]), "webhooks", 0, "timeoutSeconds")).toBe(7);
     expect(await restores("altered")).toBe(count);
     await untilEvent("RegistrationChanged", "timeoutSeconds of pods.podseidon.kubewharf.io is 7");
+  });
+
+  describe("with what is applied on the server", () => {
+    const MANAGER = "argocd-controller";
+    const extra = "extra.podseidon.kubewharf.io";
+    const [validating] = RESOURCES;
+    const shipped = (): readonly object[] => {
+      const url = `https://127.0.0.1:${environment.balancer.port}`;
+      const caPem = environment.core.identity.certificateAuthorityPem;
+      return items(registrations({ cell: "east", url, caPem })[0], "webhooks").map(Object);
+    };
+    const apply = async (webhooks: readonly object[]): Promise<void> => {
+      const { apiVersion, kind, metadata } = Object(registrations({ cell: "east", url: "https://x", caPem: "" })[0]);
+      const input = JSON.stringify({ apiVersion, kind, metadata, webhooks });
+      const args = ["apply", "--server-side", "--force-conflicts", `--field-manager=${MANAGER}`, "--filename=-"];
+      expect(await environment.core.kubectl(args, { input })).toMatchObject({ code: 0 });
+    };
+    const recorded = async (): Promise<string> => {
+      const at = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
+      return String(field(await environment.core.admin.get(at), "data", "ValidatingWebhookConfiguration"));
+    };
+    const untilRecorded = (text: string): Promise<void> =>
+      environment.core.waitFor(`${text} on record`, async () => (await recorded()).includes(text));
+    const alter = async (change: (webhooks: readonly object[]) => readonly object[]): Promise<void> => {
+      const webhooks = change(items(await live(validating), "webhooks").map(Object));
+      await environment.core.admin.call("PATCH", path(validating), { webhooks });
+    };
+    const names = async (): Promise<unknown[]> =>
+      items(await live(validating), "webhooks").map((one) => field(one, "name"));
+
+    it("keeps a change, says who made it, and puts back what another client alters of it", async () => {
+      const count = await restores("altered");
+      for (const [failurePolicy, timeoutSeconds] of [
+        ["Ignore", 8],
+        ["Fail", 9],
+      ] as const) {
+        await apply(shipped().map((one) => ({ ...one, failurePolicy, timeoutSeconds })));
+        await untilRecorded(`"timeoutSeconds":${timeoutSeconds}`);
+        expect(field(await live(validating), "webhooks", 0, "failurePolicy")).toBe(failurePolicy);
+      }
+      await untilEvent("RegistrationWeakened", `was declared anew by ${MANAGER}: `);
+      await untilEvent("RegistrationChanged", `was declared anew by ${MANAGER}: `);
+      expect(await restores("altered")).toBe(count);
+      const before = await live(validating);
+      await alter((webhooks) => webhooks.map((one) => ({ ...one, timeoutSeconds: 3 })));
+      await untilRestored(validating, before);
+      await environment.core.waitFor("the metric", async () => (await restores("altered")) === count + 1);
+      await untilEvent("RegistrationAltered", "is 3, it was 9");
+      await untilAsked();
+    });
+
+    it.runIf(FULL)("keeps a change that helm makes", async () => {
+      const chart = join(files, "chart");
+      mkdirSync(join(chart, "templates"), { recursive: true });
+      writeFileSync(join(chart, "Chart.yaml"), "apiVersion: v2\nname: cell\nversion: 0.1.0\n");
+      const { apiVersion, kind } = Object(registrations({ cell: "east", url: "https://x", caPem: "" })[0]);
+      const upgrade = async (timeoutSeconds: number): Promise<void> => {
+        const webhooks = shipped().map((one) => ({ ...one, timeoutSeconds }));
+        const object = { apiVersion, kind, metadata: { name: "podseidon" }, webhooks };
+        writeFileSync(join(chart, "templates/cell.json.yaml"), JSON.stringify(object));
+        const args = ["upgrade", "--install", "cell", chart, "--take-ownership"];
+        await promisify(execFile)(await ensureHelm(), [...args, "--kubeconfig", environment.core.kubeconfig]);
+      };
+      const count = await restores("altered");
+      for (const timeoutSeconds of [11, 12]) {
+        await upgrade(timeoutSeconds);
+        await untilRecorded(`"timeoutSeconds":${timeoutSeconds}`);
+        expect(field(await live(validating), "webhooks", 0, "timeoutSeconds")).toBe(timeoutSeconds);
+      }
+      expect(await restores("altered")).toBe(count);
+      const before = await live(validating);
+      await alter((webhooks) => webhooks.map((one) => ({ ...one, timeoutSeconds: 3 })));
+      await untilRestored(validating, before);
+    });
+
+    it("drops what is declared no more, and not what another client took out", async () => {
+      const never = { matchLabels: { never: "matches" } };
+      const more = shipped().slice(0, 1);
+      await apply([...shipped(), ...more.map((one) => ({ ...one, name: extra, namespaceSelector: never }))]);
+      await untilRecorded(extra);
+      const entries = items(field(await live(validating), "metadata"), "managedFields");
+      const appliedAt = field(
+        entries.find((one) => field(one, "manager") === MANAGER),
+        "time",
+      );
+      // Times of managedFields have seconds.
+      const next = async (): Promise<boolean> => Date.now() >= Date.parse(String(appliedAt)) + 1000;
+      await environment.core.waitFor("the next second", next);
+      const count = await restores("altered");
+      await alter((webhooks) => webhooks.filter((one) => field(one, "name") !== extra));
+      await environment.core.waitFor("the metric", async () => (await restores("altered")) === count + 1);
+      expect(await names()).toContain(extra);
+      await apply(shipped().map((one) => ({ ...one, timeoutSeconds: 6 })));
+      await environment.core.waitFor("it to be gone", async () => !(await names()).includes(extra));
+      await environment.core.waitFor(
+        "the record",
+        async () =>
+          !JSON.parse(await recorded()).declared.webhooks.some((one: unknown) => field(one, "name") === extra),
+      );
+    });
   });
 
   it("restores one that was deleted while the aggregator restarted", async () => {

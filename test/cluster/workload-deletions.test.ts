@@ -2,8 +2,10 @@
  * The deletion of a protected workload that asks for replicas (docs/operations.md#delete-a-workload): refused by the
  * policy of the core, held by the generator's finalizer where no policy is in force, and taken back.
  */
-import { readFileSync } from "node:fs";
+import { execFile } from "node:child_process";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { loadAll } from "js-yaml";
 import * as v from "valibot";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -13,9 +15,12 @@ import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { shellCommand } from "../support/cluster/documented.ts";
+import { ensureHelm } from "../support/cluster/test-tools.ts";
 import { eventually, GROUP, PROTECTED, protectorPath } from "../support/generator/generator-harness.ts";
 
 const WITHIN_MS = 300_000;
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+const run = promisify(execFile);
 
 let environment: TestEnvironment;
 let generator: Component;
@@ -133,6 +138,28 @@ describe("the deletion of a protected workload that asks for replicas", () => {
     await environment.core.apply([inShop({}, idle)]);
     await eventually(environment.core, path("idle"), (one) => field(one, "metadata", "finalizers") !== undefined);
     expect(await refusal("idle")).toBe("");
+  });
+
+  test.runIf(FULL)("by helm uninstall fails with the refusal, and is repeated once it is at zero", async () => {
+    const directory = join(environment.core.directory, "chart");
+    mkdirSync(join(directory, "templates"), { recursive: true });
+    const released: Rolled = { name: "released", replicas: 2 };
+    writeFileSync(join(directory, "Chart.yaml"), "apiVersion: v2\nname: released\nversion: 0.1.0\n");
+    writeFileSync(join(directory, "templates/deployment.yaml"), JSON.stringify(inShop({}, released)));
+    const binary = await ensureHelm();
+    const helm = (...args: readonly string[]): ReturnType<typeof run> =>
+      run(binary, [...args, "--namespace", shop, "--kubeconfig", environment.core.kubeconfig]);
+    await helm("install", "released", directory);
+    const isHeld = (one: unknown): boolean => field(one, "metadata", "finalizers") !== undefined;
+    await eventually(environment.core, path("released"), isHeld, WITHIN_MS);
+    const uninstall = ["uninstall", "released", "--wait", "--timeout=2m", "--debug"];
+    await expect(helm(...uninstall)).rejects.toThrow("it is protected and asks for 2 replicas");
+    const kept = await environment.core.admin.get(path("released"));
+    expect(field(kept, "metadata", "deletionTimestamp")).toBeUndefined();
+    await kubectl("scale", "deployment", "released", "--replicas=0");
+    await helm(...uninstall);
+    await gone(path("released"));
+    await gone(protectorPath(shop, "deployment-released"));
   });
 
   test("by the deletion of its owner or its namespace waits, and goes on once its protection is given up", async () => {

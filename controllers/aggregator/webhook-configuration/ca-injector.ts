@@ -20,12 +20,7 @@ import { type ApiFailure, describeFailure } from "../../../shared/kube/client/ap
 import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
-import {
-  type ConfigurationOptions,
-  configurationPath,
-  FIELD_MANAGER,
-  watchConfiguration,
-} from "./configuration-watch.ts";
+import { type ConfigurationOptions, configurationPath, watchConfiguration } from "./configuration-watch.ts";
 import {
   type ConfigurationResource,
   encodeCaBundle,
@@ -36,6 +31,7 @@ import {
   RESOURCES,
   trusts,
 } from "./desired-configuration.ts";
+import { FIELD_MANAGER } from "./field-ownership.ts";
 
 /** The counted gate has a webhook configuration of its own, which is optional and can be deleted at any time. */
 const GATE = { resource: "mutatingwebhookconfigurations", suffix: "-gate" } as const;

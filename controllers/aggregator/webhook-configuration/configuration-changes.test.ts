@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { changesBetween, lastWriter } from "./configuration-changes.ts";
+import { changesBetween } from "./configuration-changes.ts";
 
 const RULE = { apiGroups: [""], apiVersions: ["v1"], operations: ["DELETE"], resources: ["pods"] };
 const CONDITION = { name: "not-terminating", expression: "true" };
@@ -41,15 +41,4 @@ test("a webhook that is gone is weaker, and a new one is not", () => {
     { text: "other is new", isWeaker: false },
   ]);
   expect(changesBetween([before, { name: "a" }], [{ name: "a" }, before])).toEqual([]);
-});
-
-test("the last writer is who wrote last besides this project", () => {
-  const entry = (manager: string, time: string) => ({ manager, time });
-  const managedFields = [
-    entry("kubectl-client-side-apply", "2026-01-01T00:00:01Z"),
-    entry("kubectl-edit", "2026-01-01T00:00:09Z"),
-    entry("podseidon-aggregator", "2026-01-01T00:00:30Z"),
-  ];
-  expect(lastWriter({ metadata: { managedFields } })).toBe("kubectl-edit");
-  expect(lastWriter({ metadata: {} })).toBeUndefined();
 });

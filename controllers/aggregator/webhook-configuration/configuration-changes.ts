@@ -3,9 +3,6 @@
  * (docs/design.md#webhook-configuration). Pure.
  */
 import { isDeepStrictEqual } from "node:util";
-import * as v from "valibot";
-import { checker } from "../../../shared/schema/check.ts";
-import { FIELD_MANAGER } from "./configuration-watch.ts";
 
 interface Webhook {
   readonly name: string;
@@ -67,22 +64,4 @@ function listOf(value: unknown): readonly unknown[] {
 
 function isEmpty(selector: unknown): boolean {
   return Object.values(Object(selector)).every((part) => Object.keys(Object(part)).length === 0);
-}
-
-const Managed = v.looseObject({
-  metadata: v.looseObject({
-    managedFields: v.optional(
-      v.array(v.looseObject({ manager: v.optional(v.string()), time: v.optional(v.string()) })),
-    ),
-  }),
-});
-export const parseManaged: (raw: unknown) => v.InferOutput<typeof Managed> = checker(Managed);
-
-/** The manager, other than this project, that wrote last; undefined where the object names none. */
-export function lastWriter({ metadata: { managedFields = [] } }: v.InferOutput<typeof Managed>): string | undefined {
-  const others = managedFields.filter(({ manager }) => manager !== FIELD_MANAGER);
-  return others.reduce<(typeof others)[number] | undefined>(
-    (last, one) => ((last?.time ?? "") > (one.time ?? "") ? last : one),
-    undefined,
-  )?.manager;
 }

@@ -10,20 +10,15 @@ import type { WriteOptions } from "../../../shared/kube/client/api-client.ts";
 import { type ApiFailure, type ApiResult, describeFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
-import { type ConfigurationChange, changesBetween, lastWriter, parseManaged } from "./configuration-changes.ts";
+import { type ConfigurationChange, changesBetween } from "./configuration-changes.ts";
 import { ConfigurationRecord } from "./configuration-record.ts";
-import {
-  type ConfigurationOptions,
-  configurationPath,
-  FIELD_MANAGER,
-  watchConfiguration,
-} from "./configuration-watch.ts";
+import { type ConfigurationOptions, configurationPath, watchConfiguration } from "./configuration-watch.ts";
 import {
   bundlesOf,
   type ConfigurationResource,
   type DeclaredConfiguration,
   type DesiredConfiguration,
-  declarationText,
+  declaredForm,
   desiredConfiguration,
   forCell,
   hasSameWebhooks,
@@ -36,6 +31,7 @@ import {
   restoredConfiguration,
   updatedConfiguration,
 } from "./desired-configuration.ts";
+import { FIELD_MANAGER, lastWriter } from "./field-ownership.ts";
 
 export type RestoreCause = "missing" | "altered";
 
@@ -149,8 +145,12 @@ export class ConfigurationKeeper {
     signal: AbortSignal,
   ): Promise<boolean> {
     const { name, mayWrite, onEvent, declared } = this.#options;
-    const live = this.#watches.get(resource)?.get(name);
-    if (this.#isKept(resource, live) || !mayWrite()) return true;
+    const watched = this.#watches.get(resource)?.get(name);
+    if (this.#isKept(resource, watched) || !mayWrite()) return true;
+    const found = watched === undefined ? undefined : await this.#read(resource, signal);
+    if (found !== undefined && found.kind !== "ok" && found.kind !== "gone")
+      return this.#failed(resource, "read", found);
+    const live = found?.kind === "ok" ? found.object : undefined;
     if (live !== undefined) this.#bundles.set(resource, { ...this.#bundles.get(resource), ...bundlesOf(live) });
     const kind = KINDS[resource];
     const recorded = record.get(kind);
@@ -167,12 +167,20 @@ export class ConfigurationKeeper {
       if (recorded === undefined) onEvent({ kind: "adopted", resource });
       else {
         const changes = changesBetween(formOf(recorded.declared), formOf(desired.declared));
-        onEvent({ kind: "changed", resource, alteration: { changes, writer: await this.#writer(resource, signal) } });
+        const writer = lastWriter(live?.metadata.managedFields ?? [], "declared");
+        onEvent({ kind: "changed", resource, alteration: { changes, writer } });
       }
     }
     return live === undefined
       ? await this.#create(resource, desired, signal)
       : await this.#compare(resource, desired, live, signal);
+  }
+
+  /** A watch leaves `managedFields` out. */
+  #read(resource: ConfigurationResource, signal: AbortSignal): Promise<ApiResult<LiveConfiguration>> {
+    const { api, name } = this.#options;
+    const options = { ...this.#call(signal), managedFields: true };
+    return api.get(configurationPath(resource, name), parseLiveConfiguration, options);
   }
 
   async #create(resource: ConfigurationResource, desired: DesiredConfiguration, signal: AbortSignal): Promise<boolean> {
@@ -200,17 +208,9 @@ export class ConfigurationKeeper {
       return true;
     }
     const changes = changesBetween(completed.object.webhooks ?? [], live.webhooks ?? []);
-    const writer = await this.#writer(resource, signal);
+    const writer = lastWriter(live.metadata.managedFields ?? [], "altered");
     const result = await api.update(path, body, parseLiveConfiguration, call);
     return this.#restored(resource, "altered", { changes, writer }, result);
-  }
-
-  /** A watch leaves `managedFields` out. Undefined where the read fails: nothing waits for a name. */
-  async #writer(resource: ConfigurationResource, signal: AbortSignal): Promise<string | undefined> {
-    const { api, name } = this.#options;
-    const options = { ...this.#call(signal), managedFields: true };
-    const result = await api.get(configurationPath(resource, name), parseManaged, options);
-    return result.kind === "ok" ? lastWriter(result.object) : undefined;
   }
 
   /** False: the next reconcile compares what the watch brings. */
@@ -240,7 +240,7 @@ export class ConfigurationKeeper {
 
 /** The declared webhooks without what others change. */
 function formOf(declared: DeclaredConfiguration): NonNullable<DeclaredConfiguration["webhooks"]> {
-  return parseDeclaredConfiguration(JSON.parse(declarationText(declared))).webhooks ?? [];
+  return declaredForm(declared).webhooks ?? [];
 }
 
 /** The webhook configurations of a YAML file by kind, without other objects. Throws when the file can't be used. */

@@ -9,12 +9,20 @@ import { configMapPath } from "../../../shared/kube/client/api-path.ts";
 import { type ApiFailure, describeFailure } from "../../../shared/kube/client/api-result.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { parseConfigMap } from "../../../shared/schema/config-map.ts";
-import { type ConfigurationOptions, FIELD_MANAGER } from "./configuration-watch.ts";
+import type { ConfigurationOptions } from "./configuration-watch.ts";
 import { type DesiredConfiguration, declarationText, parseDeclaredConfiguration } from "./desired-configuration.ts";
+import { FIELD_MANAGER, FieldManager } from "./field-ownership.ts";
 
 const RECORD_CONFIG_MAP = "podseidon-registration";
 
-const parseEnvelope = checker(v.looseObject({ declared: v.unknown(), bundles: v.record(v.string(), v.string()) }));
+const parseEnvelope = checker(
+  v.looseObject({
+    declared: v.unknown(),
+    bundles: v.record(v.string(), v.string()),
+    applied: v.optional(v.string()),
+    declarers: v.optional(v.array(FieldManager)),
+  }),
+);
 
 export interface ConfigurationRecordOptions extends Pick<ConfigurationOptions, "api" | "namespace" | "timeoutMs"> {
   readonly onFailed: (message: string) => void;
@@ -44,8 +52,9 @@ export class ConfigurationRecord {
     }
     for (const [kind, text] of Object.entries(result.object.data ?? {})) {
       try {
-        const { declared, bundles } = parseEnvelope(JSON.parse(text));
-        this.#known.set(kind, { declared: parseDeclaredConfiguration(declared), bundles });
+        const { declared, bundles, applied, declarers = [] } = parseEnvelope(JSON.parse(text));
+        const seen = { declared: parseDeclaredConfiguration(declared), bundles, declarers };
+        this.#known.set(kind, applied === undefined ? seen : { ...seen, applied });
       } catch (error) {
         onFailed(`the record of ${kind} cannot be read: ${String(error)}`);
       }
@@ -57,7 +66,7 @@ export class ConfigurationRecord {
   async put(kind: string, desired: DesiredConfiguration, signal: AbortSignal): Promise<ApiFailure | undefined> {
     const { api, namespace } = this.#options;
     const declared: unknown = JSON.parse(declarationText(desired.declared));
-    const data = { [kind]: JSON.stringify({ declared, bundles: desired.bundles }) };
+    const data = { [kind]: JSON.stringify({ ...desired, declared }) };
     const call = { ...this.#call(signal), fieldManager: FIELD_MANAGER };
     const path = configMapPath(namespace, RECORD_CONFIG_MAP);
     let result = await api.patch(path, "application/merge-patch+json", { data }, parseConfigMap, call);

@@ -6,7 +6,6 @@ import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type ConfigurationResource, type LiveConfiguration, parseLiveConfiguration } from "./desired-configuration.ts";
 
 const GROUP_PATH = "/apis/admissionregistration.k8s.io/v1";
-export const FIELD_MANAGER = "podseidon-aggregator";
 
 /** What the CA injector and the webhook configuration keeper both need. */
 export interface ConfigurationOptions {

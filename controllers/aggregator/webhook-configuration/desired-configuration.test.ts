@@ -81,6 +81,36 @@ describe("the desired configuration", () => {
     expect(desiredConfiguration({ kind, bundles, ...input })?.declared).toEqual(expected);
   });
 
+  test("is what was applied on the server, whatever the annotation of an earlier kubectl apply says", () => {
+    const fieldsV1 = { "f:webhooks": { 'k:{"name":"one"}': { "f:failurePolicy": {} } } };
+    const managedFields = [{ manager: "flux", operation: "Apply", time: "2026-01-01T00:00:00Z", fieldsV1 }];
+    const [one, ...others] = applied.webhooks ?? [];
+    const webhooks = [{ ...one, name: "one", clientConfig: {}, failurePolicy: "Ignore" }, ...others];
+    const owned = { ...applied, metadata: { ...applied.metadata, managedFields }, webhooks };
+    const first = desiredConfiguration({ kind, bundles, live: owned, declared: undefined, recorded: undefined });
+    expect(first?.declared.webhooks?.[0]?.failurePolicy).toBe("Ignore");
+    // An alteration takes the field from its owner: the record has it, and the annotation does not.
+    const altered = desiredConfiguration({ kind, bundles, live: applied, declared: undefined, recorded: first });
+    expect(altered?.declared.webhooks?.[0]?.failurePolicy).toBe("Ignore");
+  });
+
+  test("stays one whatever its owners give up", () => {
+    const of = (time: string, fieldsV1: Record<string, unknown>): LiveConfiguration => ({
+      ...applied,
+      metadata: { ...applied.metadata, managedFields: [{ manager: "flux", operation: "Apply", time, fieldsV1 }] },
+    });
+    const whole = { "f:metadata": { "f:annotations": { ".": {}, "f:note": {} } }, "f:webhooks": {} };
+    const first = of("2026-01-01T00:00:00Z", whole);
+    const recorded = desiredConfiguration({ kind, bundles, live: first, declared: undefined, recorded: undefined });
+    const live = of("2026-01-01T00:00:09Z", { "f:webhooks": { 'k:{"name":"one"}': { ".": {}, "f:name": {} } } });
+    const desired = desiredConfiguration({ kind, bundles, live, declared: undefined, recorded });
+    expect(desired?.declared.metadata.name).toBe(applied.metadata.name);
+    const nothing = of("2026-01-01T00:00:09Z", { "f:metadata": {} });
+    const odd = { ...first, metadata: { ...first.metadata, managedFields: [{ ...whole, manager: "x" }] } };
+    for (const one of [nothing, odd])
+      expect(desiredConfiguration({ kind, bundles, live: one, declared: undefined, recorded })).toBeDefined();
+  });
+
   test("is unknown without any of these", () => {
     expect(
       desiredConfiguration({ kind, bundles, live: undefined, declared: undefined, recorded: undefined }),
@@ -96,7 +126,7 @@ describe("the desired configuration", () => {
     const desired = { declared: declared(), bundles };
     expect(recordChange(undefined, desired)).toBe("form");
     expect(recordChange({ ...desired, declared: file }, desired)).toBe("form");
-    expect(recordChange({ ...desired, bundles: {} }, desired)).toBe("bundles");
+    expect(recordChange({ ...desired, bundles: {} }, desired)).toBe("rest");
     expect(recordChange({ declared: declared("T0xE"), bundles }, desired)).toBeUndefined();
   });
 

@@ -6,6 +6,8 @@
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
 import { checker } from "../../../shared/schema/check.ts";
+import { SchemaError } from "../../../shared/schema/schema-error.ts";
+import { declarersOf, FieldManager, withOwned } from "./field-ownership.ts";
 
 /** The kinds of webhook configurations by their resource. */
 export const KINDS = {
@@ -26,7 +28,12 @@ const Metadata = { name: v.string(), labels: Texts, annotations: Texts };
 
 /** A webhook configuration as the apiserver serves it. */
 const Live = v.looseObject({
-  metadata: v.looseObject({ ...Metadata, uid: v.string(), resourceVersion: v.string() }),
+  metadata: v.looseObject({
+    ...Metadata,
+    uid: v.string(),
+    resourceVersion: v.string(),
+    managedFields: v.optional(v.array(FieldManager)),
+  }),
   webhooks: v.optional(v.nullable(v.array(Webhook))),
 });
 export type LiveConfiguration = v.InferOutput<typeof Live>;
@@ -71,6 +78,11 @@ export function declarationText({ kind, metadata, webhooks }: DeclaredConfigurat
       return withSegment({ ...webhook, clientConfig }, "");
     }),
   });
+}
+
+/** The declaration without what others change. */
+export function declaredForm(declared: DeclaredConfiguration): DeclaredConfiguration {
+  return parseDeclaredConfiguration(JSON.parse(declarationText(declared)));
 }
 
 /** A live object as a declaration, for an object that nobody has declared by `kubectl apply`. */
@@ -132,10 +144,14 @@ function segmentOf({ clientConfig: { service, url } }: ConfiguredWebhook): strin
   return (typeof address === "string" ? BEFORE_PATH.exec(address)?.[2] : undefined) ?? "";
 }
 
-/** What a webhook configuration is to be: its declared form, and `caBundle` by webhook name as it was last seen. */
+/** What a webhook configuration is to be, and what that was made of. */
 export interface DesiredConfiguration {
   readonly declared: DeclaredConfiguration;
+  /** `caBundle` by webhook name, as it was last seen. */
   readonly bundles: Readonly<Record<string, string>>;
+  /** The text of what `kubectl apply` was given last. */
+  readonly applied?: string;
+  readonly declarers?: readonly FieldManager[];
 }
 
 export interface DesiredConfigurationInput {
@@ -150,29 +166,52 @@ export interface DesiredConfigurationInput {
 }
 
 /**
- * The first of: the file, what an operator has applied, the record, the live object as it is. Undefined without any.
+ * The file, or else the fields of the live object that are declared by their owners, over the first of: what an
+ * operator has applied since the record, the record, the live object as it is. Undefined without any.
  */
 export function desiredConfiguration(input: DesiredConfigurationInput): DesiredConfiguration | undefined {
   const { kind, live, recorded } = input;
-  const applied = live === undefined ? undefined : lastApplied(live);
-  const firstSeen = live === undefined ? undefined : declarationOf(kind, live);
-  const declared = input.declared ?? applied ?? recorded?.declared ?? firstSeen;
-  return declared === undefined ? undefined : { declared, bundles: { ...recorded?.bundles, ...input.bundles } };
+  const bundles = { ...recorded?.bundles, ...input.bundles };
+  const known = recorded?.declarers ?? [];
+  if (live === undefined) {
+    const declared = input.declared ?? recorded?.declared;
+    return declared === undefined ? undefined : { ...recorded, declared, bundles };
+  }
+  const lastOne = lastApplied(live);
+  const applied = lastOne === undefined ? undefined : declarationText(lastOne);
+  const asSeen = declarationOf(kind, live);
+  // What the keeper restores has the annotation of an earlier form when others have applied since on the server.
+  const base = (applied === recorded?.applied ? undefined : lastOne) ?? recorded?.declared ?? asSeen;
+  const managers = live.metadata.managedFields ?? [];
+  const declared = input.declared ?? asDeclared(withOwned(asSeen, base, managers, known)) ?? base;
+  const seen = applied === undefined ? {} : { applied };
+  return { declared, bundles, ...seen, declarers: declarersOf(managers, known) };
 }
 
-/** What the record lacks: another form, only other authorities, or nothing. */
+/** Undefined where what owners left is no webhook configuration any more: then they declare nothing. */
+function asDeclared(form: unknown): DeclaredConfiguration | undefined {
+  try {
+    return parseDeclaredConfiguration(form);
+  } catch (error) {
+    if (error instanceof SchemaError) return undefined;
+    throw error;
+  }
+}
+
+/** What the record lacks: another form, only something else, or nothing. */
 export function recordChange(
   recorded: DesiredConfiguration | undefined,
   desired: DesiredConfiguration,
-): "form" | "bundles" | undefined {
+): "form" | "rest" | undefined {
   if (recorded === undefined || declarationText(recorded.declared) !== declarationText(desired.declared)) return "form";
-  return isDeepStrictEqual(recorded.bundles, desired.bundles) ? undefined : "bundles";
+  const rest = ({ bundles, applied, declarers = [] }: DesiredConfiguration): unknown => [bundles, applied, declarers];
+  return isDeepStrictEqual(rest(recorded), rest(desired)) ? undefined : "rest";
 }
 
 /** The object to create: with the annotation that tells the next `kubectl apply` what it has to compare with. */
 export function restoredConfiguration({ declared, bundles }: DesiredConfiguration): DeclaredConfiguration {
   const text = declarationText(declared);
-  const { metadata, webhooks, ...rest } = parseDeclaredConfiguration(JSON.parse(text));
+  const { metadata, webhooks, ...rest } = declaredForm(declared);
   const annotations = { ...metadata.annotations, [LAST_APPLIED]: `${text}\n` };
   return { ...rest, metadata: { ...metadata, annotations }, webhooks: withBundles(webhooks, bundles) };
 }
@@ -201,7 +240,8 @@ export function updatedConfiguration(
   const webhooks = withBundles(declared.webhooks, { ...bundles, ...bundlesOf(live) });
   return {
     ...live,
-    metadata: { ...live.metadata, ...annotations },
+    // An update without them keeps the owners of what it does not change.
+    metadata: { ...live.metadata, managedFields: undefined, ...annotations },
     webhooks: webhooks.map((webhook) => withSegment(webhook, segments.get(webhook.name) ?? "")),
   };
 }

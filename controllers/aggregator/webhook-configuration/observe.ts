@@ -121,7 +121,7 @@ export function observeKeeper({ metrics, log, events, name }: KeeperSinks): (eve
               ? `the ${KINDS[resource]} ${name} was missing and was restored: ` +
                 "without it, kube-apiserver deletes pods without asking the webhook"
               : `the ${KINDS[resource]} ${name} was altered${told(alteration)}, and was put back. ` +
-                "To change it, apply its manifest with kubectl apply",
+                "To change it, change its declaration: kubectl apply, server-side apply or Helm",
         }),
       },
       changed: {

@@ -33,7 +33,7 @@ interface Module {
   readonly kubernetes?: () => string;
 }
 
-export type ModuleName = "kubernetes" | "oldest-kubernetes" | "cert-manager" | "kruise" | "promtool" | "helm";
+export type ModuleName = "kubernetes" | "oldest-kubernetes" | "cert-manager" | "kruise" | "promtool" | "helm" | "glua";
 
 const MODULES: Readonly<Record<ModuleName, Module>> = {
   // One module for all, so that what they have in common (client-go, the API types) is compiled once.
@@ -60,6 +60,7 @@ const MODULES: Readonly<Record<ModuleName, Module>> = {
   },
   kruise: { packages: ["github.com/openkruise/kruise"] },
   helm: { packages: ["helm.sh/helm/v3/cmd/helm"] },
+  glua: { packages: ["github.com/yuin/gopher-lua/cmd/glua"] },
   promtool: { packages: ["github.com/prometheus/prometheus/cmd/promtool"] },
 };
 

@@ -113,7 +113,12 @@ export function ensureHelm(): Promise<string> {
   return ensureTool("helm", "helm.sh/helm/v3", 3);
 }
 
-async function ensureTool(name: "promtool" | "helm", path: string, minutes: number): Promise<string> {
+/** Resolves with the path of glua, the Lua that Argo CD runs health checks with, as {@link ensurePromtool}. */
+export function ensureGlua(): Promise<string> {
+  return ensureTool("glua", "github.com/yuin/gopher-lua", 1);
+}
+
+async function ensureTool(name: "promtool" | "helm" | "glua", path: string, minutes: number): Promise<string> {
   for (const directory of (process.env.PATH ?? "").split(delimiter)) {
     if (existsSync(join(directory, name))) return join(directory, name);
   }

@@ -1,0 +1,128 @@
+/**
+ * Whose a field of a webhook configuration is, by `metadata.managedFields` (docs/design.md#webhook-configuration). A
+ * manager that applies on the server declares the fields that it owns, and so does Helm. What other clients write is an
+ * alteration, which takes the field from its owner. Pure.
+ */
+import * as v from "valibot";
+
+/** The project's own manager. */
+export const FIELD_MANAGER = "podseidon-aggregator";
+
+const FieldSet = v.record(v.string(), v.unknown());
+type FieldSet = v.InferOutput<typeof FieldSet>;
+
+/** An entry of `metadata.managedFields`. */
+export const FieldManager = v.looseObject({
+  manager: v.optional(v.string()),
+  operation: v.optional(v.string()),
+  time: v.optional(v.string()),
+  fieldsV1: v.optional(FieldSet),
+});
+export type FieldManager = v.InferOutput<typeof FieldManager>;
+
+/** Helm 3 applies nothing on the server. Flux's helm-controller and Terraform's provider have helm in their names. */
+const declares = ({ manager = "", operation }: FieldManager): boolean =>
+  manager !== FIELD_MANAGER && (operation === "Apply" || manager.includes("helm"));
+
+const isSame = (one: FieldManager, other: FieldManager): boolean =>
+  one.manager === other.manager && one.operation === other.operation;
+
+/** Declarers with what they owned when they last wrote: an alteration takes a field and leaves the owner's time. */
+export function declarersOf(live: readonly FieldManager[], known: readonly FieldManager[]): FieldManager[] {
+  const now = live.filter(declares);
+  const unaltered = (one: FieldManager): FieldManager => {
+    const before = known.find((other) => isSame(one, other) && other.time === one.time);
+    return before === undefined ? one : { ...one, fieldsV1: union([before, one]) };
+  };
+  return [...now.map(unaltered), ...known.filter((one) => !now.some((other) => isSame(one, other)))];
+}
+
+const CLIENT_SIDE_APPLY = "kubectl-client-side-apply";
+
+/** The manager that wrote last, other than this project: of those that declare, or of those that alter, if any do. */
+export function lastWriter(live: readonly FieldManager[], what: "declared" | "altered"): string | undefined {
+  const others = live.filter(({ manager }) => manager !== FIELD_MANAGER);
+  const isMeant = (one: FieldManager): boolean =>
+    (declares(one) || one.manager === CLIENT_SIDE_APPLY) === (what === "declared");
+  const meant = others.filter(isMeant);
+  const [first, ...rest] = meant.length > 0 ? meant : others;
+  // Times have seconds. Of one second the apiserver lists what was applied first.
+  return rest.reduce((last, one) => ((last?.time ?? "") >= (one.time ?? "") ? last : one), first)?.manager;
+}
+
+/** Sets of fields as in `fieldsV1`. */
+interface Ownership {
+  /** What declarers own. */
+  readonly owned: FieldSet;
+  /** What clients own that alter and do not declare. A declarer that lost a field to them did not give it up. */
+  readonly altered: FieldSet;
+  /** What appliers owned until they applied again. */
+  readonly givenUp: FieldSet;
+  /** What declarers owned until they wrote again. Helm leaves a field to others that is as Helm wants it. */
+  readonly left: FieldSet;
+}
+
+/**
+ * `base`, with the fields of `live` that declarers own, and without those that they owned and no longer declare.
+ * `known` are the declarers as `base` was made with them.
+ */
+export function withOwned(
+  live: unknown,
+  base: unknown,
+  managers: readonly FieldManager[],
+  known: readonly FieldManager[],
+): unknown {
+  const declarers = managers.filter(declares);
+  const again = known.filter((one) => declarers.some((other) => isSame(one, other) && one.time !== other.time));
+  const applied = again.filter(({ operation }) => operation === "Apply");
+  const others = managers.filter((one) => one.manager !== FIELD_MANAGER && !declares(one));
+  const sets = { owned: union(declarers), altered: union(others), givenUp: union(applied), left: union(again) };
+  return merged(live, base, sets);
+}
+
+const union = (managers: readonly FieldManager[]): FieldSet =>
+  managers.reduce<FieldSet>((all, { fieldsV1 = {} }) => together(all, fieldsV1), {});
+
+/** A set without members is the whole value. */
+const isLeaf = (set: unknown): boolean => Object.keys(Object(set)).length === 0;
+
+/** A value, or an item of a list by name: its owner owns that it is there. An object, as `metadata`, has no owner. */
+const isWhole = (set: unknown): boolean => set !== undefined && (isLeaf(set) || Object.hasOwn(Object(set), "."));
+
+function together(one: FieldSet, other: FieldSet): FieldSet {
+  const all: FieldSet = { ...one };
+  for (const [key, set] of Object.entries(other)) {
+    const had = one[key];
+    all[key] = had === undefined ? set : isLeaf(had) || isLeaf(set) ? {} : together(Object(had), Object(set));
+  }
+  return all;
+}
+
+function merged(live: unknown, base: unknown, { owned, altered, givenUp, left }: Ownership): unknown {
+  const child = (key: string, now: unknown, before: unknown): unknown => {
+    const set = owned[key];
+    if (set === undefined) {
+      const isGivenUp = isWhole(givenUp[key]) && altered[key] === undefined;
+      if (isGivenUp || (isWhole(left[key]) && now === undefined)) return undefined;
+    } else if (isLeaf(set) || before === undefined) return now;
+    if (before === undefined || isLeaf(set ?? givenUp[key] ?? left[key])) return before;
+    const [ownedInside, alteredInside, givenUpInside] = [Object(set), Object(altered[key]), Object(givenUp[key])];
+    const inside = { owned: ownedInside, altered: alteredInside, givenUp: givenUpInside, left: Object(left[key]) };
+    return merged(now, before, inside);
+  };
+  if (Array.isArray(base)) {
+    const [now, before] = [byName(live), byName(base)];
+    const names = [...new Set([...before.keys(), ...now.keys()])];
+    const items = names.map((name) => child(`k:${JSON.stringify({ name })}`, now.get(name), before.get(name)));
+    return items.filter((item) => item !== undefined);
+  }
+  const [now, before] = [Object(live), Object(base)];
+  const keys = [...new Set([...Object.keys(before), ...Object.keys(now)])];
+  const entries = keys.map((key) => [key, child(`f:${key}`, now[key], before[key])] as const);
+  return Object.fromEntries(entries.filter(([, value]) => value !== undefined));
+}
+
+/** Webhooks and their conditions are lists by name. */
+function byName(list: unknown): ReadonlyMap<unknown, unknown> {
+  return new Map((Array.isArray(list) ? list : []).map((item) => [Reflect.get(Object(item), "name"), item]));
+}
