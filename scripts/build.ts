@@ -20,7 +20,7 @@ const KB = 1000;
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
-  webhook: { entry: "webhook/main.ts", budget: 380 * KB },
+  webhook: { entry: "webhook/main.ts", budget: 385 * KB },
   generator: { entry: "controllers/generator/main.ts", budget: 325 * KB },
   aggregator: { entry: "controllers/aggregator/main.ts", budget: 380 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
@@ -187,6 +187,7 @@ const ON_DEMAND = [
   "webhook/respond/dry-run.ts",
   "webhook/respond/event-notes.ts",
   "webhook/respond/health-criterion.ts",
+  "webhook/respond/not-enforced.ts",
 ];
 
 /** A start loads the bundle and what it imports, directly or not, except what is loaded on demand. */

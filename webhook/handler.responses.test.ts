@@ -1,4 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { ProtectorVersion } from "../shared/decide/state/protector-version.ts";
+import { protector } from "../test/support/webhook/fixtures.ts";
 import {
   ALLOWED,
   admissionReview,
@@ -10,7 +12,7 @@ import {
   podJson,
   responseOf,
 } from "../test/support/webhook/handler-harness.ts";
-import type { Verdict } from "./reserve/verdict.ts";
+import type { Allowance, Verdict } from "./reserve/verdict.ts";
 
 describe("responses", () => {
   test("the command that releases a lost protector names the namespace of this installation", async () => {
@@ -108,6 +110,35 @@ describe("responses", () => {
     expect(rolledBack).toBe(0);
     reply.delivered?.(complete);
     expect(rolledBack).toBe(times);
+  });
+});
+
+describe("a protector that does not enforce", () => {
+  const id = { core: "core", namespace: "default", name: "web" };
+  const version = new ProtectorVersion(protector(1), 0);
+  const facts = { minAvailable: 8, available: 10, unreliable: 0, reserved: 2, estimated: 8 };
+  const instead = { allowed: false, kind: "Denial", cause: "AtMinimum", facts } as const;
+  const decided = (reason: "NotEnforced" | "Forced"): Allowance => {
+    const decision = { allowed: true, reason, write: "none", facts } as const;
+    const whole = reason === "NotEnforced" ? { ...decision, instead } : decision;
+    return { protector: id, decision: { kind: "allowed", decision: whole, version, written: true } };
+  };
+
+  test("allows with the text of the denial, which Events, logs and audit have as well", async () => {
+    const { ask, records } = handler({ kind: "allowed", decisions: [decided("NotEnforced")] });
+    expect(responseOf(await ask(deletion()))).toMatchObject({
+      allowed: true,
+      warnings: [expect.stringMatching(/^not enforced: pod default\/web-0 may not be deleted now: PodProtector /)],
+      auditAnnotations: { "not-enforced": "core/default/web=AtMinimum", decision: "core/default/web=NotEnforced" },
+    });
+    expect(records).toMatchObject([{ outcome: "dryRunDenied", decisions: [{ decision: { kind: "denied" } }] }]);
+  });
+
+  test("warns beside one that was forced, and leaves that outcome", async () => {
+    const { ask, records } = handler({ kind: "allowed", decisions: [decided("NotEnforced"), decided("Forced")] });
+    const warnings = expect.arrayContaining([expect.stringMatching(/^not enforced: /)]);
+    expect(responseOf(await ask(deletion()))).toMatchObject({ allowed: true, warnings });
+    expect(records).toMatchObject([{ outcome: "forced" }]);
   });
 });
 

@@ -214,11 +214,24 @@ export class AdmissionHandler {
       if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
       if (isHeldBack) return this.#inMode(heldBack(target, bypass));
       const response = responseToVerdict(verdict, target, bypass, () => this.#denialContext());
-      if (target.criterion === "Available") return this.#inMode(response, [disruption]);
-      return import("./respond/health-criterion.ts").then(({ withCriterion }) =>
-        this.#inMode(withCriterion(response, target.criterion), [disruption]),
-      );
+      return chain(this.#worded(response, verdict, target), (worded) => this.#inMode(worded, [disruption]));
     });
+  }
+
+  /** The response with what few of them tell. */
+  #worded(response: AdmissionResponse, verdict: Verdict, target: DisruptionTarget): MaybePromise<AdmissionResponse> {
+    const { criterion } = target;
+    if (criterion !== "Available")
+      return import("./respond/health-criterion.ts").then(({ withCriterion }) => withCriterion(response, criterion));
+    if (
+      verdict.kind !== "allowed" ||
+      verdict.decisions.every(({ decision }) => decision.decision.instead === undefined)
+    )
+      return response;
+    const { decisions } = verdict;
+    return import("./respond/not-enforced.ts").then(({ withDenials }) =>
+      withDenials(response, decisions, target, this.#denialContext()),
+    );
   }
 
   /** A pod that could not be pinned is allowed if it is still exempt: it may have become available meanwhile. */

@@ -10,10 +10,16 @@ import {
   leaderElectionOptions,
   observeOptions,
 } from "../../shared/runtime/options/common-options.ts";
-import { boolean, integer, list, option, text } from "../../shared/runtime/options/option-types.ts";
+import { boolean, choice, integer, list, option, text } from "../../shared/runtime/options/option-types.ts";
 import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
 import { version } from "../../shared/runtime/version.ts";
-import { GENERATOR_LEASE, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared/schema/annotations.ts";
+import {
+  ENFORCEMENT_ANNOTATION,
+  GENERATOR_LEASE,
+  PROTECT_ANNOTATION,
+  PROTECT_LABEL,
+} from "../../shared/schema/annotations.ts";
+import { ENFORCEMENTS } from "../../shared/schema/podprotector.ts";
 import type { Controller, ControllerContext, ControllerParts } from "../run-controller.ts";
 import { changeTeller } from "./changes/change-teller.ts";
 import { Generator } from "./generator.ts";
@@ -45,6 +51,12 @@ export const generatorOptions = defineOptions({
       list("GROUP/VERSION/RESOURCE"),
       [],
       "A custom resource with a scale subresource whose objects are protected like workloads.",
+    ),
+    enforcement: option(
+      choice(ENFORCEMENTS),
+      "Enforce",
+      "spec.enforcement of the protectors: Enforce denies, Warn allows with a warning, Off does not protect. " +
+        `The annotation ${ENFORCEMENT_ANNOTATION} on a workload or budget overrides it.`,
     ),
     namespaces: option(list("NAMESPACE"), [], "The only namespaces that are looked after; all when none is given."),
     excludedNamespaces: option(list("NAMESPACE"), [], "Namespaces that are left alone."),

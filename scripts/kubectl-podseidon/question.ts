@@ -119,6 +119,7 @@ const ALLOWED: Readonly<Record<Extract<Decision, { allowed: true }>["reason"], s
   Mirror: "it is the mirror of a static pod",
   Forced: "its force-delete annotation lets it go",
   Suspended: "the protector is suspended",
+  NotEnforced: "the protector only warns: it would be denied",
   NothingPromised: "its protector's minAvailable is 0",
   NotProtected: "the protector does not protect from this operation",
 };

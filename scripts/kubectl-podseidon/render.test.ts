@@ -78,6 +78,8 @@ const vanished = withCondition(source);
 describe("status", () => {
   const cases: readonly (readonly [string, PodProtector, string])[] = [
     ["ok", makeProtector([makeCell("a", 3, [], beating)]), "ok"],
+    ["one that warns", makeProtector([makeCell("a", 2, [], beating)], { enforcement: "Warn" }), "only warns"],
+    ["one that is off", makeProtector([makeCell("a", 2, [], beating)], { enforcement: "Off" }), "suspended"],
     ["at the minimum", makeProtector([makeCell("a", 2, [], { ...beating, totalReplicas: 3 })]), "at minimum"],
     ["reserved", makeProtector([makeCell("a", 3, [held("uid-x", 4)], beating)]), "busy"],
     ["too few", makeProtector([makeCell("a", 1, [], { ...beating, totalReplicas: 3 })]), "below minimum"],

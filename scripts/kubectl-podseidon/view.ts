@@ -99,7 +99,11 @@ export function viewProtector(protector: PodProtector, nowMs: number): Protector
       undefined,
     ),
     suspended: suspended
-      ? { until: spec.suspend?.until, reason: spec.suspend?.reason, cells: spec.suspend?.cells }
+      ? {
+          until: Number.isFinite(state.spec.suspendedUntilMs) ? spec.suspend?.until : undefined,
+          reason: state.spec.suspendReason,
+          cells: state.spec.suspendedCells,
+        }
       : undefined,
     released: metadata.annotations?.[RELEASED_ANNOTATION],
     conditions: protector.status?.conditions ?? [],
@@ -165,6 +169,7 @@ type Facts = Omit<ProtectorView, "state"> & { readonly deleting: boolean };
 function stateOf(facts: Facts, state: ProtectorState): string {
   if (facts.suspended !== undefined) return facts.suspended.cells === undefined ? "suspended" : "partly suspended";
   if (facts.released !== undefined) return "released";
+  if (state.spec.warnsOnly) return "only warns";
   const bad = (wanted: CellView["state"]): boolean => facts.cells.some((cell) => cell.state === wanted);
   if (bad("on hold")) return "cell on hold";
   if (bad("stale")) return "cell stale";

@@ -33,7 +33,8 @@
  * The annotation `force-delete` (or `no-protect`: `overrides.ts`) turns a denial or busy into allow Forced, with the
  * record of the pod's class. So does a minAvailable of 0, into NothingPromised; a suspended protector allows everything
  * as Suspended, with that record: it counts when the suspension ends before the disruption is committed. A pre-activity
- * denies under both.
+ * denies under both. With `spec.enforcement` Warn, what would be a denial or busy, of a pre-activity too, is allowed as
+ * NotEnforced, with that record and with the denial for the client's warning.
  */
 import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Pod } from "../schema/pod.ts";
@@ -41,10 +42,10 @@ import type { Operation } from "../schema/podprotector.ts";
 import { hasReached, oldestComponent } from "../schema/resource-version.ts";
 import { parseMicros, parseMs } from "../schema/time.ts";
 import { classifyPod, isLost, type PodClass } from "./availability/availability.ts";
-import type { Reservation, Weight } from "./ledger/reservation.ts";
+import { isPaidFor, type Reservation, type Weight } from "./ledger/reservation.ts";
 import { isForced, isProtectedFrom, type Overrides, preActivitiesOf } from "./overrides.ts";
 import { type Criterion, criterionInForce, type Estimate, estimate } from "./state/estimate.ts";
-import type { CellState, ProtectorState } from "./state/protector-state.ts";
+import { type CellState, type ProtectorState, publishedMaturity } from "./state/protector-state.ts";
 
 /**
  * No reservation is added to a history that may have more bytes (docs/design.md#history-size, S10): the object stays
@@ -90,6 +91,7 @@ export type AllowReason =
   | "Forced"
   | "Suspended"
   | "NothingPromised"
+  | "NotEnforced"
   | "NotProtected";
 
 type DenyCause =
@@ -128,6 +130,8 @@ export interface Allowed {
   readonly reason: AllowReason;
   readonly write: "none" | RecordChange;
   readonly facts: QuotaFacts;
+  /** What it would be if the protector enforced its decisions. */
+  readonly instead?: Denied;
 }
 
 interface Denied {
@@ -198,7 +202,10 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
   if (isSuspended(state, request)) {
     const ends = operationNotProtected(input) ?? podEndsAnyway(input) ?? pendingPodIsDeleted(input);
     const isAsked = ends === undefined && !isForced(state, request);
-    return (isAsked ? preActivityHoldsBack(input) : undefined) ?? allow(input, "Suspended", recordRegardless(input));
+    const heldBack = isAsked ? preActivityHoldsBack(input) : undefined;
+    return heldBack === undefined || state.spec.warnsOnly
+      ? allow(input, "Suspended", recordRegardless(input))
+      : heldBack;
   }
   for (const check of CHECKS) {
     const decision = check(input);
@@ -209,12 +216,14 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
 
 /** True where the request is allowed whatever the counts say, and whether its record can be written or not. */
 export function needsNoQuota(state: ProtectorState, request: DisruptionRequest): boolean {
+  if (state.spec.warnsOnly) return true;
   return (isSuspended(state, request) || state.spec.minAvailable <= 0) && preActivitiesOf(request.pod).length === 0;
 }
 
 /** The decision where {@link needsNoQuota} holds and the record could not be written. */
 export function allowUnrecorded(state: ProtectorState, request: DisruptionRequest): Allowed {
-  const reason = isSuspended(state, request) ? "Suspended" : "NothingPromised";
+  const unenforced = state.spec.warnsOnly ? "NotEnforced" : "NothingPromised";
+  const reason = isSuspended(state, request) ? "Suspended" : unenforced;
   return { allowed: true, reason, write: "none", facts: factsOf(state, request) };
 }
 
@@ -316,14 +325,7 @@ function refreshedTooLong(input: DecisionInput): Decision | undefined {
  */
 function repeated(input: DecisionInput): Decision | undefined {
   const { held, request } = input;
-  return held !== undefined && isRepeat(held, request.operation) ? allow(input, "Repeated", RESERVED) : undefined;
-}
-
-function isRepeat(held: Reservation, operation: Operation): boolean {
-  if (held.weight !== 1) return false;
-  const { records } = held;
-  if (records.get(operation)?.paid === true) return true;
-  return operation !== "UPDATE" && (records.get("DELETE")?.paid === true || records.get("EVICT")?.paid === true);
+  return held !== undefined && isPaidFor(held, request.operation) ? allow(input, "Repeated", RESERVED) : undefined;
 }
 
 function noQuotaLeft(input: DecisionInput): Decision | undefined {
@@ -361,9 +363,11 @@ function hasRoom({ state, held }: DecisionInput, capBytes: number): boolean {
   return bytes <= capBytes;
 }
 
-/** The annotation overrides a denial, and so does a minimum of 0, which promises nothing. */
+/** The annotation overrides a denial, and so do a minimum of 0, which promises nothing, and a protector that warns. */
 function allowAnyway(input: DecisionInput, denied: Denied): Decision {
   if (isForced(input.state, input.request)) return allow(input, "Forced", recordRegardless(input));
+  if (input.state.spec.warnsOnly && input.state.spec.minAvailable > 0)
+    return { ...allow(input, "NotEnforced", recordRegardless(input)), instead: denied };
   return needsNoQuota(input.state, input.request) ? allow(input, "NothingPromised", recordRegardless(input)) : denied;
 }
 
@@ -382,13 +386,6 @@ function allow({ facts }: DecisionInput, reason: AllowReason, write: Allowed["wr
 
 function deny({ facts }: DecisionInput, kind: Denied["kind"], cause: DenyCause): Denied {
   return { allowed: false, kind, cause, facts };
-}
-
-function publishedMaturity(
-  cell: CellState | undefined,
-): { cutoffMs: number; position: string | undefined } | undefined {
-  if (cell?.maturityCutoffMs === undefined) return undefined;
-  return { cutoffMs: cell.maturityCutoffMs, position: cell.aggregation?.resourceVersion };
 }
 
 /** Counted and reserved pods by the criterion that is in force. */

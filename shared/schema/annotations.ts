@@ -58,6 +58,9 @@ export const PRE_ACTIVITY_PREFIX = "pre-activity.xpdb.form3.tech/";
 /** On a pod whose disruption a pre-activity holds back: a client asked for it (x-pdb's name). */
 export const PENDING_DISRUPTION_ANNOTATION = "xpdb.form3.tech/has-pending-disruption";
 
+/** Of a workload or budget: `spec.enforcement` of its protector, before the generator's default. */
+export const ENFORCEMENT_ANNOTATION = `${GROUP}/enforcement`;
+
 /** Labels of the project's own pods (manifests), whose disruption is allowed without asking a core. */
 export const PART_OF_LABEL = "app.kubernetes.io/part-of";
 export const PART_OF_PODSEIDON = "podseidon";

@@ -3,7 +3,7 @@
  * map): the sentence that `kubectl explain` shows, and what the apiserver checks when a user writes. Only `crd.ts`
  * reads it, so that no bundle holds it.
  */
-import { OPERATIONS, PROTECTED_OPERATIONS } from "./podprotector.ts";
+import { ENFORCEMENTS, OPERATIONS, PROTECTED_OPERATIONS } from "./podprotector.ts";
 
 /** One of `x-kubernetes-validations`: expression, message, and the field that the message is about. */
 type CelRule = { readonly rule: string; readonly message: string; readonly fieldPath?: string };
@@ -157,6 +157,11 @@ const SPEC: Fields = {
       { maxItems: 3, "x-kubernetes-list-type": "set" },
     ),
     "allowedHealthCriteria[]": field("Ready, Running or Scheduled.", { enum: ["Ready", "Running", "Scheduled"] }),
+    enforcement: field(
+      "What happens to a disruption that would be denied: Enforce (when unset) denies it; Warn allows it with a " +
+        "warning to the client, and counts it; Off is a suspension without an end.",
+      { enum: ENFORCEMENTS },
+    ),
     suspend: "Admits every disruption for a while.",
     "suspend.enabled": "Whether every disruption is allowed, with a warning to the client.",
     "suspend.until": time("When the suspension ends by itself."),

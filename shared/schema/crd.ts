@@ -82,6 +82,7 @@ const COLUMNS: readonly JsonObject[] = [
   column("Allowed", "integer", "status.summary.disruptionsAllowed"),
   column("Health", "string", condition("Healthy", "reason"), undefined, HEALTH),
   column("Suspended", "string", condition("Suspended", "status"), undefined, SUSPENDED),
+  column("Enforcement", "string", "spec.enforcement", 1, "Warn or Off where denials are not enforced."),
   column("Total", "integer", "status.summary.totalReplicas", 1),
   column("Ready", "integer", "status.summary.aggregatedReady", 1),
   column("Bucket lag", "integer", "status.summary.maxLatencyMillis", 1),

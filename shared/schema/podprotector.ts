@@ -22,6 +22,9 @@ const time = v.string();
 export const OPERATIONS = ["DELETE", "EVICT", "UPDATE"] as const;
 /** What a reservation is for. */
 export type Operation = (typeof OPERATIONS)[number];
+/** What becomes of a disruption that would be denied. */
+export const ENFORCEMENTS = ["Enforce", "Warn", "Off"] as const;
+export type Enforcement = (typeof ENFORCEMENTS)[number];
 /** What a spec may protect. An UPDATE includes a RESIZE, which alone is a change by `pods/resize`. */
 export const PROTECTED_OPERATIONS = [...OPERATIONS, "RESIZE"] as const;
 export type ProtectedOperation = (typeof PROTECTED_OPERATIONS)[number];
@@ -74,6 +77,7 @@ const PodProtectorSpec = v.looseObject({
   availabilityConditions: optional(v.array(v.string())),
   protectedOperations: optional(v.array(v.string())),
   allowedHealthCriteria: optional(v.array(v.string())),
+  enforcement: optional(v.string()),
   suspend: optional(Suspend),
   probe: optional(Probe),
   countExpectedPods: optional(v.boolean()),

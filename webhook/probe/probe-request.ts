@@ -60,8 +60,8 @@ export function probeRequestOf(
   nowMs: number,
   deadlineMs: number,
 ): ProbeRequest | undefined {
-  const probe = protector?.spec.probe;
-  if (protector === undefined || probe === undefined || UNASKED.has(reason)) return undefined;
+  const { probe, enforcement } = protector?.spec ?? {};
+  if (protector === undefined || probe === undefined || UNASKED.has(reason) || enforcement === "Warn") return undefined;
   const { namespace = "", name, labels } = protector.metadata;
   const isFromXPdb = labels?.[SOURCE_KIND_LABEL] === X_PDB_KIND;
   const keptMs = Math.min(KEPT_FOR_WRITE_MS, (deadlineMs - nowMs) * KEPT_FRACTION);

@@ -105,8 +105,9 @@ function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult
 
 /** Says that the pod is unprotected, until when and why. */
 function suspensionWarning({ protector, decision }: Allowance, pod: Pod): string {
-  const { until, reason } = decision.version.object.spec.suspend ?? {};
-  const ends = until === undefined ? "" : ` until ${until}`;
+  const { object, state } = decision.version;
+  const { suspendedUntilMs, suspendReason: reason } = state.spec;
+  const ends = Number.isFinite(suspendedUntilMs) ? ` until ${object.spec.suspend?.until}` : "";
   const why = reason === undefined || reason === "" ? "" : ` (${reason.slice(0, MAX_REASON)})`;
   return `PodProtector ${namespacedName(protector)} is suspended${ends}${why}: it does not protect pod ${pod.name}`;
 }

@@ -78,7 +78,7 @@ export function newProtector(
       finalizers: [GENERATOR_FINALIZER],
       ownerReferences: [ownerReference(kind, source)],
     },
-    spec: { ...required.spec } satisfies PodProtectorSpec,
+    spec: { ...required.spec, ...enforcementOf(source) } satisfies PodProtectorSpec,
   };
 }
 
@@ -117,12 +117,20 @@ export function hasGeneratorFinalizer({ metadata }: PodProtector): boolean {
   return metadata.finalizers?.includes(GENERATOR_FINALIZER) ?? false;
 }
 
+function enforcementOf({ enforcement }: ProtectionSource): Pick<PodProtectorSpec, "enforcement"> {
+  return enforcement === undefined ? {} : { enforcement };
+}
+
 /**
  * What the source derives, and the operator's fields as they are. An `aggregationSelector` that counts more pods than
  * the source's, ignored pods, or fewer protected operations than the default would take protection away.
  */
-function repairedSpec(present: PodProtectorSpec, required: RequiredProtector): PodProtectorSpec {
-  const { aggregationSelector: _, ignoredPodSelector: __, protectedOperations, ...others } = present;
+function repairedSpec(
+  present: PodProtectorSpec,
+  source: ProtectionSource,
+  required: RequiredProtector,
+): PodProtectorSpec {
+  const { aggregationSelector: _, ignoredPodSelector: __, enforcement: ___, protectedOperations, ...others } = present;
   const coversDefaults = DEFAULTS.protectedOperations.every((operation) => protectedOperations?.includes(operation));
   const owned: readonly string[] = required.owns ?? [];
   const { probe } = required.spec;
@@ -139,6 +147,7 @@ function repairedSpec(present: PodProtectorSpec, required: RequiredProtector): P
   return {
     ...Object.fromEntries(Object.entries(kept).filter(([field]) => !owned.includes(field))),
     ...required.spec,
+    ...enforcementOf(source),
     ...(probe === undefined ? {} : { probe: { ...tuned, ...probe } }),
   };
 }
@@ -178,7 +187,7 @@ export function repairedProtector(
   required: RequiredProtector,
 ): PodProtector | undefined {
   const metadata = repairedMetadata(present.metadata, kind, source, required);
-  const spec = repairedSpec(present.spec, required);
+  const spec = repairedSpec(present.spec, source, required);
   const isSame = isDeepStrictEqual([metadata, spec], [present.metadata, present.spec]);
   return isSame ? undefined : { ...present, metadata, spec };
 }

@@ -7,6 +7,7 @@ const PROTECT = "podseidon.kubewharf.io/protect";
 const SCALABLE = ["fleet.example.com/v1/workloads"];
 const all = plugins({ protectSelector: `${PROTECT}=true`, protectNonZero: true, scalable: SCALABLE });
 const lenient = plugins({ protectSelector: "", protectNonZero: false, scalable: SCALABLE });
+const warning = plugins({ protectSelector: "", protectNonZero: true, scalable: SCALABLE, enforcement: "Warn" });
 const narrow = plugins({
   protectSelector: "",
   protectNonZero: true,
@@ -122,6 +123,20 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
     const source = read(name, { namespace }, narrow);
     expect(source.decision === "OutOfScope").toBe(!inScope);
     expect(requires(source)).toBe(inScope && !ignored);
+  });
+
+  test.each([
+    ["Warn", "Warn"],
+    ["Off", "Off"],
+    ["Enforce", undefined],
+    ["warn", undefined],
+    [undefined, undefined],
+  ])("with the enforcement %s", (stated, expected) => {
+    const annotations = stated === undefined ? {} : { "podseidon.kubewharf.io/enforcement": stated };
+    expect(read(name, { annotations }).enforcement).toBe(expected);
+    // The generator's default is for those that state nothing.
+    const byDefault = stated === "Enforce" || stated === "Off" ? expected : "Warn";
+    expect(read(name, { annotations }, warning).enforcement).toBe(byDefault);
   });
 
   test("deleted: a budget ends; a workload that asks for pods stays protected, by default", () => {

@@ -3,7 +3,13 @@
  * `protection-source.ts` first (what a plugin makes of an object), then `workload-kinds.ts` and `budget-kinds.ts`.
  */
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
-import { ADOPTED, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
+import {
+  ADOPTED,
+  ENFORCEMENT_ANNOTATION,
+  PROTECT_ANNOTATION,
+  PROTECT_LABEL,
+} from "../../../shared/schema/annotations.ts";
+import { ENFORCEMENTS, type Enforcement } from "../../../shared/schema/podprotector.ts";
 import { BUDGET_KINDS, budgetPlugin } from "./budget-kinds.ts";
 import type { PluginContext } from "./interpret.ts";
 import { pluginName, type SourcePlugin } from "./protection-source.ts";
@@ -11,6 +17,7 @@ import { parseSelectorText } from "./selector-text.ts";
 import {
   IGNORED_KINDS,
   ignoredPlugin,
+  parseMetadata,
   parseScalable,
   scalablePlugin,
   WORKLOAD_KINDS,
@@ -27,6 +34,8 @@ export interface PluginOptions {
   readonly kinds?: readonly string[];
   /** Custom resources as `group/version/resource`. */
   readonly scalable?: readonly string[];
+  /** Of sources that do not state their own. */
+  readonly enforcement?: Enforcement;
 }
 
 /** What `--kinds` may name. */
@@ -59,7 +68,26 @@ export function plugins(options: PluginOptions): readonly SourcePlugin[] {
     if (resource === undefined) throw new Error(`not a resource as group/version/resource: ${text}`);
     return scalablePlugin(resource, context);
   });
-  return [...workloads, ...[...others, ...custom].map((plugin) => ({ ...plugin, covers }))];
+  const all = [...workloads, ...[...others, ...custom].map((plugin) => ({ ...plugin, covers }))];
+  return all.map((plugin) => enforcing(plugin, options.enforcement));
+}
+
+/** The same plugin, whose sources have the enforcement that they state, or else the generator's default. */
+function enforcing(plugin: SourcePlugin, byDefault: Enforcement | undefined): SourcePlugin {
+  return {
+    ...plugin,
+    interpret(raw) {
+      const source = plugin.interpret(raw);
+      const enforcement = statedEnforcement(raw) ?? byDefault;
+      return enforcement === undefined || enforcement === "Enforce" ? source : { ...source, enforcement };
+    },
+  };
+}
+
+/** Any other word than one of the three says nothing. */
+function statedEnforcement(raw: unknown): Enforcement | undefined {
+  const stated = parseMetadata(raw).metadata.annotations?.[ENFORCEMENT_ANNOTATION];
+  return ENFORCEMENTS.find((known) => known === stated);
 }
 
 function coveredNamespaces({

@@ -3,7 +3,7 @@
  * object of its kind into a `ProtectionSource`; nothing outside of this folder knows the shape of any kind.
  */
 import type { IntOrPercent, StatedLimits } from "../../../shared/decide/minimum/workload-minimum.ts";
-import type { LabelSelector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
+import type { Enforcement, LabelSelector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 
 /** A resource of an API. */
 export interface SourceKind {
@@ -112,6 +112,8 @@ export interface ProtectionSource {
   /** `metadata.deletionTimestamp` is set. */
   readonly deleting: boolean;
   readonly decision: ProtectionDecision;
+  /** `spec.enforcement` of its protectors, which follows the source alone: what is written into one is put back. */
+  readonly enforcement?: Enforcement;
   /** Empty where `decision` is not to protect, and where `need` is set. */
   readonly protectors: readonly RequiredProtector[];
   readonly need?: Need;

@@ -121,7 +121,7 @@ const parseWorkload = checker(
 const parseReplicationController = checker(
   v.looseObject({ metadata: ObjectMeta, spec: v.looseObject({ ...Spec, selector: Labels }) }),
 );
-const parseMetadata = checker(v.looseObject({ metadata: ObjectMeta, spec: v.optional(v.unknown()) }));
+export const parseMetadata = checker(v.looseObject({ metadata: ObjectMeta, spec: v.optional(v.unknown()) }));
 
 /** What the generator reads of an object of any row. */
 interface Workload {

@@ -10,6 +10,8 @@ import {
 } from "../../schema/podprotector.ts";
 import { parseMs } from "../../schema/time.ts";
 
+const ENFORCEMENT_OFF = "spec.enforcement is Off";
+
 export interface SpecFacts {
   readonly minAvailable: number;
   /** 0 or more. */
@@ -32,6 +34,8 @@ export interface SpecFacts {
   readonly suspendedCells: readonly string[] | undefined;
   /** Why it is suspended, if the spec says so. */
   readonly suspendReason: string | undefined;
+  /** Nothing is denied: the client is warned of what would be. */
+  readonly warnsOnly: boolean;
   readonly specHash: string;
 }
 
@@ -46,9 +50,8 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
     compactThreshold: Math.max(0, compactThreshold ?? DEFAULTS.compactThreshold),
     protectedOperations: protectedOperationsOf(spec),
     allowedHealthCriteria: spec.allowedHealthCriteria ?? [],
-    suspendedUntilMs: suspendedUntilMs(spec),
-    suspendedCells: spec.suspend?.cells,
-    suspendReason: spec.suspend?.reason,
+    ...suspensionOf(spec),
+    warnsOnly: spec.enforcement === "Warn",
     specHash: specHash(spec),
   };
 }
@@ -80,7 +83,13 @@ function hashOf(spec: PodProtectorSpec): string {
   return hash("sha256", canonical, "hex").slice(0, 16);
 }
 
-function suspendedUntilMs({ suspend }: PodProtectorSpec): number {
-  if (suspend?.enabled !== true) return 0;
-  return suspend.until === undefined ? Number.POSITIVE_INFINITY : parseMs(suspend.until);
+function suspensionOf({
+  suspend,
+  enforcement,
+}: PodProtectorSpec): Pick<SpecFacts, "suspendedUntilMs" | "suspendedCells" | "suspendReason"> {
+  const { enabled = false, until, cells, reason } = suspend ?? {};
+  if (enforcement === "Off")
+    return { suspendedUntilMs: Number.POSITIVE_INFINITY, suspendedCells: undefined, suspendReason: ENFORCEMENT_OFF };
+  const untilMs = until === undefined ? Number.POSITIVE_INFINITY : parseMs(until);
+  return { suspendedUntilMs: enabled ? untilMs : 0, suspendedCells: cells, suspendReason: reason };
 }

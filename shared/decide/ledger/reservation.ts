@@ -172,3 +172,10 @@ export function hashUid(uid: string): string {
   memo.set(uid, text);
   return text;
 }
+
+/** The pod is subtracted, and an admission that covers the operation has used quota. */
+export function isPaidFor({ weight, records }: Reservation, operation: Operation): boolean {
+  if (weight !== 1) return false;
+  if (records.get(operation)?.paid === true) return true;
+  return operation !== "UPDATE" && (records.get("DELETE")?.paid === true || records.get("EVICT")?.paid === true);
+}

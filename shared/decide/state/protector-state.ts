@@ -83,3 +83,11 @@ export function cellOf(state: ProtectorState, cellID: string): CellState {
   state.cells.set(cellID, added);
   return added;
 }
+
+/** What the cell has published of which pods are mature. */
+export function publishedMaturity(
+  cell: CellState | undefined,
+): { cutoffMs: number; position: string | undefined } | undefined {
+  if (cell?.maturityCutoffMs === undefined) return undefined;
+  return { cutoffMs: cell.maturityCutoffMs, position: cell.aggregation?.resourceVersion };
+}

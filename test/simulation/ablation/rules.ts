@@ -22,6 +22,7 @@ const SETTLE = "shared/decide/settling/settle-rules.ts";
 const CELL_UPDATE = "shared/decide/settling/cell-update.ts";
 const STATE = "shared/decide/state/protector-state.ts";
 const QUOTA = "shared/decide/quota.ts";
+const RESERVATION = "shared/decide/ledger/reservation.ts";
 const PIPELINE = "webhook/reserve/pipeline.ts";
 const WRITER = "webhook/reserve/protector-writer.ts";
 const BATCH = "webhook/reserve/batch.ts";
@@ -106,7 +107,7 @@ export const RULES = {
   ),
   Paid: rule(
     "A pin counts as paid, so a repeated request is allowed.",
-    QUOTA,
+    RESERVATION,
     "if (records.get(operation)?.paid === true)",
     "if (true)",
   ),
@@ -154,9 +155,9 @@ export const RULES = {
   ),
   RepeatNeedsWeight: rule(
     "A repeated request is allowed although its record has no weight.",
-    QUOTA,
-    "if (held.weight !== 1) return false;",
-    "if (held.weight !== 1) return true;",
+    RESERVATION,
+    "if (weight !== 1) return false;",
+    "if (weight !== 1) return true;",
   ),
   Reserved: rule(
     "Reserved pods count as available.",

@@ -1,0 +1,41 @@
+/**
+ * What is told of a disruption that a protector allows because it does not enforce its decision
+ * (docs/design.md#enforcement). Loaded with the first of them.
+ */
+import type { DisruptionTarget } from "../request/disruption-target.ts";
+import { type Allowance, type Denial, idOf } from "../reserve/verdict.ts";
+import type { AdmissionResponse } from "./admission-response.ts";
+import type { DenialContext } from "./denial-outlook.ts";
+import { causeOf, denyStatus } from "./deny-status.ts";
+
+/** The response, with the text of the denial as a warning. */
+export function withDenials(
+  response: AdmissionResponse,
+  decisions: readonly Allowance[],
+  { pod, operation, done }: Pick<DisruptionTarget, "pod" | "operation" | "done">,
+  context: DenialContext,
+): AdmissionResponse {
+  const denials = denialsIn(decisions);
+  if (denials.length === 0) return response;
+  const { message } = denyStatus({ operation, namespace: pod.namespace, pod: pod.name, done }, denials, context);
+  const { warnings = [], auditAnnotations, outcome } = response;
+  const told = {
+    ...auditAnnotations,
+    "not-enforced": denials.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join(),
+  };
+  // The denials take the place of the decisions: Events and logs tell of what would be denied.
+  return {
+    ...response,
+    ...(outcome === "allowed" ? { outcome: "dryRunDenied", decisions: [...denials], message } : {}),
+    warnings: [...warnings, `not enforced: ${message}`],
+    auditAnnotations: told,
+  };
+}
+
+function denialsIn(decisions: readonly Allowance[]): readonly Denial[] {
+  return decisions.flatMap(({ protector, decision: { decision, version } }) =>
+    decision.instead === undefined
+      ? []
+      : [{ protector, decision: { kind: "denied", decision: decision.instead, version } as const }],
+  );
+}
