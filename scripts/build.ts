@@ -166,6 +166,7 @@ const ON_DEMAND = [
   "shared/kube/client/proxy-tunnel.ts",
   "shared/observe/metrics-auth.ts",
   "controllers/aggregator/counting/expected-pods.ts",
+  "controllers/generator/protectors/budget-status-writer.ts",
   "shared/kube/credentials/exec-credentials.ts",
   "shared/kube/credentials/impersonation.ts",
   "shared/kube/credentials/plugin-credentials.ts",

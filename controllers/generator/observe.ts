@@ -22,9 +22,11 @@ const STEPS = [
   "released",
   "cellsRemoved",
   "noted",
+  "statusWritten",
   "registerDropped",
 ] as const satisfies readonly GeneratorEvent["kind"][];
 const PROBLEMS = ["ignored", "unresolved", "namespaceTerminating"] as const satisfies readonly Problem[];
+const STATUS_LEFT = { level: "info", message: "The status of a budget is another manager's and is left" } as const;
 /** Kinds of sources that are watched, and protectors. */
 const MAX_RESOURCES = 32;
 
@@ -99,7 +101,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
     { log, events },
     {
       ...{ held: step, letGo: step, created: step, updated: step, restored: step, replaced: step, released: step },
-      ...{ cellsRemoved: step, noted: step, registerDropped: step },
+      ...{ cellsRemoved: step, noted: step, statusWritten: step, registerDropped: step },
       ...{ ignored: problem, unresolved: problem, namespaceTerminating: problem },
       registerBlocked: {
         level: "warn",
@@ -112,6 +114,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
           of: () => ({}),
         }),
       },
+      statusLeft: { ...STATUS_LEFT, fields: ({ source, manager }) => ({ source, manager }) },
       kindServed: { level: "info", message: "A kind is installed", fields: ({ served }) => ({ ...served }) },
       kindGone: { level: "info", message: "A kind is not installed", fields: ({ served }) => ({ ...served }) },
       failed: {

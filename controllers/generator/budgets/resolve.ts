@@ -252,7 +252,9 @@ function required(request: BudgetRequest, selector: LabelSelector, expected: Exp
   const minimum = disruptionMinimum(request.budget, expected.count, expected.how);
   if (minimum === undefined) return { kind: "unresolved", why: "its minAvailable or maxUnavailable can't be read" };
   const { recheck, soon = false } = expected;
-  return resolved([budgetProtector(request, selector, minimum)], recheck, soon);
+  // A fixed number of pods asks nobody how many there should be.
+  const known = expected.how === "" ? {} : { expectedPods: expected.count };
+  return resolved([{ ...budgetProtector(request, selector, minimum), ...known }], recheck, soon);
 }
 
 /**

@@ -18,6 +18,10 @@ export type GeneratorEvent =
   /** `noted`: the conditions about the source were written. */
   | ({ readonly kind: "created" | "updated" | "restored" | "replaced" | "noted" } & ProtectorOfSource)
   | ({ readonly kind: "released"; readonly reason: ReleaseReason } & ProtectorOfSource)
+  /** The status of a budget was written, or removed because the budget is not protected any more. */
+  | { readonly kind: "statusWritten"; readonly source: string }
+  /** The status of a budget is another manager's, and is left as it is. */
+  | { readonly kind: "statusLeft"; readonly source: string; readonly manager: string }
   /** A protector that was deleted without a release can't be created again now: it stays in force as it is. */
   | ({ readonly kind: "kept"; readonly uid: string; readonly why: string } & ProtectorOfSource)
   /** The source is gone without a release of this protector. Once for each time that it vanishes. */

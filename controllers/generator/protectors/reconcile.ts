@@ -4,6 +4,7 @@
  */
 import type { LostProtectorsBySource } from "../../../shared/recovery/lost-protectors-by-source.ts";
 import { DONE, later, type Reconcile, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
+import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { KEEP_SCALE_MS } from "../budgets/polled-scales.ts";
 import type { Resolver } from "../budgets/resolve.ts";
@@ -14,6 +15,7 @@ import {
   type RequiredProtector,
   type SourcePlugin,
 } from "../sources/protection-source.ts";
+import type { BudgetStatusWriter } from "./budget-status-writer.ts";
 import { ProblemReports } from "./events.ts";
 import { plan } from "./plan.ts";
 import { requiredBy } from "./protector.ts";
@@ -40,6 +42,7 @@ const NAMESPACE_TERMINATING = "its namespace is being deleted and takes no new p
  */
 export function reconciler(options: ReconcilerOptions): Reconcile<string> {
   const reports = new ProblemReports(options.onEvent);
+  let statuses: BudgetStatusWriter | undefined;
   return async (key, { signal }) => {
     const { api, timeoutMs, plugins, protectors, mayWrite } = options;
     const identity = parseSourceKey(key);
@@ -52,12 +55,16 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     const resolved = await resolve(work, watched, own);
     if (resolved.kind === "end") return resolved.outcome;
     const { source } = resolved;
+    if (source === undefined) statuses?.forget(key);
+    // Most clusters have no budget of a kind with such a status.
+    if (source?.budgetStatus !== undefined) statuses ??= await newStatusWriter(options);
     const reportTerminating = (why: string | undefined): void =>
       reports.report(`${key}#namespace`, "namespaceTerminating", work.kind, watched, why);
     const steps = plan({
       ...{ kind: watch.kind, plugins, identity, source, protectors: own, lost: options.lost.of(key) },
       named: (other) => protectors.get(`${namespace}/${other}`),
     });
+    if (isLetGo(source) && mayWrite()) await statuses?.clear({ ...work, source }, source);
     for (const step of steps) {
       if (!mayWrite()) return DONE;
       const outcome = await perform({ ...work, source }, step);
@@ -66,8 +73,27 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
       if (outcome.kind !== "done") return outcome;
     }
     reportTerminating(undefined);
-    return resolved.recheck ? later(resolved.soon ? KEEP_SCALE_MS : RECHECK_MS) : DONE;
+    const again = resolved.recheck ? later(resolved.soon ? KEEP_SCALE_MS : RECHECK_MS) : DONE;
+    const present = source?.deleting === true || steps.length > 0 ? undefined : own[0];
+    if (statuses === undefined || source === undefined || present === undefined || !mayWrite()) return again;
+    return sooner(again, await statuses.show({ ...work, source }, source, present));
   };
+}
+
+async function newStatusWriter({ ports }: ReconcilerOptions): Promise<BudgetStatusWriter> {
+  const { BudgetStatusWriter } = await import("./budget-status-writer.ts");
+  return new BudgetStatusWriter(ports.clock);
+}
+
+/** The protection of the source ends, and the source stays. */
+function isLetGo(source: ProtectionSource | undefined): source is ProtectionSource {
+  if (source === undefined || source.deleting) return false;
+  return source.protectors.length === 0 && source.finalizers.includes(GENERATOR_FINALIZER);
+}
+
+function sooner(one: ReconcileOutcome, other: ReconcileOutcome): ReconcileOutcome {
+  if (one.kind !== "later") return other;
+  return other.kind === "later" && other.afterMs < one.afterMs ? other : one;
 }
 
 interface Work extends Omit<StepContext, "source" | "options"> {

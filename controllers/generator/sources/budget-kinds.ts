@@ -7,12 +7,23 @@ import { EXPECTED_PODS_ANNOTATION, SUSPEND_CELLS_ANNOTATION } from "../../../sha
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta, OPERATIONS, PROTECTED_OPERATIONS } from "../../../shared/schema/podprotector.ts";
 import { decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
-import { type Budget, pluginName, type SourcePlugin, sourceKind } from "./protection-source.ts";
+import {
+  type Budget,
+  type BudgetStatus,
+  type ProtectionSource,
+  pluginName,
+  type SourcePlugin,
+  sourceKind,
+} from "./protection-source.ts";
 
 /** The plugin's description, and how an object of the kind is read. */
 interface BudgetKind extends Pick<SourcePlugin, "kind" | "optional" | "olderVersions"> {
   /** Throws `SchemaError` for an object of another kind. */
-  readonly read: (raw: unknown) => { readonly metadata: ObjectMeta; readonly budget: Budget };
+  readonly read: (raw: unknown) => {
+    readonly metadata: ObjectMeta;
+    readonly budget: Budget;
+    readonly budgetStatus?: ProtectionSource["budgetStatus"];
+  };
 }
 
 export const BUDGET_KINDS: readonly BudgetKind[] = [
@@ -35,14 +46,13 @@ export function budgetPlugin({ read, ...plugin }: BudgetKind, context: PluginCon
     name: pluginName(plugin.kind),
     ...plugin,
     interpret(raw) {
-      const { metadata, budget } = read(raw);
+      const { metadata, budget, budgetStatus } = read(raw);
       const decision = decide(context, metadata, 0);
       const selectsPods = budget.selector !== undefined || budget.targetRef !== undefined;
-      return sourceOf(
-        metadata,
-        decision,
-        isProtected(decision) && selectsPods ? { need: { kind: "budget", budget } } : {},
-      );
+      return sourceOf(metadata, decision, {
+        ...(isProtected(decision) && selectsPods ? { need: { kind: "budget", budget } } : {}),
+        ...(budgetStatus === undefined ? {} : { budgetStatus }),
+      });
     },
   };
 }
@@ -101,7 +111,7 @@ const parsePodUnavailableBudget = budgetParser({
 
 /** OpenKruise's budget covers in-place changes too. v1alpha1 has annotations for two fields of v1beta1. */
 function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
-  const { metadata, spec = {} } = parsePodUnavailableBudget(raw);
+  const { metadata, spec = {}, status } = parsePodUnavailableBudget(raw);
   const { annotations = {} } = metadata;
   const { apiVersion, kind, name } = spec.targetRef ?? {};
   const hasTarget = apiVersion !== undefined && kind !== undefined && name !== undefined;
@@ -120,7 +130,31 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
     },
     owns: [...OWNS_POLICY, "protectedOperations"],
   };
-  return { metadata, budget };
+  return { metadata, budget, budgetStatus: { generation: metadata.generation ?? 0, stored: storedStatus(status) } };
+}
+
+const Times = v.optional(v.nullable(v.record(v.string(), v.string())));
+const UnavailableBudgetStatus = v.looseObject({
+  observedGeneration: v.optional(v.number()),
+  currentAvailable: v.number(),
+  desiredAvailable: v.number(),
+  unavailableAllowed: v.number(),
+  totalReplicas: v.number(),
+  disruptedPods: Times,
+  unavailablePods: Times,
+});
+
+/** Undefined for one that can't be read: a status must not keep a budget from being followed. */
+function storedStatus(raw: unknown): BudgetStatus | undefined {
+  const parsed = v.safeParse(UnavailableBudgetStatus, raw);
+  if (!parsed.success) return undefined;
+  const { observedGeneration = 0, currentAvailable, desiredAvailable, ...others } = parsed.output;
+  const { unavailableAllowed, totalReplicas, disruptedPods, unavailablePods } = others;
+  return {
+    ...{ observedGeneration, currentAvailable, desiredAvailable, unavailableAllowed, totalReplicas },
+    disruptedPods: disruptedPods ?? {},
+    unavailablePods: unavailablePods ?? {},
+  };
 }
 
 /** All operations when none is named. */

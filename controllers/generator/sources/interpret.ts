@@ -30,7 +30,7 @@ const NONE: readonly never[] = [];
 export function sourceOf(
   metadata: ObjectMeta,
   decision: ProtectionDecision,
-  derived: Partial<Pick<ProtectionSource, "protectors" | "need" | "scale" | "why">> = {},
+  derived: Partial<Pick<ProtectionSource, "protectors" | "need" | "scale" | "budgetStatus" | "why">> = {},
 ): ProtectionSource {
   return {
     namespace: metadata.namespace ?? "",

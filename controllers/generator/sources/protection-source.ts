@@ -39,6 +39,8 @@ export interface RequiredProtector {
   readonly spec: DerivedSpec;
   /** How `minAvailable` came about, for people. */
   readonly derivation: string;
+  /** How many pods there should be, where that was asked and is known. */
+  readonly expectedPods?: number;
   /** Fields that the source decides even where `spec` lacks them: the protector must lack them too. */
   readonly owns?: readonly SourceField[];
 }
@@ -103,6 +105,19 @@ export type Need =
   /** A status that the object's controller has not written yet. `required`: what follows without it. */
   | { readonly kind: "status"; readonly required: RequiredProtector };
 
+/** The status of a PodUnavailableBudget, as OpenKruise has it. */
+export interface BudgetStatus {
+  readonly observedGeneration: number;
+  readonly currentAvailable: number;
+  readonly desiredAvailable: number;
+  readonly unavailableAllowed: number;
+  readonly totalReplicas: number;
+  /** Times by the names of pods: admitted deletions and evictions. */
+  readonly disruptedPods: Readonly<Record<string, string>>;
+  /** The same of changes in place. */
+  readonly unavailablePods: Readonly<Record<string, string>>;
+}
+
 export interface ProtectionSource {
   readonly namespace: string;
   readonly name: string;
@@ -119,6 +134,8 @@ export interface ProtectionSource {
   readonly need?: Need;
   /** For budgets over the workload's pods. */
   readonly scale?: Scale;
+  /** Of a kind whose status the generator writes: the generation, and the status that is stored. */
+  readonly budgetStatus?: { readonly generation: number; readonly stored: BudgetStatus | undefined };
   /** Why the source is ignored, for people. */
   readonly why?: string;
 }

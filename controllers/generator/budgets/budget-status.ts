@@ -1,0 +1,60 @@
+/**
+ * What the status of a PodUnavailableBudget says, as OpenKruise's controller counts it: `kubectl get pub` shows it, and
+ * dashboards read it. Pure; `protectors/budget-status-writer.ts` writes it.
+ */
+import type { Ledger } from "../../../shared/decide/ledger/ledger.ts";
+import type { Reservation } from "../../../shared/decide/ledger/reservation.ts";
+import { summarize } from "../../../shared/decide/state/encode-status.ts";
+import { parseProtector } from "../../../shared/decide/state/protector-state.ts";
+import type { Operation, PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { BudgetStatus } from "../sources/protection-source.ts";
+
+/** OpenKruise's own bound. */
+const MAX_PODS = 2_000;
+const DISRUPTIONS: readonly Operation[] = ["DELETE", "EVICT"];
+const CHANGES: readonly Operation[] = ["UPDATE"];
+
+/**
+ * Undefined while no cell has counted the protector, or not in its present version: a status that says zero would be
+ * believed.
+ */
+export function budgetStatus(
+  generation: number,
+  protector: PodProtector,
+  expectedPods: number | undefined,
+): BudgetStatus | undefined {
+  const { metadata, spec, status } = protector;
+  const state = parseProtector(protector);
+  const cells = [...state.cells.values()];
+  const isOfOlderSpec = status?.observedGeneration !== undefined && status.observedGeneration !== metadata.generation;
+  if (isOfOlderSpec || !cells.some(({ isCounted }) => isCounted)) return undefined;
+  const { estimatedAvailableReplicas, disruptionsAllowed = 0, totalReplicas } = summarize(state, undefined);
+  const ledgers = cells.map(({ ledger }) => ledger);
+  return {
+    observedGeneration: generation,
+    currentAvailable: estimatedAvailableReplicas,
+    desiredAvailable: spec.minAvailable,
+    unavailableAllowed: disruptionsAllowed,
+    totalReplicas: expectedPods ?? totalReplicas,
+    disruptedPods: podsOf(ledgers, DISRUPTIONS),
+    unavailablePods: podsOf(ledgers, CHANGES),
+  };
+}
+
+/** The pods whose reservations use quota for one of these operations, by name, with the time of the last admission. */
+function podsOf(ledgers: readonly Ledger[], operations: readonly Operation[]): Record<string, string> {
+  const pods: [string, string][] = [];
+  for (const ledger of ledgers) {
+    for (const reservation of ledger.reservations()) {
+      const startMicros = lastAdmission(reservation, operations);
+      if (reservation.weight === 0 || reservation.podName === undefined || startMicros === undefined) continue;
+      pods.push([reservation.podName, `${new Date(startMicros / 1000).toISOString().slice(0, 19)}Z`]);
+    }
+  }
+  return Object.fromEntries(pods.sort().slice(0, MAX_PODS));
+}
+
+function lastAdmission({ records }: Reservation, operations: readonly Operation[]): number | undefined {
+  const times = operations.flatMap((operation) => records.get(operation)?.startMicros ?? []);
+  return times.length === 0 ? undefined : Math.max(...times);
+}

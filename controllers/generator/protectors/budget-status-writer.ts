@@ -1,0 +1,137 @@
+/**
+ * Writes the status of budgets (docs/decisions/0013-who-writes-the-status-of-a-budget.md): only where no other manager
+ * has fields of it, by compare-and-swap, and not more often than every {@link PAUSE_MS} for one budget.
+ */
+import { isDeepStrictEqual } from "node:util";
+import * as v from "valibot";
+import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
+import type { Clock } from "../../../shared/runtime/clock.ts";
+import { DONE, later, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
+import { checker } from "../../../shared/schema/check.ts";
+import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { budgetStatus } from "../budgets/budget-status.ts";
+import { type BudgetStatus, collectionPath, type ProtectionSource } from "../sources/protection-source.ts";
+import { failedCall, type StepContext } from "./steps.ts";
+
+/** Changes of the counts within this time are written together. */
+const PAUSE_MS = 2_000;
+/** Until the next look at a status that is another manager's, or that is not served. */
+const OTHERS_MS = 60_000;
+const FIELD_MANAGER = "podseidon-generator";
+
+const parseManaged = checker(
+  v.looseObject({
+    metadata: v.looseObject({
+      uid: v.string(),
+      managedFields: v.optional(
+        v.array(
+          v.looseObject({
+            manager: v.optional(v.string()),
+            fieldsV1: v.optional(v.looseObject({ "f:status": v.optional(v.unknown()) })),
+          }),
+        ),
+      ),
+    }),
+    status: v.optional(v.unknown()),
+  }),
+);
+type ManagedBudget = ReturnType<typeof parseManaged>;
+
+interface Pause {
+  /** Monotonic. */
+  readonly untilMs: number;
+  /** The status is another manager's. */
+  readonly isOthers: boolean;
+}
+
+export class BudgetStatusWriter {
+  readonly #clock: Pick<Clock, "monotonicMs">;
+  /** By key of the budget: when it may be written again. One entry for each budget that differed from its status. */
+  readonly #pauses = new Map<string, Pause>();
+
+  constructor(clock: Pick<Clock, "monotonicMs">) {
+    this.#clock = clock;
+  }
+
+  /** The source is gone. */
+  forget(key: string): void {
+    this.#pauses.delete(key);
+  }
+
+  /** Removes what this generator has written: a budget that is not protected must not show old figures. */
+  async clear(context: StepContext, source: ProtectionSource): Promise<void> {
+    if (source.budgetStatus?.stored === undefined) return;
+    if (this.#waitMs(context.key, source) > PAUSE_MS) return;
+    await this.#swap(context, source, undefined);
+  }
+
+  /**
+   * Has the source show what is counted under its protector. `later`: that has to wait. A failure is told, and nothing
+   * else depends on it.
+   */
+  async show(context: StepContext, source: ProtectionSource, protector: PodProtector): Promise<ReconcileOutcome> {
+    const { generation, stored } = source.budgetStatus ?? {};
+    if (generation === undefined) return DONE;
+    const wanted = budgetStatus(generation, protector, source.protectors[0]?.expectedPods);
+    if (wanted === undefined || isDeepStrictEqual(stored, wanted)) return DONE;
+    const waitMs = this.#waitMs(context.key, source);
+    if (waitMs > 0) return later(waitMs);
+    return await this.#swap(context, source, wanted);
+  }
+
+  #waitMs(key: string, { budgetStatus: status }: ProtectionSource): number {
+    const pause = this.#pauses.get(key);
+    // An empty status has no manager: an operator has removed what another manager left.
+    if (pause === undefined || (pause.isOthers && status?.stored === undefined)) return 0;
+    return pause.untilMs - this.#clock.monotonicMs();
+  }
+
+  async #swap(context: StepContext, source: ProtectionSource, wanted: BudgetStatus | undefined) {
+    const { calls, key, kind, options } = context;
+    const path = `${collectionPath(kind, source.namespace)}/${source.name}`;
+    const read = await calls.api.get(path, parseManaged, { ...calls, managedFields: true });
+    if (read.kind === "gone") return DONE;
+    if (read.kind !== "ok") return this.#failed(context, read, "read the status of the budget");
+    const { object } = read;
+    if (object.metadata.uid !== source.uid) return DONE;
+    const manager = otherManagerOf(object);
+    if (manager !== undefined) {
+      if (this.#pauses.get(key)?.isOthers !== true) options.onEvent({ kind: "statusLeft", source: key, manager });
+      this.#pause(key, OTHERS_MS, true);
+      return DONE;
+    }
+    this.#pause(key, PAUSE_MS);
+    if (wanted === undefined && object.status === undefined) return DONE;
+    const body = { ...object, status: wanted };
+    const write = { ...calls, fieldManager: FIELD_MANAGER };
+    const written = await calls.api.update(`${path}/status`, body, () => undefined, write);
+    if (written.kind === "ok") options.onEvent({ kind: "statusWritten", source: key });
+    if (written.kind === "ok" || written.kind === "gone") return DONE;
+    if (written.kind === "conflict") return later(PAUSE_MS);
+    // The kind has no status subresource: its budgets show no status.
+    if (written.kind === "unavailable" && written.status === 404) {
+      this.#pause(key, OTHERS_MS);
+      return DONE;
+    }
+    return this.#failed(context, written, "write the status of the budget");
+  }
+
+  /** A role of an older version lacks the permission. It is asked again, no more often than others' statuses. */
+  #failed(context: StepContext, failure: ApiFailure, what: string): ReconcileOutcome {
+    failedCall(context, failure, what);
+    this.#pause(context.key, OTHERS_MS);
+    return later(OTHERS_MS);
+  }
+
+  #pause(key: string, forMs: number, isOthers = false): void {
+    this.#pauses.set(key, { untilMs: this.#clock.monotonicMs() + forMs, isOthers });
+  }
+}
+
+/** The manager that has written fields of the status, such as OpenKruise's while it runs. */
+function otherManagerOf({ metadata: { managedFields = [] } }: ManagedBudget): string | undefined {
+  const others = managedFields.find(
+    ({ manager, fieldsV1 }) => manager !== FIELD_MANAGER && fieldsV1?.["f:status"] !== undefined,
+  );
+  return others && (others.manager ?? "unknown");
+}
