@@ -232,6 +232,12 @@ const CELL: Fields = {
     maturityCutoff: time("The latest readiness that counted as mature."),
     heartbeatTime: time("When the aggregator last wrote a heartbeat."),
     expectedReplicas: "Number of pods that the workloads of this cell ask for, where spec.countExpectedPods is true.",
+    sharesPodsWith: field(
+      "Other protectors that count a pod of this one here: up to five names, as CORE/NAME where they are in another " +
+        "core cluster, and then +N for N more.",
+      { maxItems: 6, ...ATOMIC_LIST },
+    ),
+    "sharesPodsWith[]": field("A name, or +N.", { maxLength: 512 }),
   }),
   admissionHistory: field("The disruptions that webhooks have admitted in this cell.", ATOMIC_MAP),
   "admissionHistory.buckets": field("Admitted disruptions that the counts do not contain yet.", ATOMIC_LIST),
@@ -284,7 +290,8 @@ const STATUS: Fields = {
     "conditions[]": field("One aspect of the protector's state.", ATOMIC_MAP),
     ...at("conditions[]", {
       type: field(
-        "Healthy, DisruptionImpossible, NoPodsMatched, CellStale, Suspended, SourceVanished or SourceDeleting.",
+        "Healthy, DisruptionImpossible, NoPodsMatched, CellStale, SharesPods, Suspended, SourceVanished or " +
+          "SourceDeleting.",
         {
           minLength: 1,
           maxLength: 316,

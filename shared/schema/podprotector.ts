@@ -116,6 +116,7 @@ const Aggregation = v.looseObject({
   maturityCutoff: optional(time),
   heartbeatTime: optional(time),
   expectedReplicas: optional(int32),
+  sharesPodsWith: optional(v.array(v.string())),
 });
 export type Aggregation = v.InferOutput<typeof Aggregation>;
 

@@ -1,6 +1,6 @@
 /** The aggregator as a process beside a real apiserver. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { field } from "../../scripts/control-plane/api-client.ts";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import {
   admit,
@@ -55,6 +55,30 @@ describe("one aggregator", () => {
     expect(second.aggregation?.totalReplicas).toBe(3);
     expect(Number(second.aggregation?.resourceVersion)).toBeGreaterThan(Number(first.aggregation?.resourceVersion));
     expect(second.aggregation?.hold).toBeUndefined();
+  });
+
+  test("protectors that share pods say so, and say when they share none any more", async () => {
+    const [pod = ""] = await workload(cluster, "shared", 2);
+    await waitForEntry(cluster, "shared", "2 available", available(2));
+    await createProtector(cluster, "default", "both", {
+      minAvailable: 1,
+      selector: { matchExpressions: [{ key: "app", operator: "In", values: ["shared", "nothing"] }] },
+    });
+    await waitForEntry(cluster, "both", "2 available", available(2));
+    await setReady(cluster, "default", pod, false);
+    await waitForEntry(cluster, "shared", "1 available", available(1));
+    const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
+    const conditionOf = async (name: string): Promise<unknown> =>
+      items(await cluster.admin.get(`${path}/${name}`).then((found) => field(found, "status")), "conditions").find(
+        (condition) => field(condition, "type") === "SharesPods",
+      );
+    const text = ": a disruption of such a pod needs the quota of each";
+    expect(await conditionOf("both")).toMatchObject({ status: "True", message: `Shares pods with shared${text}` });
+    expect(await conditionOf("shared")).toMatchObject({ status: "True", message: `Shares pods with both${text}` });
+    await cluster.admin.call("DELETE", `${path}/both`);
+    await setReady(cluster, "default", pod, true);
+    await waitForEntry(cluster, "shared", "2 available", available(2));
+    expect(await conditionOf("shared")).toMatchObject({ status: "False", reason: "NotShared" });
   });
 
   test("a pod whose times are out of range leaves the count, and comes back", async () => {

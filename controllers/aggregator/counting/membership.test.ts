@@ -127,6 +127,33 @@ test("a protector that is created while a shard lags counts both pods of one nam
   expect(members()).toEqual(["second"]);
 });
 
+test("protectors that count the same pod know of each other, until they share none", () => {
+  const { cell, core, membership } = harness();
+  const sharers = (name: string): string[] => {
+    const tracked = membership.protector("core", `ns/${name}`);
+    if (tracked === undefined) throw new Error(`there is no ${name}`);
+    return [...membership.sharersOf(tracked)].map(({ id }) => id.name).sort();
+  };
+  core.put("p");
+  core.put("all", { selector: {} });
+  core.put("none", { selector: { matchLabels: { app: "none" } } });
+  expect(sharers("p")).toEqual([]);
+  cell.put("a");
+  expect([sharers("p"), sharers("all"), sharers("none")]).toEqual([["all"], ["p"], []]);
+  core.put("also", { selector: { matchLabels: { app: "p" } } });
+  expect([sharers("p"), sharers("all")]).toEqual([
+    ["all", "also"],
+    ["also", "p"],
+  ]);
+  cell.put("a", { labels: { app: "none" } });
+  expect([sharers("p"), sharers("all"), sharers("none")]).toEqual([[], ["none"], ["all"]]);
+  cell.remove("a");
+  expect([sharers("all"), sharers("none")]).toEqual([[], []]);
+  cell.put("b", { labels: { app: "none" } });
+  core.remove("none");
+  expect(sharers("all")).toEqual([]);
+});
+
 describe("a long list", () => {
   test("is applied in slices, and later changes after it in their order", async () => {
     const { time, cell, core, membership, members } = harness();

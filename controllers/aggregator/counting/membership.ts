@@ -42,6 +42,11 @@ export interface MembershipListener {
   podSeen(pod: Pod): void;
 }
 
+interface Sharers {
+  readonly selectorChanges: number;
+  readonly others: ReadonlySet<TrackedProtector>;
+}
+
 /** More changes than this in one turn of the event loop are a list; the rest of it is applied in slices. */
 const MAX_PROMPT_CHANGES = 100;
 const SLICE_MS = 8;
@@ -59,6 +64,9 @@ export class Membership {
   /** By core, then `namespace/name`. */
   readonly #protectors = new Map<string, Map<string, TrackedProtector>>();
   readonly #listeners = new Set<MembershipListener>();
+  /** How often the selectors of a namespace have changed, by namespace. */
+  readonly #selectorChanges = new Map<string, number>();
+  readonly #sharers = new WeakMap<TrackedProtector, Sharers>();
   /** Pod changes of a list, oldest first; the first `#applied` of them are applied. */
   #backlog: PodChange[] = [];
   #applied = 0;
@@ -92,6 +100,26 @@ export class Membership {
   /** The protectors of all listed cores that count a pod with these labels. */
   protectorsOf({ namespace, labels }: Pick<Pod, "namespace" | "labels">): readonly TrackedProtector[] {
     return this.#selectors.match(namespace, labels);
+  }
+
+  /**
+   * The other protectors that count a pod of this one. Known from the last question, until a selector of the namespace
+   * or a shared pod changes: a protector that shares none costs nothing when its pods come and go.
+   */
+  sharersOf(tracked: TrackedProtector): ReadonlySet<TrackedProtector> {
+    const selectorChanges = this.#selectorChanges.get(tracked.id.namespace) ?? 0;
+    const known = this.#sharers.get(tracked);
+    if (known?.selectorChanges === selectorChanges) return known.others;
+    const others = new Set<TrackedProtector>();
+    // Many pods have one labels object in common.
+    const seen = new Set<Pod["labels"]>();
+    for (const pod of tracked.pods.values()) {
+      if (seen.has(pod.labels)) continue;
+      seen.add(pod.labels);
+      for (const other of this.protectorsOf(pod)) if (other !== tracked) others.add(other);
+    }
+    this.#sharers.set(tracked, { selectorChanges, others });
+    return others;
   }
 
   count(core: string): number {
@@ -154,8 +182,11 @@ export class Membership {
     const isRelabelled = before === undefined || after === undefined || !sameLabels(before.labels, after.labels);
     if (isRelabelled) this.#labels.update(before, after);
     const countedBy = after === undefined ? [] : this.protectorsOf(after);
+    if (isRelabelled) this.#forgetSharers(countedBy);
     if (isRelabelled && before !== undefined) {
-      for (const tracked of this.protectorsOf(before)) {
+      const earlier = this.protectorsOf(before);
+      this.#forgetSharers(earlier);
+      for (const tracked of earlier) {
         if (countedBy.includes(tracked)) continue;
         tracked.pods.delete(before.uid);
         for (const listener of this.#listeners) listener.podChanged(tracked);
@@ -166,6 +197,15 @@ export class Membership {
       for (const listener of this.#listeners) listener.podChanged(tracked);
     }
     for (const listener of this.#listeners) listener.podSeen(pod);
+  }
+
+  /** A pod that all of `countedBy` count has come or gone. */
+  #forgetSharers(countedBy: readonly TrackedProtector[]): void {
+    if (countedBy.length > 1) for (const tracked of countedBy) this.#sharers.delete(tracked);
+  }
+
+  #selectorChanged({ id: { namespace } }: TrackedProtector): void {
+    this.#selectorChanges.set(namespace, (this.#selectorChanges.get(namespace) ?? 0) + 1);
   }
 
   #protectorChanged(core: string, ofCore: Map<string, TrackedProtector>, protector: PodProtector): void {
@@ -185,6 +225,7 @@ export class Membership {
     const { problems, matches } = compileSelector(selector, "fails");
     tracked.problems = problems;
     tracked.pods.clear();
+    this.#selectorChanged(tracked);
     if (problems.length > 0) {
       // Without a count, the webhook allows no disruption of the pods that the rest of the selector matches.
       this.#selectors.delete(tracked);
@@ -204,6 +245,7 @@ export class Membership {
     if (tracked === undefined) return;
     ofCore.delete(key);
     this.#selectors.delete(tracked);
+    this.#selectorChanged(tracked);
     for (const listener of this.#listeners) listener.protectorGone(tracked);
   }
 }

@@ -9,10 +9,13 @@ import type { Ports } from "../../../shared/runtime/clock.ts";
 import { RESTORED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { type CellStatus, cellEntry, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { CellPods } from "../counting/cell-pods.ts";
-import { countedSelector, sameSelector, type TrackedProtector } from "../counting/membership.ts";
+import { countedSelector, type Membership, sameSelector, type TrackedProtector } from "../counting/membership.ts";
 import type { EventSink } from "../observe/events.ts";
 import type { AliveEvidence } from "./alive-evidence.ts";
 import type { ReconcileState } from "./reconcile-state.ts";
+
+/** Protectors that share pods, by name in the status; the others are counted. */
+const MAX_SHARERS = 5;
 
 /** Settings of the process. */
 export interface ReconcileSettings {
@@ -35,6 +38,7 @@ export interface ReconcileSettings {
 export interface ReconcileContext extends ReconcileSettings {
   readonly cell: CellPods;
   readonly evidence: AliveEvidence;
+  readonly membership: Pick<Membership, "sharersOf">;
   readonly expectedOf: (tracked: TrackedProtector) => ExpectedReplicas;
   /** A cell without a heartbeat for longer is stale. */
   readonly staleAfterMs: number;
@@ -82,6 +86,7 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
     algorithm,
     lastEventMs: cell.lastEventMs ?? 0,
     isHeartbeatDue: monotonicMs >= state.heartbeatDueMs,
+    sharesPodsWith: namesOf(tracked, context.membership.sharersOf(tracked)),
     expected: protector.spec.countExpectedPods === true ? context.expectedOf(tracked) : undefined,
   };
   const isSelectorCurrent = sameSelector(countedSelector(protector), countedSelector(tracked.protector));
@@ -95,6 +100,13 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
     settings: context,
     state,
   };
+}
+
+/** The protectors that share pods with `tracked`, with the core where it is another one. */
+function namesOf({ id }: TrackedProtector, sharers: ReadonlySet<TrackedProtector>): readonly string[] {
+  const names = [...sharers].map(({ id: { core, name } }) => (core === id.core ? name : `${core}/${name}`)).sort();
+  const more = names.length - MAX_SHARERS;
+  return more > 0 ? [...names.slice(0, MAX_SHARERS), `+${more}`] : names;
 }
 
 function historyOf(

@@ -161,6 +161,10 @@ const CONDITIONS: Readonly<Record<string, Meaning>> = {
     means: "A cell of the protector is not counted, or its aggregator is silent.",
     act: "docs/runbooks/PodseidonCellStale.md; kubectl podseidon doctor.",
   },
+  SharesPods: {
+    means: "Other protectors count pods of this one. A disruption of such a pod needs the quota of each of them.",
+    act: "If two budgets are not meant for the same pods: correct a selector, or give one of them up.",
+  },
   Suspended: {
     means: "Somebody let every disruption pass for a while.",
     act: "kubectl podseidon resume NAME ends it.",
@@ -194,6 +198,8 @@ const REASONS: Readonly<Record<string, Meaning>> = {
     means: "The message names the cells that are not counted, on hold, or silent.",
     act: "docs/runbooks/PodseidonCellStale.md.",
   },
+  PodsShared: { means: "See SharesPods.", act: "kubectl podseidon why POD shows what each of them says." },
+  NotShared: { means: "No other protector counts its pods any more.", act: "Nothing." },
   Expired: { means: "The suspension ended by itself.", act: "Nothing." },
   NotSuspended: { means: "Somebody ended the suspension.", act: "Nothing." },
   SourceMissing: { means: "See SourceVanished.", act: "kubectl podseidon release NAME gives it up." },

@@ -25,6 +25,8 @@ export interface CellUpdateInput extends SettleInput {
   /** Wall clock, Unix milliseconds, for maturity and for times that people read. */
   readonly nowMs: number;
   readonly isHeartbeatDue: boolean;
+  /** Names of the protectors that count pods of this one, too. Published with the next write, and no reason for one. */
+  readonly sharesPodsWith?: readonly string[];
   /** Undefined where the protector does not ask for it. */
   readonly expected?: ExpectedReplicas | undefined;
 }
@@ -124,6 +126,7 @@ function entryOf(
     specHash,
     maturityCutoff,
     expectedReplicas: __,
+    sharesPodsWith: ___,
     ...kept
   }: Partial<Aggregation> = stored?.aggregation ?? {};
   const expectedReplicas = expectedOf(input, counts.total);
@@ -155,8 +158,9 @@ function expectedOf({ expected, stored }: CellUpdateInput, pods: number): number
   return isSilent ? before : expected.replicas;
 }
 
-function exactFields({ snapshot, spec }: CellUpdateInput, cutoffMs: number): Partial<Aggregation> {
+function exactFields({ snapshot, spec, sharesPodsWith = [] }: CellUpdateInput, cutoffMs: number): Partial<Aggregation> {
   return {
+    ...(sharesPodsWith.length === 0 ? {} : { sharesPodsWith: [...sharesPodsWith] }),
     ...(snapshot.position === undefined ? {} : { resourceVersion: snapshot.position }),
     specHash: spec.specHash,
     ...(spec.minReadySeconds === 0 ? {} : { maturityCutoff: formatMs(cutoffMs) }),

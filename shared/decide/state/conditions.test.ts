@@ -115,6 +115,23 @@ describe("conditions", () => {
     expect(partly.at(-1)?.message).toMatch(/^Every disruption in cells a[,;] b is allowed/);
   });
 
+  test("a protector that shares pods names the others of all cells, and says when it shares none any more", () => {
+    const cells = (...shared: string[][]): CellStatus[] =>
+      shared.map((sharesPodsWith, index) => makeCell(`cell-${index}`, 3, [], { sharesPodsWith }));
+    const first = conditionsOf(cells(["b", "a"], ["a", "c", "+4"], ["+2"]));
+    expect(first.at(-1)).toMatchObject({
+      ...{ type: "SharesPods", status: "True", reason: "PodsShared" },
+      message: "Shares pods with a, b, c (+4): a disruption of such a pod needs the quota of each",
+    });
+    const second = conditionsOf(cells([]), {}, first);
+    expect(second.at(-1)).toMatchObject({ type: "SharesPods", status: "False", reason: "NotShared" });
+    expect(conditionsOf(cells(["a"]), {}, second).at(-1)).toMatchObject({ status: "True" });
+    const many = cells(...Array.from({ length: 1024 }, (_, index) => [`${"p".repeat(500)}-${index}`, "+what"]));
+    const { message = "" } = conditionsOf(many).at(-1) ?? {};
+    expect(message.length).toBeLessThan(32_768);
+    expect(message).toContain(" (+1004): ");
+  });
+
   test("lastTransitionTime changes with the status only; unknown conditions are kept", () => {
     const foreign: Condition = {
       type: "Foreign",

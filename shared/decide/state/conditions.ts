@@ -19,6 +19,7 @@ interface ConditionInput {
 }
 
 const SUSPENDED = "Suspended";
+const SHARES_PODS = "SharesPods";
 const NOT_COUNTED = "No cell has been counted yet";
 
 /**
@@ -37,6 +38,7 @@ export function updateConditions(input: ConditionInput): readonly Condition[] {
     disruptionImpossible(input),
     noPodsMatched(input),
     cellStale(input),
+    ...sharesPods(input, previous),
     ...suspended(input, previous),
   ];
   const kept = previous.filter(({ type }) => findings.every((finding) => finding.type !== type));
@@ -111,6 +113,22 @@ function cellStale(input: ConditionInput): Finding {
   return stale.length === 0
     ? finding(type, "False", "CellsCurrent", "Every cell is counted and current")
     : finding(type, "True", "CellsNotCurrent", listed(stale.sort()));
+}
+
+/** Other protectors have to agree to a disruption, too. Only for protectors that share pods, or did. */
+function sharesPods({ state }: ConditionInput, previous: readonly Condition[]): readonly Finding[] {
+  const found = [...state.cells.values()].flatMap(({ aggregation }) => aggregation?.sharesPodsWith ?? []);
+  const names = [...new Set(found.filter((name) => !name.startsWith("+")))].sort();
+  // Each cell counts what it does not name.
+  const unnamed = found.filter((name) => name.startsWith("+")).map(Number);
+  const more = Math.max(0, ...unnamed.filter(Number.isFinite)) + Math.max(0, names.length - MAX_LISTED);
+  if (names.length > 0) {
+    const others = `${names.slice(0, MAX_LISTED).join(", ")}${more > 0 ? ` (+${more})` : ""}`;
+    const message = `Shares pods with ${others}: a disruption of such a pod needs the quota of each`;
+    return [finding(SHARES_PODS, "True", "PodsShared", message)];
+  }
+  if (previous.every(({ type }) => type !== SHARES_PODS)) return [];
+  return [finding(SHARES_PODS, "False", "NotShared", "No other protector counts its pods")];
 }
 
 /** While it is True nothing is protected. Only for protectors that are or were suspended: most never are. */
