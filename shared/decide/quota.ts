@@ -45,7 +45,7 @@ import { classifyPod, isLost, type PodClass } from "./availability/availability.
 import { isPaidFor, type Reservation, type Weight } from "./ledger/reservation.ts";
 import { isForced, isProtectedFrom, type Overrides, preActivitiesOf } from "./overrides.ts";
 import { type Criterion, criterionInForce, type Estimate, estimate } from "./state/estimate.ts";
-import { type CellState, type ProtectorState, publishedMaturity } from "./state/protector-state.ts";
+import { type CellState, type ProtectorState, publishedCounts } from "./state/protector-state.ts";
 
 /**
  * No reservation is added to a history that may have more bytes (docs/design.md#history-size, S10): the object stays
@@ -195,7 +195,7 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
     state,
     request,
     cell,
-    podClass: classifyPod(request.pod, state.spec, publishedMaturity(cell)),
+    podClass: classifyPod(request.pod, state.spec, publishedCounts(cell)),
     held: cell?.ledger.get(request.pod.uid, request.pod.name),
     facts: factsOf(state, request),
   };

@@ -3,7 +3,9 @@ import { expect, test } from "vitest";
 import { makeCell, makePod, makeProtector, makeRequest, makeSpec } from "../../test/support/decide/fixtures.ts";
 import { decideLost } from "../recovery/lost-protector.ts";
 import { SOURCE_KIND_LABEL } from "../schema/annotations.ts";
-import type { PodProtectorSpec } from "../schema/podprotector.ts";
+import { OPERATIONS, type PodProtectorSpec } from "../schema/podprotector.ts";
+import { leftOutMark } from "./availability/availability.ts";
+import { specFacts } from "./availability/spec-facts.ts";
 import { type DisruptionRequest, decide } from "./quota.ts";
 import { parseProtector } from "./state/protector-state.ts";
 
@@ -44,3 +46,25 @@ test.each<[readonly string[], boolean, string]>([
   expect(decision.allowed ? decision.reason : decision.cause).toBe(expected);
   expect(decideLost(state, request({ isResize }))?.reason).toBe(expected === "AtMinimum" ? undefined : expected);
 });
+
+test.each<[DisruptionRequest["operation"], string]>([
+  ["DELETE", "Unavailable"],
+  ["EVICT", "PinnedUnavailable"],
+  ["UPDATE", "PinnedUnavailable"],
+])(
+  "%s of a pod whose labels take it out of the count uses no quota once the count has left it out",
+  (operation, free) => {
+    const spec = makeSpec({
+      unavailableLabelPrefix: "unavailable-pod.kruise.io/",
+      protectedOperations: [...OPERATIONS],
+    });
+    const pod = makePod("x", { labels: { "unavailable-pod.kruise.io/a": "b" }, resourceVersion: "1000" });
+    const reasonAt = (resourceVersion: string): string => {
+      const leftOut = leftOutMark(specFacts(spec), resourceVersion);
+      const cell = makeCell("a", 2, [], { resourceVersion, ...(leftOut === undefined ? {} : { leftOut }) }, spec);
+      const decision = decide(parseProtector(makeProtector([cell], spec)), makeRequest(pod, { operation }));
+      return decision.allowed ? decision.reason : decision.cause;
+    };
+    expect([reasonAt("999"), reasonAt("1000")]).toEqual(["AtMinimum", free]);
+  },
+);

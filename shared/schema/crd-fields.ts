@@ -145,6 +145,11 @@ const SPEC: Fields = {
       { maxItems: 32, "x-kubernetes-list-type": "set" },
     ),
     "availabilityConditions[]": field("A pod condition type.", { minLength: 1, maxLength: 316 }),
+    unavailableLabelPrefix: field(
+      "A pod with a label whose key begins with this does not count as available, Ready or not. The generator sets " +
+        "it for PodUnavailableBudgets.",
+      { minLength: 1, maxLength: 317 },
+    ),
     protectedOperations: field(
       "What is a disruption: DELETE and EVICT when unset; UPDATE is a change in place that restarts containers, " +
         "RESIZE only one by pods/resize.",
@@ -232,6 +237,7 @@ const CELL: Fields = {
     maturityCutoff: time("The latest readiness that counted as mature."),
     heartbeatTime: time("When the aggregator last wrote a heartbeat."),
     expectedReplicas: "Number of pods that the workloads of this cell ask for, where spec.countExpectedPods is true.",
+    leftOut: "Says that the counts leave out pods by spec.unavailableLabelPrefix: the prefix, @, and resourceVersion.",
     sharesPodsWith: field(
       "Other protectors that count a pod of this one here: up to five names, as CORE/NAME where they are in another " +
         "core cluster, and then +N for N more.",

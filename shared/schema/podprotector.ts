@@ -75,6 +75,7 @@ const PodProtectorSpec = v.looseObject({
     v.looseObject({ DELETE: optional(v.string()), EVICT: optional(v.string()), UPDATE: optional(v.string()) }),
   ),
   availabilityConditions: optional(v.array(v.string())),
+  unavailableLabelPrefix: optional(v.string()),
   protectedOperations: optional(v.array(v.string())),
   allowedHealthCriteria: optional(v.array(v.string())),
   enforcement: optional(v.string()),
@@ -116,6 +117,7 @@ const Aggregation = v.looseObject({
   maturityCutoff: optional(time),
   heartbeatTime: optional(time),
   expectedReplicas: optional(int32),
+  leftOut: optional(v.string()),
   sharesPodsWith: optional(v.array(v.string())),
 });
 export type Aggregation = v.InferOutput<typeof Aggregation>;

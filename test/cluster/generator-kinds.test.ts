@@ -216,6 +216,7 @@ describe("a kind that is not installed", () => {
       ignoredPodSelector,
       unhealthyPodPolicy: "AlwaysAllow",
       protectedOperations: ["DELETE", "EVICT", "UPDATE"],
+      unavailableLabelPrefix: "unavailable-pod.kruise.io/",
     });
     await patch(`/apis/apps/v1/namespaces/${namespace}/deployments/web/scale`, { spec: { replicas: 20 } });
     expect(field(await minimum("podunavailablebudget-web", 16), "metadata", "annotations", `${GROUP}/derivation`)).toBe(

@@ -63,11 +63,16 @@ afterAll(async () => {
   await environment?.stop();
 });
 
-async function protect(name: string, minAvailable: number, protectedOperations: readonly string[]): Promise<void> {
+async function protect(
+  name: string,
+  minAvailable: number,
+  protectedOperations: readonly string[],
+  more: Readonly<Record<string, unknown>> = {},
+): Promise<void> {
   const { core } = environment;
   await createReadyPods(core, { namespace: "default", prefix: name, count: REPLICAS, labels: { app: name } });
   const selector = { matchLabels: { app: name } };
-  await createProtector(core, "default", name, { minAvailable, protectedOperations, selector });
+  await createProtector(core, "default", name, { minAvailable, protectedOperations, selector, ...more });
   await waitUntilSettled(core, "default", name, REPLICAS, SETTLED_WITHIN_MS);
 }
 
@@ -102,6 +107,19 @@ describe("with UPDATE protected", () => {
     await waitUntilSettled(environment.core, "default", "spare", REPLICAS - 1, SETTLED_WITHIN_MS);
     expect(await relabel("spare-1")).toMatchObject({ status: 429 });
   });
+});
+
+it("a label that takes a pod out of the count needs quota, and the pod needs none to go once it is left out", async () => {
+  const prefix = "unavailable-pod.kruise.io/";
+  const takeOut = (pod: string) => patch(pod, { metadata: { labels: { [`${prefix}offline`]: "true" } } });
+  await protect("out", REPLICAS - 1, ["DELETE", "EVICT", "UPDATE"], { unavailableLabelPrefix: prefix });
+  expect(await takeOut("out-0")).toMatchObject({ status: 200 });
+  expect(await takeOut("out-1")).toMatchObject({ status: 429 });
+  await waitUntilSettled(environment.core, "default", "out", REPLICAS - 1, SETTLED_WITHIN_MS);
+  const remove = (pod: string) => environment.core.admin.request("DELETE", `${PODS}/${pod}`, { gracePeriodSeconds: 0 });
+  expect(await remove("out-1")).toMatchObject({ status: 429 });
+  expect(await remove("out-0")).toMatchObject({ status: 200 });
+  expect(reservationCount(await readProtector(environment.core, "default", "out"))).toBe(0);
 });
 
 it("without UPDATE protected, a pod is relabelled freely", async () => {

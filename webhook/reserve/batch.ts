@@ -2,8 +2,7 @@ import { type Decision, decide, isPin } from "../../shared/decide/quota.ts";
 import { apply, holdCell, holdsNonce, rollBack } from "../../shared/decide/reserve.ts";
 import { cloneState, type ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
-import { decideTogether } from "../../shared/decide/together.ts";
-import type { PendingRequest, PendingReserve } from "./pending-queue.ts";
+import type { PendingRequest, PendingReserve, TogetherToken } from "./pending-queue.ts";
 
 /** What one write decides together, each request after those before it (docs/design.md#batches). Without IO. */
 export class Batch {
@@ -35,14 +34,14 @@ export function planBatch(
   cellSinceMs: (cell: string) => number,
 ): Batch {
   const batch = new Batch(base);
-  const groups = new Map<symbol, PendingReserve[]>();
+  const groups = new Map<TogetherToken, PendingReserve[]>();
   for (const pending of requests) {
     const together = pending.kind === "reserve" ? pending.together : undefined;
     if (pending.kind === "reserve" && together !== undefined)
       groups.set(together, [...(groups.get(together) ?? []), pending]);
     else guarded(batch, [pending], () => add(batch, pending, cellSinceMs));
   }
-  for (const group of groups.values()) guarded(batch, group, () => addTogether(batch, group));
+  for (const [token, group] of groups) guarded(batch, group, () => addTogether(batch, token, group));
   return batch;
 }
 
@@ -55,8 +54,8 @@ function guarded(batch: Batch, requests: readonly PendingRequest[], plan: () => 
 }
 
 /** After everything else, so that no request of the batch is denied for what is only asked. */
-function addTogether(batch: Batch, group: readonly PendingReserve[]): void {
-  const decisions = decideTogether(
+function addTogether(batch: Batch, { decide }: TogetherToken, group: readonly PendingReserve[]): void {
+  const decisions = decide(
     batch.working,
     group.map(({ request }) => request),
   );

@@ -3,6 +3,7 @@
  * are evaluated, those of one protector in one batch, without a write. Then each is reserved; a denial that comes only
  * now, because others were faster, takes back the rest.
  */
+import { decideTogether } from "../../shared/decide/together.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import type { Disruption } from "./pipeline.ts";
 import { type Allowance, type Denial, idOf, type Verdict } from "./verdict.ts";
@@ -28,7 +29,7 @@ interface Decider {
 }
 
 export async function decideAll(pipeline: Decider, disruptions: readonly Disruption[]): Promise<JointVerdict> {
-  const together = Symbol("together");
+  const together = { decide: decideTogether };
   const evaluated = await decideEach(
     pipeline,
     disruptions.map((one) => ({ ...one, together })),

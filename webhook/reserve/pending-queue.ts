@@ -1,4 +1,5 @@
 import type { Decision, DisruptionRequest } from "../../shared/decide/quota.ts";
+import type { ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import type { Ports, Timer } from "../../shared/runtime/clock.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
 import type { LiveRead } from "../request/cell-client.ts";
@@ -10,14 +11,23 @@ interface Timed {
   readonly deadlineMs: number;
 }
 
+/**
+ * Requests with the same token stand or fall together (docs/design.md#node-deletion). It brings the decision along, which
+ * few clusters ever load.
+ */
+export interface TogetherToken {
+  /** One decision for each request: all allow, or all deny. */
+  readonly decide: (state: ProtectorState, requests: readonly DisruptionRequest[]) => readonly Decision[];
+}
+
 /** A disruption that waits for the decision of one protector. */
 export interface PendingReserve extends Timed {
   readonly kind: "reserve";
   request: DisruptionRequest;
   /** Only the decision is wanted, for a dry run or before several reservations: nothing is written. */
   readonly decideOnly: boolean;
-  /** Requests with the same token stand or fall together (docs/design.md#node-deletion). Only with `decideOnly`. */
-  readonly together?: symbol | undefined;
+  /** Only with `decideOnly`. */
+  readonly together?: TogetherToken | undefined;
   /** Monotonic send time of the live read of `request.pod`; undefined when the pod came with the request. */
   podReadMs: number | undefined;
   /** Reads the pod of an eviction again. */

@@ -106,6 +106,19 @@ describe("protectors of one pod", () => {
     expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "c" } }] });
   });
 
+  test("a change of labels that takes the pod out of a count concerns the protector that leaves it out", async () => {
+    const leavesOut = ({ core, object }: Protected): Protected => {
+      return { core, object: { ...object, spec: { ...object.spec, unavailableLabelPrefix: "out/" } } };
+    };
+    const w = world([full("a"), leavesOut(good("b")), leavesOut(full("c", "b"))]);
+    const web = pod("web-0");
+    const out = await w.decide({ ...disruption(web), labelsAfter: { "out/x": "" } });
+    expect(out).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "c" } }] });
+    const isOut = { ...web, labels: { ...web.labels, "out/x": "" } };
+    const later = await w.decide({ ...disruption(isOut), labelsAfter: { "out/x": "", "out/y": "" } });
+    expect(later).toEqual({ kind: "allowed", decisions: [] });
+  });
+
   test("when some deny, nothing is written, and each of them is named", async () => {
     const w = world([good("a"), full("b"), full("c", "b")]);
     const verdict = await w.decide(disruption(pod("web-0")));

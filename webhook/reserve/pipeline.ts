@@ -3,6 +3,7 @@
  * (one write); back come the decisions of the protectors, and `verdict` says what they come to.
  */
 
+import { isTakenOut } from "../../shared/decide/availability/availability.ts";
 import { allowUnrecorded, type DisruptionRequest, decide, isPin, needsNoQuota } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { decideLost } from "../../shared/recovery/lost-protector.ts";
@@ -15,6 +16,7 @@ import type { DisruptionTarget } from "../request/disruption-target.ts";
 import type { CallerShares, Requester } from "./caller-shares.ts";
 import type { Nonces } from "./nonces.ts";
 import { OwnerConsent } from "./owner-consent.ts";
+import type { TogetherToken } from "./pending-queue.ts";
 import type { ProtectorLookup, ProtectorMatch } from "./protector-cache.ts";
 import { MAX_REREAD_MS } from "./protector-writer.ts";
 import {
@@ -41,7 +43,7 @@ export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   readonly deadlineMs: number;
   readonly isCallerGone: () => boolean;
   /** A decision only, with all disruptions of this token together: all allow, or all deny. Owners are not asked. */
-  readonly together?: symbol;
+  readonly together?: TogetherToken;
 }
 
 interface PipelineOptions {
@@ -79,12 +81,19 @@ const MAX_RECORD_MS = 1_000;
 /** Reasons that pass: the pod may become available. */
 const PASSING: ReadonlySet<string> = new Set<Allowance["decision"]["decision"]["reason"]>(["Unavailable", "Pending"]);
 
-/** A change of labels concerns the protectors that select the pod before it and not after it. */
+/**
+ * A change of labels concerns the protectors that select the pod before it and not after it, and those for which it
+ * takes the pod out of the count.
+ */
 function matchesOf(core: ProtectorLookup, { pod, labelsAfter }: Disruption): ProtectorMatch[] {
   const matches = core.match(pod);
   if (labelsAfter === undefined) return matches;
   const staying = new Set(core.match({ ...pod, labels: labelsAfter }).map(({ name }) => name));
-  return matches.filter(({ name }) => !staying.has(name));
+  return matches.filter((match) => {
+    const spec = versionOf(match)?.state.spec;
+    const isOut = spec !== undefined && !isTakenOut(pod, spec) && isTakenOut({ labels: labelsAfter }, spec);
+    return isOut || !staying.has(match.name);
+  });
 }
 
 function byCoreNamespaceName(a: ProtectorId, b: ProtectorId): number {

@@ -123,12 +123,14 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
     spec: {
       // OpenKruise never denies the disruption of a pod that is not ready.
       unhealthyPodPolicy: "AlwaysAllow",
+      // Nor does it count a pod with such a label.
+      unavailableLabelPrefix: "unavailable-pod.kruise.io/",
       protectedOperations: operationsOf(
         spec.protectOperations ??
           annotations["kruise.io/pub-protect-operations"]?.split(",").map((name) => name.trim()),
       ),
     },
-    owns: [...OWNS_POLICY, "protectedOperations"],
+    owns: [...OWNS_POLICY, "protectedOperations", "unavailableLabelPrefix"],
   };
   return { metadata, budget, budgetStatus: { generation: metadata.generation ?? 0, stored: storedStatus(status) } };
 }

@@ -23,6 +23,7 @@ export const SOURCE_FIELDS = [
   "suspend",
   "probe",
   "countExpectedPods",
+  "unavailableLabelPrefix",
 ] as const;
 type SourceField = (typeof SOURCE_FIELDS)[number];
 

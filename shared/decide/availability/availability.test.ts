@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { makePod, makeSpec, NOW_MS, type PodOptions } from "../../../test/support/decide/fixtures.ts";
 import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import { parsePod } from "../../schema/pod.ts";
-import { classifyPod, countPods, isAvailable, maturityCutoffMs } from "./availability.ts";
+import { classifyPod, countPods, isAvailable, leftOutMark, maturityCutoffMs, type PodClass } from "./availability.ts";
 import { specFacts } from "./spec-facts.ts";
 
 const NOT_READY: PodOptions = { readyForSeconds: undefined };
@@ -114,7 +114,7 @@ describe("maturity", () => {
       const spec = specFacts(makeSpec({ minReadySeconds }));
       const fromTheFuture = makePod("x", { readyForSeconds: -1000 });
       expect(isAvailable(fromTheFuture, spec, 0)).toBe(true);
-      expect(classifyPod(fromTheFuture, spec, { cutoffMs: 0, position: "1" })).toBe("Available");
+      expect(classifyPod(fromTheFuture, spec, { cutoffMs: 0, position: "1", leftOut: undefined })).toBe("Available");
     }
   });
 });
@@ -140,7 +140,9 @@ test("webhook and aggregator agree: a counted pod is always classified as Availa
       for (const [index, options] of pods.entries()) {
         const pod = makePod(`p${index}`, options);
         const counted = countPods([pod], spec, cutoffMs).available.has(pod.uid);
-        expect(classifyPod(pod, spec, { cutoffMs, position: pod.resourceVersion }) === "Available").toBe(counted);
+        expect(
+          classifyPod(pod, spec, { cutoffMs, position: pod.resourceVersion, leftOut: undefined }) === "Available",
+        ).toBe(counted);
       }
     }
   }
@@ -163,4 +165,37 @@ test("the five counts leave out terminating and finished pods, and mirrors of st
   expect(result.counts).toEqual({ total: 5, available: 1, ready: 2, scheduled: 4, running: 3 });
   expect(result.nextMaturityMs).toBe(NOW_MS + 50_000);
   expect([...result.available]).toEqual(["uid-available"]);
+});
+
+describe("labels that take a pod out of the count", () => {
+  const PREFIX = "unavailable-pod.kruise.io/";
+  const spec = specFacts(makeSpec({ unavailableLabelPrefix: PREFIX }));
+  const out = makePod("out", { labels: { app: "web", [`${PREFIX}offline`]: "" }, resourceVersion: "50" });
+
+  test("are followed by the count, where the protector asks for it", () => {
+    const pods = [out, makePod("in", { labels: { app: "web", unavailable: "", [`x-${PREFIX}`]: "" } })];
+    expect(countPods(pods, spec, 0).counts).toMatchObject({ total: 2, ready: 2, available: 1 });
+    expect(countPods(pods, specFacts(makeSpec()), 0).counts.available).toBe(2);
+    expect(specFacts(makeSpec({ unavailableLabelPrefix: "" })).unavailableLabelPrefix).toBeUndefined();
+  });
+
+  test.each<[string, string | undefined, string | undefined, PodClass]>([
+    ["the count has this version of the pod", "50", leftOutMark(spec, "50"), "Unavailable"],
+    ["the count has a later one", "51", leftOutMark(spec, "51"), "Unavailable"],
+    ["the count is older than the label", "49", leftOutMark(spec, "49"), "Available"],
+    ["one shard of the count is", "51,49", leftOutMark(spec, "51,49"), "Available"],
+    ["the count leaves no pod out", "51", undefined, "Available"],
+    ["an aggregator that knows no such labels has counted since", "52", leftOutMark(spec, "51"), "Available"],
+    ["the count leaves others out", "51", "other/@51", "Available"],
+    ["nothing is counted", undefined, undefined, "Available"],
+  ])("at the webhook, where %s: %s and %s make it %s", (_, position, leftOut, expected) => {
+    expect(classifyPod(out, spec, { cutoffMs: undefined, position, leftOut })).toBe(expected);
+  });
+
+  test("change nothing for other protectors, nor for pods that are not available", () => {
+    const counted = { cutoffMs: undefined, position: "51", leftOut: undefined };
+    expect(classifyPod(out, specFacts(makeSpec()), counted)).toBe("Available");
+    const unready = makePod("unready", { ...NOT_READY, labels: out.labels, resourceVersion: "60" });
+    expect(classifyPod(unready, spec, counted)).toBe("Unavailable");
+  });
 });

@@ -8,7 +8,7 @@ import type { Pod } from "../../schema/pod.ts";
 import { hasReached, oldestComponent } from "../../schema/resource-version.ts";
 import type { SpecFacts } from "./spec-facts.ts";
 
-type AvailabilitySpec = Pick<SpecFacts, "minReadySeconds" | "availabilityConditions">;
+type AvailabilitySpec = Pick<SpecFacts, "minReadySeconds" | "availabilityConditions" | "unavailableLabelPrefix">;
 
 /** True for a phase that is final: the pod never becomes available again. */
 export function isFinished(pod: Pod): boolean {
@@ -60,13 +60,36 @@ function readyButForCountSinceMs(pod: Pod, gates: readonly string[]): number | u
  * pod and the mirror of a static pod may always be deleted, whatever their conditions say, so they must not count.
  */
 export function availableSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined {
+  return isTakenOut(pod, spec) ? undefined : inServiceSinceMs(pod, spec);
+}
+
+function inServiceSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined {
   return mayBeAvailable(pod, spec) ? readySinceMs(pod) : undefined;
 }
 
-/** Everything that availability requires, except Ready. */
+/** Everything that availability requires, except Ready, and labels that take the pod out. */
 function mayBeAvailable(pod: Pod, { availabilityConditions }: AvailabilitySpec): boolean {
   if (isDead(pod) || pod.mirror || pod.phase === "Pending") return false;
   return availabilityConditions.every((type) => trueSinceMs(pod, type) !== undefined || isCountedGate(pod, type));
+}
+
+/** Its labels say that the pod is not available, Ready or not (docs/design.md#unavailable-labels). */
+export function isTakenOut(
+  { labels }: Pick<Pod, "labels">,
+  { unavailableLabelPrefix: prefix }: Pick<SpecFacts, "unavailableLabelPrefix">,
+): boolean {
+  return prefix !== undefined && Object.keys(labels).some((key) => key.startsWith(prefix));
+}
+
+/**
+ * What counts at `position` have that leave out the pods that {@link isTakenOut}. An aggregator that does not know these
+ * labels keeps the mark of the one before it, and counts at another position.
+ */
+export function leftOutMark(
+  { unavailableLabelPrefix: prefix }: Pick<SpecFacts, "unavailableLabelPrefix">,
+  position: string | undefined,
+): string | undefined {
+  return prefix === undefined || position === undefined ? undefined : `${prefix}@${position}`;
 }
 
 /** True when the pod is available under the maturity cutoff `cutoffMs` ({@link maturityCutoffMs}). */
@@ -83,28 +106,36 @@ export function maturityCutoffMs(nowMs: number, spec: AvailabilitySpec): number 
   return Math.max(0, Math.floor(nowMs / 1000 - spec.minReadySeconds)) * 1000;
 }
 
+const NOTHING_PUBLISHED: PublishedCounts = { cutoffMs: undefined, position: undefined, leftOut: undefined };
+
 /** What a pod is for one protector. */
 export type PodClass = "Finished" | "Terminating" | "Mirror" | "Pending" | "Unavailable" | "Immature" | "Available";
 
-/** What a cell has published about maturity under the current spec; undefined where it has not. */
-interface PublishedMaturity {
-  readonly cutoffMs: number;
+/** What a cell has published of its counts. */
+export interface PublishedCounts {
+  /** Undefined for counts of another spec. */
+  readonly cutoffMs: number | undefined;
   readonly position: string | undefined;
+  /** {@link leftOutMark} of the counts. */
+  readonly leftOut: string | undefined;
 }
 
 /**
- * The class of `pod`. It is Immature only where the published snapshot has this version of it: a newer version may have
- * been counted since. Without anything published the pod is Available, which costs quota and is safe.
+ * The class of `pod`. It is Immature, or Unavailable by its labels alone, only where the published snapshot has this
+ * version of it: a newer version may have been counted since, and labels are changed and the pod is deleted in a
+ * moment. Without anything published the pod is Available, which costs quota and is safe.
  */
-export function classifyPod(pod: Pod, spec: AvailabilitySpec, published: PublishedMaturity | undefined): PodClass {
+export function classifyPod(pod: Pod, spec: AvailabilitySpec, published: PublishedCounts | undefined): PodClass {
   if (isFinished(pod)) return "Finished";
   if (pod.terminating) return "Terminating";
   if (pod.mirror) return "Mirror";
   if (pod.phase === "Pending") return "Pending";
-  const sinceMs = availableSinceMs(pod, spec);
+  const { cutoffMs, position, leftOut } = published ?? NOTHING_PUBLISHED;
+  const isKnown = hasReached(oldestComponent(position), pod.resourceVersion);
+  const isLeftOut = isKnown && isTakenOut(pod, spec) && leftOut === leftOutMark(spec, position);
+  const sinceMs = isLeftOut ? undefined : inServiceSinceMs(pod, spec);
   if (sinceMs === undefined) return "Unavailable";
-  if (spec.minReadySeconds === 0 || published === undefined || sinceMs <= published.cutoffMs) return "Available";
-  const isKnown = hasReached(oldestComponent(published.position), pod.resourceVersion);
+  if (spec.minReadySeconds === 0 || cutoffMs === undefined || sinceMs <= cutoffMs) return "Available";
   return isKnown ? "Immature" : "Available";
 }
 
@@ -145,7 +176,7 @@ export function countPods(pods: Iterable<Pod>, spec: AvailabilitySpec, cutoffMs:
     const sinceMs = readySinceMs(pod);
     if (sinceMs === undefined) continue;
     counts.ready++;
-    if (!mayBeAvailable(pod, spec)) continue;
+    if (isTakenOut(pod, spec) || !mayBeAvailable(pod, spec)) continue;
     if (spec.minReadySeconds === 0 || sinceMs <= cutoffMs) {
       available.add(pod.uid);
       newestSinceMs = Math.max(newestSinceMs, sinceMs);

@@ -17,6 +17,8 @@ export interface SpecFacts {
   /** 0 or more. */
   readonly minReadySeconds: number;
   readonly availabilityConditions: readonly string[];
+  /** A pod with a label whose key begins with it is not available. Never empty. */
+  readonly unavailableLabelPrefix: string | undefined;
   /** Operations that keep unavailable pods while the budget is not healthy. */
   readonly keptUnhealthy: readonly Operation[];
   /** No limit when undefined. */
@@ -45,6 +47,7 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
     minAvailable: spec.minAvailable,
     minReadySeconds: Math.max(0, spec.minReadySeconds),
     availabilityConditions: spec.availabilityConditions ?? [],
+    unavailableLabelPrefix: spec.unavailableLabelPrefix || undefined,
     keptUnhealthy: keptUnhealthyOf(spec),
     maxConcurrentLag: maxConcurrentLag > 0 ? maxConcurrentLag : undefined,
     compactThreshold: Math.max(0, compactThreshold ?? DEFAULTS.compactThreshold),

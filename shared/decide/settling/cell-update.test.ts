@@ -294,3 +294,20 @@ describe("how many pods the workloads of the cell ask for", () => {
     expect(cellUpdate({ stored: result.entry, pods: all, expected }).reasons).toEqual([]);
   });
 });
+
+test("counts that leave pods out by their labels say so with their position, and are written anew where they do not", () => {
+  const spec = makeSpec({ unavailableLabelPrefix: "out/" });
+  const pods = [makePod("x"), makePod("y", { labels: { app: "web", "out/now": "" } })];
+  const first = cellUpdate({ spec, pods, position: "1000" });
+  expect(first.entry.aggregation).toMatchObject({ totalReplicas: 2, availableReplicas: 1, leftOut: "out/@1000" });
+  const again = cellUpdate({ spec, pods, position: "1001", stored: first.entry });
+  expect(again.reasons).toEqual([]);
+  // Written by an aggregator that does not know the field, and keeps it.
+  const kept = { ...first.entry, aggregation: { ...first.entry.aggregation, resourceVersion: "1001" } };
+  const repaired = cellUpdate({ spec, pods, position: "1002", stored: makeCell("a", 1, [], kept.aggregation, spec) });
+  expect(repaired.reasons).toContain("Spec");
+  expect(repaired.entry.aggregation?.leftOut).toBe("out/@1002");
+  const without = cellUpdate({ pods, position: "1003", stored: repaired.entry });
+  expect(without.reasons).toEqual(["Counts", "Spec"]);
+  expect(without.entry.aggregation).not.toHaveProperty("leftOut");
+});

@@ -8,7 +8,7 @@ import type { Pod } from "../../schema/pod.ts";
 import type { Aggregation, CellStatus } from "../../schema/podprotector.ts";
 import { hasReached, isBehind, oldestComponent } from "../../schema/resource-version.ts";
 import { formatMs, parseMs } from "../../schema/time.ts";
-import { type Availability, countPods, maturityCutoffMs } from "../availability/availability.ts";
+import { type Availability, countPods, leftOutMark, maturityCutoffMs } from "../availability/availability.ts";
 import type { SpecFacts } from "../availability/spec-facts.ts";
 import { isCounted } from "../state/protector-state.ts";
 import { type SettledHistory, type SettleInput, settleHistory } from "./settle-history.ts";
@@ -127,6 +127,7 @@ function entryOf(
     maturityCutoff,
     expectedReplicas: __,
     sharesPodsWith: ___,
+    leftOut: ____,
     ...kept
   }: Partial<Aggregation> = stored?.aggregation ?? {};
   const expectedReplicas = expectedOf(input, counts.total);
@@ -159,10 +160,12 @@ function expectedOf({ expected, stored }: CellUpdateInput, pods: number): number
 }
 
 function exactFields({ snapshot, spec, sharesPodsWith = [] }: CellUpdateInput, cutoffMs: number): Partial<Aggregation> {
+  const leftOut = leftOutMark(spec, snapshot.position);
   return {
     ...(sharesPodsWith.length === 0 ? {} : { sharesPodsWith: [...sharesPodsWith] }),
     ...(snapshot.position === undefined ? {} : { resourceVersion: snapshot.position }),
     specHash: spec.specHash,
+    ...(leftOut === undefined ? {} : { leftOut }),
     ...(spec.minReadySeconds === 0 ? {} : { maturityCutoff: formatMs(cutoffMs) }),
   };
 }
@@ -182,7 +185,8 @@ function reasonsToWrite(
   if (history.settled.length > 0) reasons.push("Settled");
   if (history.isReweighed) reasons.push("Weights");
   if (before !== undefined) {
-    if (before.specHash !== next?.specHash) reasons.push("Spec");
+    const isLeftOutSame = before.leftOut === leftOutMark(input.spec, before.resourceVersion);
+    if (before.specHash !== next?.specHash || (input.algorithm === "exact" && !isLeftOutSame)) reasons.push("Spec");
     if ((before.epoch ?? 0) !== next?.epoch) reasons.push("Epoch");
     const hasPosition = before.resourceVersion !== undefined;
     if (hasPosition !== (next?.resourceVersion !== undefined)) reasons.push("Fields");

@@ -5,6 +5,7 @@
 import { SOURCE_KIND_LABEL } from "../../schema/annotations.ts";
 import type { Aggregation, CellStatus, PodProtector } from "../../schema/podprotector.ts";
 import { parseMs } from "../../schema/time.ts";
+import type { PublishedCounts } from "../availability/availability.ts";
 import { type SpecFacts, specFacts } from "../availability/spec-facts.ts";
 import { Ledger } from "../ledger/ledger.ts";
 
@@ -84,10 +85,9 @@ export function cellOf(state: ProtectorState, cellID: string): CellState {
   return added;
 }
 
-/** What the cell has published of which pods are mature. */
-export function publishedMaturity(
-  cell: CellState | undefined,
-): { cutoffMs: number; position: string | undefined } | undefined {
-  if (cell?.maturityCutoffMs === undefined) return undefined;
-  return { cutoffMs: cell.maturityCutoffMs, position: cell.aggregation?.resourceVersion };
+/** What the cell has published of its counts. */
+export function publishedCounts(cell: CellState | undefined): PublishedCounts | undefined {
+  if (cell?.aggregation === undefined) return undefined;
+  const { resourceVersion: position, leftOut } = cell.aggregation;
+  return { cutoffMs: cell.maturityCutoffMs, position, leftOut };
 }

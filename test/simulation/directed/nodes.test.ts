@@ -2,7 +2,9 @@
  * The deletion of a node and the status writes of pod garbage collection (docs/design.md#node-deletion). The checks
  * notice a webhook that lets such a write pass.
  */
+
 import { afterEach, expect, it, vi } from "vitest";
+import { decideTogether } from "../../../shared/decide/together.ts";
 import { deletionOf } from "../actors/node-deletions.ts";
 import { record } from "../apiserver/objects.ts";
 import { SceneStage } from "./stage.ts";
@@ -21,7 +23,7 @@ const isUnreserved = vi.hoisted(() => ({ value: false }));
 vi.mock("../../../webhook/reserve/decide-all.ts", async (original) => {
   const actual = await original<typeof import("../../../webhook/reserve/decide-all.ts")>();
   const decideAll: typeof actual.decideAll = (pipeline, disruptions) => {
-    const together = Symbol("evaluated only");
+    const together = { decide: decideTogether };
     const evaluates = { decide: (one: (typeof disruptions)[number]) => pipeline.decide({ ...one, together }) };
     return actual.decideAll(isUnreserved.value ? evaluates : pipeline, disruptions);
   };
