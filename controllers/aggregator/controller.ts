@@ -6,7 +6,6 @@ import { hash } from "node:crypto";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ClusterAccess } from "../../shared/kube/credentials/cluster-access.ts";
 import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
-import { followCoreTokens } from "../../shared/observe/core-tokens.ts";
 import { EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { observeKubernetesEvents } from "../../shared/observe/process-observer.ts";
 import { observeReconciles } from "../../shared/observe/reconcile-observer.ts";
@@ -89,7 +88,8 @@ async function build(context: Context): Promise<ControllerParts> {
   const events = new EventRecorder({ transport, ports, component: aggregatorOptions.name, onOutcome });
   const keeper = await configurationKeeper(context, configuration, events);
   let endRenewal = (): void => {};
-  const startRenewal = (): void => {
+  const startRenewal = async (): Promise<void> => {
+    const { followCoreTokens } = await import("../../shared/observe/core-tokens.ts");
     endRenewal = followCoreTokens({ cores, cells: [{ name: flags.cellId, transport }], ports, metrics, log, mounted });
   };
   return {

@@ -2,12 +2,25 @@
  * What the status of a PodUnavailableBudget says, as OpenKruise's controller counts it: `kubectl get pub` shows it, and
  * dashboards read it. Pure; `protectors/budget-status-writer.ts` writes it.
  */
+import * as v from "valibot";
 import type { Ledger } from "../../../shared/decide/ledger/ledger.ts";
 import type { Reservation } from "../../../shared/decide/ledger/reservation.ts";
 import { summarize } from "../../../shared/decide/state/encode-status.ts";
 import { parseProtector } from "../../../shared/decide/state/protector-state.ts";
 import type { Operation, PodProtector } from "../../../shared/schema/podprotector.ts";
-import type { BudgetStatus } from "../sources/protection-source.ts";
+
+/** The status of a PodUnavailableBudget, as OpenKruise has it. */
+export interface BudgetStatus {
+  readonly observedGeneration: number;
+  readonly currentAvailable: number;
+  readonly desiredAvailable: number;
+  readonly unavailableAllowed: number;
+  readonly totalReplicas: number;
+  /** Times by the names of pods: admitted deletions and evictions. */
+  readonly disruptedPods: Readonly<Record<string, string>>;
+  /** The same of changes in place. */
+  readonly unavailablePods: Readonly<Record<string, string>>;
+}
 
 /** OpenKruise's own bound. */
 const MAX_PODS = 2_000;
@@ -57,4 +70,28 @@ function podsOf(ledgers: readonly Ledger[], operations: readonly Operation[]): R
 function lastAdmission({ records }: Reservation, operations: readonly Operation[]): number | undefined {
   const times = operations.flatMap((operation) => records.get(operation)?.startMicros ?? []);
   return times.length === 0 ? undefined : Math.max(...times);
+}
+
+const Times = v.optional(v.nullable(v.record(v.string(), v.string())));
+const UnavailableBudgetStatus = v.looseObject({
+  observedGeneration: v.optional(v.number()),
+  currentAvailable: v.number(),
+  desiredAvailable: v.number(),
+  unavailableAllowed: v.number(),
+  totalReplicas: v.number(),
+  disruptedPods: Times,
+  unavailablePods: Times,
+});
+
+/** Undefined for one that can't be read. */
+export function storedStatus(raw: unknown): BudgetStatus | undefined {
+  const parsed = v.safeParse(UnavailableBudgetStatus, raw);
+  if (!parsed.success) return undefined;
+  const { observedGeneration = 0, currentAvailable, desiredAvailable, ...others } = parsed.output;
+  const { unavailableAllowed, totalReplicas, disruptedPods, unavailablePods } = others;
+  return {
+    ...{ observedGeneration, currentAvailable, desiredAvailable, unavailableAllowed, totalReplicas },
+    disruptedPods: disruptedPods ?? {},
+    unavailablePods: unavailablePods ?? {},
+  };
 }

@@ -9,8 +9,8 @@ import type { Clock } from "../../../shared/runtime/clock.ts";
 import { DONE, later, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { budgetStatus } from "../budgets/budget-status.ts";
-import { type BudgetStatus, collectionPath, type ProtectionSource } from "../sources/protection-source.ts";
+import { type BudgetStatus, budgetStatus, storedStatus } from "../budgets/budget-status.ts";
+import { collectionPath, type ProtectionSource } from "../sources/protection-source.ts";
 import { failedCall, type StepContext } from "./steps.ts";
 
 /** Changes of the counts within this time are written together. */
@@ -73,7 +73,7 @@ export class BudgetStatusWriter {
     const { generation, stored } = source.budgetStatus ?? {};
     if (generation === undefined) return DONE;
     const wanted = budgetStatus(generation, protector, source.protectors[0]?.expectedPods);
-    if (wanted === undefined || isDeepStrictEqual(stored, wanted)) return DONE;
+    if (wanted === undefined || isDeepStrictEqual(storedStatus(stored), wanted)) return DONE;
     const waitMs = this.#waitMs(context.key, source);
     if (waitMs > 0) return later(waitMs);
     return await this.#swap(context, source, wanted);

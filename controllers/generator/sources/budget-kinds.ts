@@ -7,14 +7,7 @@ import { EXPECTED_PODS_ANNOTATION, SUSPEND_CELLS_ANNOTATION } from "../../../sha
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta, OPERATIONS, PROTECTED_OPERATIONS } from "../../../shared/schema/podprotector.ts";
 import { decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
-import {
-  type Budget,
-  type BudgetStatus,
-  type ProtectionSource,
-  pluginName,
-  type SourcePlugin,
-  sourceKind,
-} from "./protection-source.ts";
+import { type Budget, type ProtectionSource, pluginName, type SourcePlugin, sourceKind } from "./protection-source.ts";
 
 /** The plugin's description, and how an object of the kind is read. */
 interface BudgetKind extends Pick<SourcePlugin, "kind" | "optional" | "olderVersions"> {
@@ -132,31 +125,7 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
     },
     owns: [...OWNS_POLICY, "protectedOperations", "unavailableLabelPrefix"],
   };
-  return { metadata, budget, budgetStatus: { generation: metadata.generation ?? 0, stored: storedStatus(status) } };
-}
-
-const Times = v.optional(v.nullable(v.record(v.string(), v.string())));
-const UnavailableBudgetStatus = v.looseObject({
-  observedGeneration: v.optional(v.number()),
-  currentAvailable: v.number(),
-  desiredAvailable: v.number(),
-  unavailableAllowed: v.number(),
-  totalReplicas: v.number(),
-  disruptedPods: Times,
-  unavailablePods: Times,
-});
-
-/** Undefined for one that can't be read: a status must not keep a budget from being followed. */
-function storedStatus(raw: unknown): BudgetStatus | undefined {
-  const parsed = v.safeParse(UnavailableBudgetStatus, raw);
-  if (!parsed.success) return undefined;
-  const { observedGeneration = 0, currentAvailable, desiredAvailable, ...others } = parsed.output;
-  const { unavailableAllowed, totalReplicas, disruptedPods, unavailablePods } = others;
-  return {
-    ...{ observedGeneration, currentAvailable, desiredAvailable, unavailableAllowed, totalReplicas },
-    disruptedPods: disruptedPods ?? {},
-    unavailablePods: unavailablePods ?? {},
-  };
+  return { metadata, budget, budgetStatus: { generation: metadata.generation ?? 0, stored: status ?? undefined } };
 }
 
 /** All operations when none is named. */

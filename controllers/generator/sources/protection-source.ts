@@ -106,19 +106,6 @@ export type Need =
   /** A status that the object's controller has not written yet. `required`: what follows without it. */
   | { readonly kind: "status"; readonly required: RequiredProtector };
 
-/** The status of a PodUnavailableBudget, as OpenKruise has it. */
-export interface BudgetStatus {
-  readonly observedGeneration: number;
-  readonly currentAvailable: number;
-  readonly desiredAvailable: number;
-  readonly unavailableAllowed: number;
-  readonly totalReplicas: number;
-  /** Times by the names of pods: admitted deletions and evictions. */
-  readonly disruptedPods: Readonly<Record<string, string>>;
-  /** The same of changes in place. */
-  readonly unavailablePods: Readonly<Record<string, string>>;
-}
-
 export interface ProtectionSource {
   readonly namespace: string;
   readonly name: string;
@@ -135,8 +122,8 @@ export interface ProtectionSource {
   readonly need?: Need;
   /** For budgets over the workload's pods. */
   readonly scale?: Scale;
-  /** Of a kind whose status the generator writes: the generation, and the status that is stored. */
-  readonly budgetStatus?: { readonly generation: number; readonly stored: BudgetStatus | undefined };
+  /** Of a kind whose status the generator writes: the generation, and the status as it is stored, if there is one. */
+  readonly budgetStatus?: { readonly generation: number; readonly stored: unknown };
   /** Why the source is ignored, for people. */
   readonly why?: string;
 }
