@@ -131,6 +131,7 @@ export const webhookOptions = defineOptions({
       true,
       "Report denied and forced disruptions by Events, at the pod and at the protector.",
     ),
+    acceptedEvents: option(boolean(), false, "Report admitted ones, too: Events Accepted, as x-pdb has them."),
     namespace: option(
       text("NAMESPACE"),
       "podseidon-system",

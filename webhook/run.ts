@@ -124,6 +124,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
     cells,
     ports: systemPorts,
     onOutcome: observeKubernetesEvents(metrics),
+    tellsAccepted: options.acceptedEvents,
   });
   const { requireBoundEvictions, bypassNeedsPermission, markPendingDisruptions, outlive } = options;
   const webhook: Webhook = assembleWebhook({

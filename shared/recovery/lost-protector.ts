@@ -57,7 +57,7 @@ export function decideLost(state: ProtectorState, request: DisruptionRequest): A
 function allowReason(state: ProtectorState, request: DisruptionRequest): AllowReason | undefined {
   const { spec } = state;
   if (!isProtectedFrom(state, request)) return "NotProtected";
-  const podClass = classifyPod(request.pod, spec, undefined);
+  const podClass = classifyPod(request.pod, spec);
   if (podClass === "Available" || podClass === "Immature") return isForced(state, request) ? "Forced" : undefined;
   if (podClass !== "Unavailable") return podClass;
   const isKept = spec.keptUnhealthy.includes(request.operation) && !isLost(request.pod);

@@ -11,6 +11,8 @@ const STOP_MS = 1000;
 const REPORTED: ReadonlySet<AdmissionOutcome> = new Set(["denied", "dryRunDenied", "forced", "lowered", "suspended"]);
 
 interface DisruptionEventsOptions extends EventNotesOptions {
+  /** Admitted disruptions, too. */
+  readonly tellsAccepted?: boolean;
   /** Default: loads `event-notes.ts`. */
   readonly load?: () => Promise<Pick<EventNotes, "record" | "stop">>;
 }
@@ -18,20 +20,23 @@ interface DisruptionEventsOptions extends EventNotesOptions {
 /** Chooses which admission requests Kubernetes Events report, and how many. `event-notes` is loaded with the first. */
 export class DisruptionEvents {
   readonly #options: DisruptionEventsOptions;
-  readonly #bucket: TokenBucket;
+  /** For refusals and bypasses, and for what was admitted: many of these must not silence the others. */
+  readonly #buckets: readonly TokenBucket[];
   #notes: Promise<Pick<EventNotes, "record" | "stop">> | undefined;
 
   constructor(options: DisruptionEventsOptions) {
     this.#options = options;
-    this.#bucket = new TokenBucket(EVENT_RATE, options.ports.clock);
+    this.#buckets = [0, 1].map(() => new TokenBucket(EVENT_RATE, options.ports.clock));
   }
 
   /** Only looks at the outcome of almost every request. Never throws and never waits. */
   readonly record = (record: AdmissionRecord): void => {
     // A dry run has no side effects.
     const isAboutPods = record.pod !== undefined || record.node !== undefined;
-    if (!REPORTED.has(record.outcome) || record.dryRun === true || !isAboutPods) return;
-    if (!this.#bucket.tryTake()) {
+    const isAccepted = record.outcome === "allowed";
+    const isReported = isAccepted ? this.#options.tellsAccepted : REPORTED.has(record.outcome);
+    if (isReported !== true || record.dryRun === true || !isAboutPods) return;
+    if (this.#buckets[Number(isAccepted)]?.tryTake() !== true) {
       this.#ended("limited");
       return;
     }

@@ -1,4 +1,4 @@
-import { beforeEach, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import type { EventOutcome } from "../../shared/observe/event-recorder.ts";
@@ -39,8 +39,9 @@ function transport(cluster: string): Transport {
   };
 }
 
-function events(load?: () => Promise<EventNotes>): DisruptionEvents {
+function events(load?: () => Promise<EventNotes>, tellsAccepted = false): DisruptionEvents {
   const options = {
+    tellsAccepted,
     cores: [{ name: "core", transport: transport("core"), uidOf: (key: string) => `uid of ${key}` }],
     cells: [
       { name: "east", transport: transport("east") },
@@ -206,4 +207,63 @@ test("a catastrophe has a hundred Events, then five a second, and is counted bey
   await time.advance(1);
   expect(outcomes.filter((outcome) => outcome === "failed")).toHaveLength(105);
   expect(outcomes.filter((outcome) => outcome === "limited")).toHaveLength(1895);
+});
+
+describe("admitted disruptions", () => {
+  const admittedBy = (kind: string | undefined, written = true): Allowance => {
+    const object = protector(1);
+    const owner = {
+      apiVersion: "x-pdb.form3.tech/v1alpha1",
+      kind: kind ?? "",
+      name: "db",
+      uid: "b1",
+      controller: true,
+    };
+    const metadata = { ...object.metadata, ...(kind === undefined ? {} : { ownerReferences: [owner] }) };
+    const facts = { minAvailable: 1, available: 2, reserved: 0, estimated: 2, unreliable: 0 };
+    const decision = { allowed: true, reason: "Reserved", write: { weight: 1, paid: true }, facts } as const;
+    const version = new ProtectorVersion({ ...object, metadata }, 0);
+    return {
+      protector: { core: "core", namespace: "shop", name: "web" },
+      decision: { kind: "allowed", decision, version, written },
+    };
+  };
+
+  test.each<[string, Allowance[], unknown[]]>([
+    ["of a budget of x-pdb: at the budget", [admittedBy("XPodDisruptionBudget")], ["XPodDisruptionBudget/db/b1"]],
+    ["of another protector: there", [admittedBy("Deployment")], ["PodProtector/web/uid of shop/web"]],
+    ["of a protector without a source: there", [admittedBy(undefined)], ["PodProtector/web/uid of shop/web"]],
+    ["without a record: nowhere", [admittedBy("XPodDisruptionBudget", false)], []],
+    ["without a protector: nowhere", [], []],
+  ])("are reported when asked for, %s", async (_, decisions, expected) => {
+    const { message: __, ...admitted } = record("allowed", { decisions });
+    events(undefined, true).record(admitted);
+    await time.advance(10);
+    const found = made.map(({ involvedObject }) => {
+      const { kind, name, uid } = Object(involvedObject);
+      return `${kind}/${name}/${uid}`;
+    });
+    expect(found).toEqual(expected);
+    for (const { reason, message } of made) {
+      expect(reason).toBe("Accepted");
+      expect(message).toBe("attempted eviction of web-0 (asked by eve in cell east, as the request says)");
+    }
+  });
+
+  test("are not reported otherwise, nor in a dry run", async () => {
+    const admitted = record("allowed", { decisions: [admittedBy(undefined)] });
+    events().record(admitted);
+    events(undefined, true).record({ ...admitted, dryRun: true });
+    await time.advance(10);
+    expect(made).toEqual([]);
+  });
+
+  test("leave the rate of the others alone", async () => {
+    const one = events(undefined, true);
+    for (let index = 0; index < 200; index++) one.record(record("allowed", { decisions: [admittedBy(undefined)] }));
+    one.record(record("denied"));
+    await time.advance(60_000);
+    expect(made.map(({ reason }) => reason)).toContain("DisruptionRefused");
+    expect(outcomes.filter((outcome) => outcome === "limited").length).toBeGreaterThanOrEqual(100);
+  });
 });

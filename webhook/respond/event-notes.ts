@@ -1,4 +1,4 @@
-/** Kubernetes Events about denied disruptions and about those that a bypass let pass. */
+/** Kubernetes Events about denied disruptions, those that a bypass let pass and, when asked for, admitted ones. */
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import {
   type EventNote,
@@ -8,6 +8,7 @@ import {
 } from "../../shared/observe/event-recorder.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { GROUP, VERSION } from "../../shared/schema/annotations.ts";
+import type { ProtectorId } from "../../shared/schema/podprotector.ts";
 import type { DecisionOf } from "../reserve/verdict.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
 import { backoffNote, controllingOwner, isWorkloadController } from "./workload-controller.ts";
@@ -38,6 +39,10 @@ const REASONS: ReadonlyMap<AdmissionOutcome, string> = new Map([
   ["lowered", "ProtectionLowered"],
   ["suspended", "ProtectionSuspended"],
 ]);
+
+/** x-pdb's word for an admitted disruption, and its sentence. */
+const ACCEPTED = "Accepted";
+const acceptedText = (name: string): string => `attempted eviction of ${name}`;
 
 function messageOf({ outcome, cell, username, kind, pod, message }: AdmissionRecord): string {
   // The webhook can't tell who sent the request: the name is what the request says.
@@ -74,6 +79,10 @@ export class EventNotes {
 
   record(record: AdmissionRecord): void {
     const { outcome, decisions = [], cell } = record;
+    if (outcome === "allowed") {
+      this.#accepted(record);
+      return;
+    }
     const reason = REASONS.get(outcome);
     if (reason === undefined) return;
     const { cores, cells } = this.#options;
@@ -90,13 +99,34 @@ export class EventNotes {
       this.#send(`cell ${cell}`, transport, { ...inCell, message: message + about.hint });
     }
     for (const decision of telling.slice(0, MAX_PROTECTORS)) {
-      const { core, namespace, name } = decision.protector;
+      const { core } = decision.protector;
       const known = cores.find((one) => one.name === core);
-      const uid = known?.uidOf(`${namespace}/${name}`);
-      const regarding = { apiVersion: `${GROUP}/${VERSION}`, kind: "PodProtector", namespace, name };
-      const series = causeOf(decision);
-      this.#send(`core ${core}`, known?.transport, note(uid === undefined ? regarding : { ...regarding, uid }, series));
+      const inCore = note(this.#protector(decision.protector), causeOf(decision));
+      this.#send(`core ${core}`, known?.transport, inCore);
     }
+  }
+
+  /**
+   * At each protector that has recorded the disruption, or at the XPodDisruptionBudget that it was made from, where
+   * x-pdb's users look. An Event counts all pods.
+   */
+  #accepted({ pod, node, decisions = [], cell, username }: AdmissionRecord): void {
+    const name = pod?.name ?? `the pods of node ${node}`;
+    const message = `${acceptedText(name)} (asked by ${username} in cell ${cell}, as the request says)`;
+    for (const { protector, decision } of decisions.filter(isRecorded).slice(0, MAX_PROTECTORS)) {
+      const { core, namespace } = protector;
+      const budget = budgetOf(decision);
+      const regarding = budget === undefined ? this.#protector(protector) : { ...budget, namespace };
+      const { transport } = this.#options.cores.find((one) => one.name === core) ?? {};
+      const note = { regarding, type: "Normal", reason: ACCEPTED, message, series: ACCEPTED } as const;
+      this.#send(`core ${core}`, transport, note);
+    }
+  }
+
+  #protector({ core, namespace, name }: ProtectorId): ObjectReference {
+    const uid = this.#options.cores.find((one) => one.name === core)?.uidOf(`${namespace}/${name}`);
+    const regarding = { apiVersion: `${GROUP}/${VERSION}`, kind: "PodProtector", namespace, name };
+    return uid === undefined ? regarding : { ...regarding, uid };
   }
 
   /** Sends what is queued, for at most `limitMs`. */
@@ -121,4 +151,16 @@ function workloadOrPod({ outcome, kind, username, pod, oldObject }: AdmissionRec
   if (owner === undefined) return { regarding: { apiVersion: "v1", kind: "Pod", ...pod }, hint: "" };
   const isRepeated = outcome === "denied" && kind === "delete" && isWorkloadController(username);
   return { regarding: owner, hint: isRepeated ? backoffNote(owner) : "" };
+}
+
+/** A reservation or a pin: the disruption is not free anyway, as that of a finished pod. */
+function isRecorded({ decision }: DecisionOf): boolean {
+  return decision.kind === "allowed" && decision.written;
+}
+
+function budgetOf(decision: DecisionOf["decision"]): ObjectReference | undefined {
+  if (decision.kind !== "allowed") return undefined;
+  const { ownerReferences = [] } = decision.version.object.metadata;
+  const owner = ownerReferences.find(({ controller, kind }) => controller === true && kind === "XPodDisruptionBudget");
+  return owner && { apiVersion: owner.apiVersion, kind: owner.kind, name: owner.name, uid: owner.uid };
 }

@@ -89,7 +89,7 @@ export function leftOutMark(
   { unavailableLabelPrefix: prefix }: Pick<SpecFacts, "unavailableLabelPrefix">,
   position: string | undefined,
 ): string | undefined {
-  return prefix === undefined || position === undefined ? undefined : `${prefix}@${position}`;
+  return prefix && position && `${prefix}@${position}`;
 }
 
 /** True when the pod is available under the maturity cutoff `cutoffMs` ({@link maturityCutoffMs}). */
@@ -106,18 +106,16 @@ export function maturityCutoffMs(nowMs: number, spec: AvailabilitySpec): number 
   return Math.max(0, Math.floor(nowMs / 1000 - spec.minReadySeconds)) * 1000;
 }
 
-const NOTHING_PUBLISHED: PublishedCounts = { cutoffMs: undefined, position: undefined, leftOut: undefined };
-
 /** What a pod is for one protector. */
 export type PodClass = "Finished" | "Terminating" | "Mirror" | "Pending" | "Unavailable" | "Immature" | "Available";
 
 /** What a cell has published of its counts. */
 export interface PublishedCounts {
   /** Undefined for counts of another spec. */
-  readonly cutoffMs: number | undefined;
-  readonly position: string | undefined;
+  readonly cutoffMs?: number | undefined;
+  readonly position?: string | undefined;
   /** {@link leftOutMark} of the counts. */
-  readonly leftOut: string | undefined;
+  readonly leftOut?: string | undefined;
 }
 
 /**
@@ -125,12 +123,12 @@ export interface PublishedCounts {
  * version of it: a newer version may have been counted since, and labels are changed and the pod is deleted in a
  * moment. Without anything published the pod is Available, which costs quota and is safe.
  */
-export function classifyPod(pod: Pod, spec: AvailabilitySpec, published: PublishedCounts | undefined): PodClass {
+export function classifyPod(pod: Pod, spec: AvailabilitySpec, published: PublishedCounts = {}): PodClass {
   if (isFinished(pod)) return "Finished";
   if (pod.terminating) return "Terminating";
   if (pod.mirror) return "Mirror";
   if (pod.phase === "Pending") return "Pending";
-  const { cutoffMs, position, leftOut } = published ?? NOTHING_PUBLISHED;
+  const { cutoffMs, position, leftOut } = published;
   const isKnown = hasReached(oldestComponent(position), pod.resourceVersion);
   const isLeftOut = isKnown && isTakenOut(pod, spec) && leftOut === leftOutMark(spec, position);
   const sinceMs = isLeftOut ? undefined : inServiceSinceMs(pod, spec);
