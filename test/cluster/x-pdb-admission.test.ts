@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { field } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
 import { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { reservePort } from "../../scripts/control-plane/ports.ts";
@@ -37,12 +37,7 @@ const servers: ProbeServer[] = [];
 
 beforeAll(async () => {
   harness = await AdmissionHarness.start({
-    webhookArgs: [
-      "--accepted-events",
-      "--bypass-needs-permission",
-      "--mark-pending-disruptions",
-      "--probe-allow=127.0.0.1",
-    ],
+    webhookArgs: ["--bypass-needs-permission", "--mark-pending-disruptions", "--probe-allow=127.0.0.1"],
     // The longest that kube-apiserver allows, so that a slow probe does not depend on how busy the machine is.
     registration: { timeoutSeconds: 30 },
     cell: {
@@ -100,34 +95,6 @@ const grpc = (server: ProbeServer): unknown => ({ endpoint: server.grpcEndpoint,
 async function metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number> {
   return (await harness.environment.webhooks[0]?.component.metric(`podseidon_webhook_${name}`, labels)) ?? 0;
 }
-
-it("an admitted disruption is an Event Accepted at the budget, with x-pdb's words", async () => {
-  const [first = "", second = ""] = await protect(2, {});
-  const [name] = first.split(/-\d+$/);
-  const owner = {
-    apiVersion: "x-pdb.form3.tech/v1alpha1",
-    kind: "XPodDisruptionBudget",
-    name,
-    uid: "b1",
-    controller: true,
-  };
-  await harness.cluster.admin.call("PATCH", `${protectorsIn(NAMESPACE)}/${name}`, {
-    metadata: { ownerReferences: [owner] },
-  });
-  for (const pod of [first, second]) expect(verdictOf(await harness.delete(pod))).toBe("allow");
-  const selector = "reason=Accepted,involvedObject.kind=XPodDisruptionBudget";
-  const path = `/api/v1/namespaces/${NAMESPACE}/events?fieldSelector=${encodeURIComponent(selector)}`;
-  let found: readonly unknown[] = [];
-  await harness.cluster.waitFor("the Event to count both", async () => {
-    found = items(await harness.cluster.admin.get(path)).filter((one) => field(one, "involvedObject", "name") === name);
-    return found.reduce<number>((sum, one) => sum + Number(field(one, "count")), 0) === 2;
-  });
-  expect(found[0]).toMatchObject({
-    type: "Normal",
-    involvedObject: { uid: "b1", namespace: NAMESPACE },
-    message: expect.stringMatching(new RegExp(`^attempted eviction of ${name}-\\d \\(asked by `)),
-  });
-});
 
 describe("the probe", () => {
   it("is sent by x-pdb's contract over gRPC, with TLS, and by HTTP", async () => {

@@ -109,7 +109,7 @@ describe("with UPDATE protected", () => {
   });
 });
 
-it("a label that takes a pod out of the count needs quota, and the pod needs none to go once it is left out", async () => {
+it("a label that takes a pod out of the count needs quota, and the pod needs none once it is left out", async () => {
   const prefix = "unavailable-pod.kruise.io/";
   const takeOut = (pod: string) => patch(pod, { metadata: { labels: { [`${prefix}offline`]: "true" } } });
   await protect("out", REPLICAS - 1, ["DELETE", "EVICT", "UPDATE"], { unavailableLabelPrefix: prefix });

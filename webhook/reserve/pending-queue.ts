@@ -12,8 +12,8 @@ interface Timed {
 }
 
 /**
- * Requests with the same token stand or fall together (docs/design.md#node-deletion). It brings the decision along, which
- * few clusters ever load.
+ * Requests with the same token stand or fall together (docs/design.md#node-deletion). It brings the decision along,
+ * which few clusters ever load.
  */
 export interface TogetherToken {
   /** One decision for each request: all allow, or all deny. */

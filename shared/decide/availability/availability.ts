@@ -82,8 +82,8 @@ export function isTakenOut(
 }
 
 /**
- * What counts at `position` have that leave out the pods that {@link isTakenOut}. An aggregator that does not know these
- * labels keeps the mark of the one before it, and counts at another position.
+ * What counts at `position` have that leave out the pods that {@link isTakenOut}. An aggregator that does not know
+ * these labels keeps the mark of the one before it, and counts at another position.
  */
 export function leftOutMark(
   { unavailableLabelPrefix: prefix }: Pick<SpecFacts, "unavailableLabelPrefix">,

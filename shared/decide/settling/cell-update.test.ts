@@ -295,7 +295,7 @@ describe("how many pods the workloads of the cell ask for", () => {
   });
 });
 
-test("counts that leave pods out by their labels say so with their position, and are written anew where they do not", () => {
+test("counts that leave pods out by labels say so with their position, and are written again where they do not", () => {
   const spec = makeSpec({ unavailableLabelPrefix: "out/" });
   const pods = [makePod("x"), makePod("y", { labels: { app: "web", "out/now": "" } })];
   const first = cellUpdate({ spec, pods, position: "1000" });

@@ -1,0 +1,52 @@
+/** Events about admitted disruptions (`--accepted-events`), on a real apiserver. One webhook; the test writes the counts. */
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { AdmissionHarness, NAMESPACE, protectorsIn, verdictOf } from "../support/cluster/admission-harness.ts";
+
+let harness: AdmissionHarness;
+
+beforeAll(async () => {
+  harness = await AdmissionHarness.start({
+    webhookArgs: ["--accepted-events"],
+    cell: {
+      controllerManager: false,
+      scheduler: false,
+      kwok: false,
+      flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
+    },
+  });
+});
+
+afterAll(async () => {
+  await harness?.[Symbol.asyncDispose]();
+});
+
+it("an admitted disruption is an Event Accepted at the budget, with x-pdb's words", async () => {
+  const name = harness.unique("accepted");
+  const pods = [`${name}-0`, `${name}-1`];
+  for (const pod of pods) await harness.pod(pod, name);
+  await harness.protector(name, { minAvailable: 1, selector: { matchLabels: { app: name } } }, { available: 1000 });
+  const owner = {
+    apiVersion: "x-pdb.form3.tech/v1alpha1",
+    kind: "XPodDisruptionBudget",
+    name,
+    uid: "b1",
+    controller: true,
+  };
+  await harness.cluster.admin.call("PATCH", `${protectorsIn(NAMESPACE)}/${name}`, {
+    metadata: { ownerReferences: [owner] },
+  });
+  for (const pod of pods) expect(verdictOf(await harness.delete(pod))).toBe("allow");
+  const selector = "reason=Accepted,involvedObject.kind=XPodDisruptionBudget";
+  const path = `/api/v1/namespaces/${NAMESPACE}/events?fieldSelector=${encodeURIComponent(selector)}`;
+  let found: readonly unknown[] = [];
+  await harness.cluster.waitFor("the Event to count both", async () => {
+    found = items(await harness.cluster.admin.get(path)).filter((one) => field(one, "involvedObject", "name") === name);
+    return found.reduce<number>((sum, one) => sum + Number(field(one, "count")), 0) === 2;
+  });
+  expect(found[0]).toMatchObject({
+    type: "Normal",
+    involvedObject: { uid: "b1", namespace: NAMESPACE },
+    message: expect.stringMatching(new RegExp(`^attempted eviction of ${name}-\\d \\(asked by `)),
+  });
+});
