@@ -167,6 +167,7 @@ const ON_DEMAND = [
   "shared/observe/metrics-auth.ts",
   "controllers/aggregator/counting/expected-pods.ts",
   "controllers/generator/protectors/budget-status-writer.ts",
+  "controllers/generator/protectors/remove-cells.ts",
   "shared/kube/credentials/exec-credentials.ts",
   "shared/kube/credentials/impersonation.ts",
   "shared/kube/credentials/plugin-credentials.ts",

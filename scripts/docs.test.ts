@@ -186,7 +186,9 @@ describe("what a page says is so", () => {
       cwd: root,
     }).map(read);
     const types = sources
-      .flatMap((text) => [...text.matchAll(/\b(?:type:|(?:type|TYPE|SUSPENDED|SHARES_PODS)(?:: string)? =) "([A-Z]\w+)"/g)])
+      .flatMap((text) => [
+        ...text.matchAll(/\b(?:type:|(?:type|TYPE|SUSPENDED|SHARES_PODS)(?:: string)? =) "([A-Z]\w+)"/g),
+      ])
       .map(([, type = ""]) => type);
     const rows = [/^\| `type` \| string \(required\) \| (.*) \|$/m.exec(read("docs/api.md"))?.[1] ?? ""];
     rows.push(/^\| `status\.conditions\[\]` +\| (.*) \|$/m.exec(read("docs/design.md"))?.[1] ?? "");

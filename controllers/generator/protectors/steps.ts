@@ -14,7 +14,6 @@ import { type GeneratorEvent, PROTECTOR_KIND, referenceTo } from "./events.ts";
 import type { ReconcileStep, StepKind } from "./plan.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
 import { release } from "./release.ts";
-import { removeCells } from "./remove-cells.ts";
 import { repairProtector } from "./repair.ts";
 import { setSourceState } from "./source-condition.ts";
 
@@ -93,6 +92,8 @@ const STEPS: StepFunctions = {
 
   async removeCells(context, { protector, cells }) {
     const { name } = protector.metadata;
+    // An operator asks for it once in the life of a cell.
+    const { removeCells } = await import("./remove-cells.ts");
     const result = await removeCells(context.calls, protector, cells);
     return finish(context, result, `remove cells of ${name}`, { kind: "cellsRemoved", protector: name, cells });
   },
