@@ -1,4 +1,4 @@
-/** Events about admitted disruptions (`--accepted-events`), on a real apiserver. One webhook; the test writes the counts. */
+/** Events about admitted disruptions (`--accepted-events`). One webhook on a real apiserver; the test writes the counts. */
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { AdmissionHarness, NAMESPACE, protectorsIn, verdictOf } from "../support/cluster/admission-harness.ts";
