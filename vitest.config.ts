@@ -16,11 +16,15 @@ const expectConfig = { poll: { timeout: MINUTE_MS } };
 const LONGEST = [
   "test/faults/components.test.ts",
   "test/faults/credentials.test.ts",
+  "test/cluster/node-deletion.test.ts",
+  "test/cluster/join.test.ts",
   "test/catastrophe/burst.test.ts",
+  "test/cluster/demo.test.ts",
+  "test/faults/server-responses.test.ts",
+  "test/cluster/operator-moments.test.ts",
+  "test/cluster/aggregator.test.ts",
   "test/catastrophe/catastrophes.test.ts",
   "test/faults/list-watch.test.ts",
-  "test/cluster/aggregator.test.ts",
-  "test/cluster/demo.test.ts",
 ];
 
 class LongestFirst extends BaseSequencer {
@@ -71,8 +75,8 @@ export default defineConfig({
           include: ["test/**/*.test.ts"],
           exclude: [SIMULATION_TESTS],
           globalSetup: "test/support/cluster/binaries-setup.ts",
-          // Clusters mostly wait: three files at a time keep two cores busy. At full size a file keeps them busy alone.
-          maxWorkers: process.env.PODSEIDON_TEST_SIZE === "full" ? 1 : 3,
+          // Clusters mostly wait: four files at a time keep two cores busy. At full size a file keeps them busy alone.
+          maxWorkers: process.env.PODSEIDON_TEST_SIZE === "full" ? 1 : 4,
           sequence: { groupOrder: 2 },
           testTimeout: 10 * MINUTE_MS,
           hookTimeout: 10 * MINUTE_MS,

@@ -70,6 +70,14 @@ interface Measured extends LoadRun {
   readonly cpuMsPerReview: number;
 }
 
+interface MeasuredReplicas {
+  readonly urls: readonly string[];
+  readonly pids: readonly number[];
+}
+
+/** Not counted: every process runs once before, so that no round measures the compiler. */
+const WARM_UP_ROUNDS = 3;
+
 export async function run(args: readonly string[]): Promise<number> {
   const options = readOptions(args, HELP, {
     rounds: { type: "string", default: "3" },
@@ -158,14 +166,14 @@ async function compare(
   upstream: WebhookContender | undefined,
 ): Promise<string[][]> {
   const results = new Map<WebhookContender, Measured[]>();
-  for (let round = 0; round < rounds; round += 1) {
-    const contenders = upstream === undefined ? [own] : [upstream, own];
+  const contenders = upstream === undefined ? [own] : [upstream, own];
+  for (let round = -WARM_UP_ROUNDS; round < rounds; round += 1)
     for (const contender of round % 2 === 0 ? contenders : contenders.toReversed()) {
-      const measured = await once(work, generator, cluster, contender);
+      const measured = await once(work, generator, cluster, replicasOf(contender, work, round));
+      if (round < 0) continue;
       results.set(contender, [...(results.get(contender) ?? []), measured]);
       process.stdout.write(`${work.name} ${contender.name}: ${measured.output.trim()}\n`);
     }
-  }
   const figures: readonly [string, (run: Measured) => number, number][] = [
     ["reviews/s", (one) => one.requestsPerSecond, 0],
     ["p50 ms", (one) => one.p50Ms, 2],
@@ -182,12 +190,20 @@ async function compare(
   });
 }
 
-async function once(work: Work, generator: string, cluster: Cluster, contender: WebhookContender): Promise<Measured> {
-  const pids = contender.pids().slice(0, work.replicas);
-  const cpuMs = (): number => pids.reduce((sum, pid) => sum + processFigures(pid).cpuMs, 0);
+/**
+ * The replicas that a round measures. Rounds of a work with one replica take another process each: two processes of the
+ * same bundle differ by up to a tenth, as the compiler sees other calls first, and one pair says nothing about bundles.
+ */
+function replicasOf({ urls, pids }: WebhookContender, work: Work, round: number): MeasuredReplicas {
+  const first = work.replicas === 1 ? (round + WARM_UP_ROUNDS) % urls.length : 0;
+  const chosen = <Value>(values: readonly Value[]): readonly Value[] => values.slice(first, first + work.replicas);
+  return { urls: chosen(urls), pids: chosen(pids()) };
+}
+
+async function once(work: Work, generator: string, cluster: Cluster, replicas: MeasuredReplicas): Promise<Measured> {
+  const cpuMs = (): number => replicas.pids.reduce((sum, pid) => sum + processFigures(pid).cpuMs, 0);
   const before = cpuMs();
-  const urls = contender.urls.slice(0, work.replicas).join(",");
-  const args = ["-urls", urls, "-compact", "100", "-extra", EXTRA, ...work.args];
+  const args = ["-urls", replicas.urls.join(","), "-compact", "100", "-extra", EXTRA, ...work.args];
   const result = await generateLoad(generator, cluster, args);
   const reviews = result.allowed + result.refused + result.errors;
   return { ...result, cpuMsPerReview: (cpuMs() - before) / reviews };
