@@ -166,6 +166,7 @@ const ON_DEMAND = [
   "shared/kube/client/proxy-tunnel.ts",
   "shared/observe/metrics-auth.ts",
   "controllers/aggregator/counting/expected-pods.ts",
+  "controllers/aggregator/counting/namespace-marker.ts",
   "controllers/generator/protectors/budget-status-writer.ts",
   "controllers/generator/protectors/remove-cells.ts",
   "shared/kube/credentials/exec-credentials.ts",

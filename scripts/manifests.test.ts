@@ -30,8 +30,8 @@ function patched(component: string, kind: string, field: string): readonly numbe
 describe.each(registrations)("of the $kind every webhook", ({ kind, webhooks }) => {
   const all = webhooks.map((_, position) => position);
 
-  test.each(["enforced-namespaces", "selected-namespaces"])(
-    "asks in %s only, in the third step of a roll-out; nodes, which have none, not at all",
+  test.each(["enforced-namespaces", "marked-namespaces", "selected-namespaces"])(
+    "asks in %s only; nodes have none",
     (component) => {
       const selected = patched(component, kind, "matchLabels");
       const nodes = all.filter((position) => webhooks[position]?.name === "nodes.podseidon.kubewharf.io");

@@ -20,6 +20,7 @@ import { CellPods, type PodInformer } from "./counting/cell-pods.ts";
 import { CountedGate } from "./counting/counted-gate.ts";
 import type { ExpectedPods, ExpectedPodsOptions } from "./counting/expected-pods.ts";
 import { Membership, type TrackedProtector } from "./counting/membership.ts";
+import type { NamespaceMarker } from "./counting/namespace-marker.ts";
 import type { PodParser } from "./counting/parsers.ts";
 import type { GateReason, RestoreSign } from "./observe/events.ts";
 import { AliveEvidence } from "./settling/alive-evidence.ts";
@@ -43,6 +44,8 @@ export interface AggregatorOptions extends ReconcileSettings {
   readonly gateBoundMs: number;
   /** Watches the cell's workloads. Called when the first protector wants to know how many pods they ask for. */
   readonly expectedPods?: (onChanged: ExpectedPodsOptions["onChanged"]) => Promise<ExpectedPods>;
+  /** Marks the namespaces that have protectors; undefined: no namespace is marked. */
+  readonly namespaceMarker?: (() => Promise<Pick<NamespaceMarker, "firstCountInMs" | "stop">>) | undefined;
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 
@@ -66,6 +69,7 @@ export class Aggregator {
   #gate: CountedGate | undefined;
   #expected: ExpectedPods | undefined;
   #loading: Promise<void> | undefined;
+  #marker: Pick<NamespaceMarker, "firstCountInMs" | "stop"> | undefined;
 
   /** Subscribes to the informers, which must not be started yet. */
   constructor(options: AggregatorOptions) {
@@ -117,6 +121,7 @@ export class Aggregator {
     const { pods, ports, cellClient, onEvent, cores } = this.#options;
     await pods.whenSynced(signal);
     if (signal.aborted) return;
+    this.#marker = await this.#options.namespaceMarker?.();
     const evidence = new AliveEvidence({
       pods,
       client: cellClient,
@@ -133,7 +138,8 @@ export class Aggregator {
     evidence.stop();
     await this.#loading;
     await this.#expected?.stop();
-    this.#loading = this.#expected = undefined;
+    await this.#marker?.stop();
+    this.#loading = this.#expected = this.#marker = undefined;
   }
 
   #expectedOf(tracked: TrackedProtector): ExpectedReplicas {
@@ -164,6 +170,7 @@ export class Aggregator {
       cell: this.cell,
       membership: this.membership,
       expectedOf: (tracked) => this.#expectedOf(tracked),
+      firstCountInMs: ({ id }) => this.#marker?.firstCountInMs(id.namespace) ?? 0,
       forgetExpected: (tracked) => this.#expected?.forget(tracked),
       // Longer heartbeats than the default are for installations without other readers, as benchmarks.
       staleAfterMs: Math.max(STALE_AFTER_MS, 1.25 * this.#options.heartbeatMs),

@@ -19,9 +19,11 @@ import { AGGREGATOR_LEASE } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { Controller, ControllerContext, ControllerParts } from "../run-controller.ts";
 import { Aggregator } from "./aggregator.ts";
+import type { NamespaceMarker } from "./counting/namespace-marker.ts";
 import { type PodParser, podParser } from "./counting/parsers.ts";
 import { protectorMetrics, protectorNumbers } from "./counting/protector-metrics.ts";
 import { type Core, connectCore, type Pods, watchPods } from "./informers.ts";
+import type { EventSink } from "./observe/events.ts";
 import { aggregatorObserver } from "./observe/observer.ts";
 import { type AggregatorFlags, aggregatorOptions, OWN_CLUSTER } from "./options.ts";
 import { stateMetrics } from "./state-metrics.ts";
@@ -118,6 +120,7 @@ function aggregatorOf(
   const { clock } = ports;
   const names = cores.map(({ name }) => name);
   const queues = observeReconciles(metrics, log);
+  const onEvent = aggregatorObserver({ metrics, log: log.child({ cell: flags.cellId }), clock, cores: names });
   const queueEvents = new Map(names.map((name) => [name, queues.observe(name)]));
   const aggregator = new Aggregator({
     ...{ ports, pods, parser, cores, mayWrite },
@@ -139,7 +142,8 @@ function aggregatorOf(
       const { scalable, namespace } = flags;
       return new ExpectedPods({ transport, ports, scalable, namespace, onWatch, onChanged });
     },
-    onEvent: aggregatorObserver({ metrics, log: log.child({ cell: flags.cellId }), clock, cores: names }),
+    namespaceMarker: flags.markNamespaces ? () => namespaceMarker(context, watches, onEvent) : undefined,
+    onEvent,
     onQueueEvent: (core, event) => queueEvents.get(core)?.(event),
   });
   // Each leadership has a queue of its own.
@@ -148,6 +152,18 @@ function aggregatorOf(
   protectorMetrics(metrics, names, (core) => protectorsOf(aggregator, core), clock);
   protectorNumbers(metrics, names, (core) => protectorsOf(aggregator, core), flags.protectorMetrics);
   return aggregator;
+}
+
+async function namespaceMarker(
+  { flags, ports, transport, mayWrite }: Context,
+  watches: WatchObserver,
+  onEvent: EventSink,
+): Promise<NamespaceMarker> {
+  const { NamespaceMarker } = await import("./counting/namespace-marker.ts");
+  const { namespace, coreTimeout: timeoutMs } = flags;
+  const onWatch = watches.observe("namespaces");
+  const api = new ApiClient(transport);
+  return new NamespaceMarker({ transport, api, ports, namespace, timeoutMs, mayWrite, onWatch, onEvent });
 }
 
 /** As the update trigger finds it, so that the defaults of both agree. */

@@ -24,6 +24,30 @@ describe("counting", () => {
     });
   });
 
+  test("a first count waits until its namespace is marked; what was counted before is counted on", async () => {
+    let waitMs = 500;
+    const asked: string[] = [];
+    const marker = {
+      firstCountInMs(namespace: string): number {
+        asked.push(namespace);
+        return waitMs;
+      },
+      stop: async () => {},
+    };
+    const harness = await counted({ namespaceMarker: async () => marker });
+    harness.cell.unready("a");
+    await harness.run(2_000);
+    expect(harness.core.writes).toEqual([]);
+    waitMs = 0;
+    await harness.run(1_000);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    waitMs = 500;
+    harness.cell.unready("b");
+    await harness.run(20);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+    expect(new Set(asked)).toEqual(new Set(["ns"]));
+  });
+
   test("pod changes are published at once, several of them in one write", async () => {
     const harness = await counted();
     harness.cell.unready("a");

@@ -98,6 +98,12 @@ export const aggregatorOptions = defineOptions({
       "Serve podseidon_protector_pods, four series for each protector, " +
         "by which an alert reaches the team that owns it.",
     ),
+    markNamespaces: option(
+      boolean(),
+      false,
+      "Label the cell's namespaces that have protectors podseidon.kubewharf.io/enforced-namespace=true, " +
+        "and count a protector for the first time 10 s after that.",
+    ),
     heartbeatInterval: option(
       duration({ minMs: 1000 }),
       120_000,

@@ -61,6 +61,9 @@ export const PENDING_DISRUPTION_ANNOTATION = "xpdb.form3.tech/has-pending-disrup
 /** Of a workload or budget: `spec.enforcement` of its protector, before the generator's default. */
 export const ENFORCEMENT_ANNOTATION = `${GROUP}/enforcement`;
 
+/** On a namespace of a cell: it has protectors. A webhook configuration may ask about such namespaces alone. */
+export const ENFORCED_NAMESPACE_LABEL = `${GROUP}/enforced-namespace`;
+
 /** Labels of the project's own pods (manifests), whose disruption is allowed without asking a core. */
 export const PART_OF_LABEL = "app.kubernetes.io/part-of";
 export const PART_OF_PODSEIDON = "podseidon";

@@ -101,6 +101,8 @@ describe("kubectl apply -k accepts, in full and without a warning,", () => {
     ["worker", "scale-by-reviews"],
     ["single-cluster", "prometheus-operator"],
     ["worker", "enforced-namespaces"],
+    ["worker", "mark-namespaces"],
+    ["single-cluster", "marked-namespaces"],
     ["worker", "void-reservations"],
     ["worker", "without-node-deletions"],
     ["worker", "without-status-writes"],

@@ -18,7 +18,7 @@ export const WRITE_CAUSES = ["changed", "heartbeat"] as const;
 type WriteCause = (typeof WRITE_CAUSES)[number];
 
 /** What a reconcile came to. */
-export const RECONCILE_RESULTS = ["unchanged", "written", "refused", "gone", "failed", "stopped"] as const;
+export const RECONCILE_RESULTS = ["unchanged", "written", "refused", "waiting", "gone", "failed", "stopped"] as const;
 export type ReconcileResult = (typeof RECONCILE_RESULTS)[number];
 
 /** Why nothing was written though there was something to write (docs/design.md#settling, Fences). */
@@ -83,6 +83,8 @@ export type AggregatorEvent =
     }
   | { readonly kind: "gateOpened"; readonly podName: string; readonly reason: GateReason; readonly waitedMs: number }
   | { readonly kind: "gateFailed"; readonly podName: string; readonly message: string }
+  | { readonly kind: "namespaceMarked"; readonly namespace: string }
+  | { readonly kind: "namespaceNotMarked"; readonly namespace: string; readonly message: string }
   /** The kubelet defers a pod's resize, whose reservation stays until the resize is done. */
   | { readonly kind: "deferred"; readonly id: ProtectorId; readonly podName: string }
   | {

@@ -37,7 +37,7 @@ export interface AggregatorObserverOptions {
 
 /** Declares the metrics that count events; returns the sink that feeds them and the log. */
 export function aggregatorObserver(options: AggregatorObserverOptions): EventSink {
-  const table = { ...writeRows(options), ...historyRows(options), ...podRows(options) };
+  const table = { ...writeRows(options), ...historyRows(options), ...podRows(options), ...namespaceRows(options) };
   return observeEvents<AggregatorEvent>({ log: options.log, fields: fieldsOf }, table);
 }
 
@@ -207,6 +207,24 @@ function historyRows(options: AggregatorObserverOptions): Rows<HistoryKind> {
 }
 
 type PodKind = "badSelector" | "evidence" | "gateOpened" | "gateFailed" | "deferred" | "voided";
+
+/** The namespaces that the webhook is asked about (`--mark-namespaces`). */
+function namespaceRows({ metrics, clock }: AggregatorObserverOptions): Rows<"namespaceMarked" | "namespaceNotMarked"> {
+  const limited = limitLines(clock, FAILURE_EVERY_MS);
+  return {
+    namespaceMarked: { level: "info", message: "A namespace with protectors is marked" },
+    namespaceNotMarked: {
+      level: "error",
+      message: "A namespace with protectors could not be marked; what is not counted there yet is not protected",
+      fields: ({ namespace, message }) => limited("mark", { namespace, message }),
+      count: counted(metrics, {
+        name: "aggregator_mark_failures_total",
+        help: "Tries to mark a namespace that has protectors (--mark-namespaces) that failed; they are repeated.",
+        of: () => ({}),
+      }),
+    },
+  };
+}
 
 /** Single pods: which are counted, what quorum reads find of them, and the writes to them. */
 function podRows(options: AggregatorObserverOptions): Rows<PodKind> {

@@ -6,6 +6,7 @@
  */
 
 import type { EtcdRestore, KnownEntry } from "../../../shared/decide/settling/lost-history.ts";
+import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import {
   DONE,
   failed,
@@ -33,6 +34,8 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
   readonly membership: Membership;
   readonly voider: ReservationVoider | undefined;
   readonly gate: Pick<CountedGate, "waitingOf" | "counted">;
+  /** Milliseconds until the protector may be counted for the first time; 0 is now. Asked at each reconcile. */
+  readonly firstCountInMs: (tracked: TrackedProtector) => number;
   /** The protector is gone: nobody asks for its workloads. */
   readonly forgetExpected: (tracked: TrackedProtector) => void;
   /** The stored position is newer than a quorum read of the cell, which concerns all cores. */
@@ -175,6 +178,8 @@ export class CoreReconciler implements MembershipListener {
       if (membership.protector(core.name, namespacedName(tracked.id)) !== tracked) return ["gone", DONE];
       if (this.queue.stopped) return ["stopped", DONE];
       const state = this.#stateOf(tracked);
+      const waitMs = this.#firstCountInMs(tracked, state);
+      if (waitMs > 0) return ["waiting", later(waitMs)];
       const plan = planReconcile(gather(tracked, state, this.#context));
       this.#remember(tracked, state, plan);
       // The pods that this count contains; later ones wait for the next write.
@@ -201,6 +206,13 @@ export class CoreReconciler implements MembershipListener {
     const { membership, cell } = this.#options;
     const wait = (): Promise<void> | undefined => cell.whenTrusted() ?? membership.whenCurrent();
     while (wait() !== undefined) await wait();
+  }
+
+  /** What was counted once is counted on: its promise is made. */
+  #firstCountInMs(tracked: TrackedProtector, state: ReconcileState): number {
+    const waitMs = this.#options.firstCountInMs(tracked);
+    const stored = cellEntry(state.newest(tracked.protector), this.#options.cellID);
+    return isCounted(stored?.aggregation ?? undefined) ? 0 : waitMs;
   }
 
   #stateOf(tracked: TrackedProtector): ReconcileState {

@@ -1,0 +1,146 @@
+/**
+ * Marks the namespaces of this cell that have protectors, so that a webhook configuration can ask about no others
+ * (docs/design.md#marked-namespaces). A protector's first count waits until every apiserver of the cell has seen the
+ * mark. Loaded with `--mark-namespaces` alone.
+ */
+import * as v from "valibot";
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import type { Transport } from "../../../shared/kube/client/transport.ts";
+import { Reflector } from "../../../shared/kube/informer/reflector.ts";
+import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
+import {
+  DONE,
+  failed,
+  later,
+  type ReconcileOutcome,
+  runWorkers,
+  type Workers,
+} from "../../../shared/runtime/reconcile.ts";
+import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
+import { ENFORCED_NAMESPACE_LABEL } from "../../../shared/schema/annotations.ts";
+import { checker } from "../../../shared/schema/check.ts";
+import { ObjectMeta } from "../../../shared/schema/podprotector.ts";
+import type { EventSink } from "../observe/events.ts";
+
+export interface NamespaceMarkerOptions {
+  /** Of the cell's apiserver. */
+  readonly transport: Transport;
+  readonly api: Pick<ApiClient, "patch">;
+  readonly ports: Ports;
+  /** Of a cell that is one namespace; empty is all of them. */
+  readonly namespace: string;
+  readonly timeoutMs: number;
+  readonly mayWrite: () => boolean;
+  readonly onWatch: (event: ReflectorEvent) => void;
+  readonly onEvent: EventSink;
+}
+
+interface Namespace {
+  readonly name: string;
+  readonly uid: string;
+  readonly resourceVersion: string;
+  readonly isMarked: boolean;
+}
+
+/**
+ * An apiserver matches a request with its own copy of the namespace, which lags behind the write of the mark. After
+ * this time every apiserver is taken to have seen it.
+ */
+const SEEN_EVERYWHERE_MS = 10_000;
+/** A first count asks again this often whether the mark is there. */
+const ASK_AGAIN_MS = 500;
+/** A process that may not write is about to lose its leadership. */
+const LEADERLESS_RETRY_MS = 1_000;
+const WRITERS = 4;
+
+const parseObject = checker(v.looseObject({ metadata: ObjectMeta }));
+
+function namespaceOf(raw: unknown): Namespace {
+  const { name, uid, resourceVersion, labels } = parseObject(raw).metadata;
+  return { name, uid, resourceVersion, isMarked: labels?.[ENFORCED_NAMESPACE_LABEL] === "true" };
+}
+
+export class NamespaceMarker {
+  readonly #options: NamespaceMarkerOptions;
+  readonly #watch: Reflector<Namespace>;
+  readonly #queue: WorkQueue<string>;
+  readonly #workers: Workers;
+  /** Namespaces that have, or had while this process led, a protector. */
+  readonly #protected = new Set<string>();
+  /** When this process first saw the mark (monotonic), by namespace. */
+  readonly #markedMs = new Map<string, number>();
+
+  /** Starts to watch. */
+  constructor(options: NamespaceMarkerOptions) {
+    const { transport, ports, namespace, onWatch } = options;
+    this.#options = options;
+    this.#queue = new WorkQueue({ name: "namespaces", ports });
+    this.#workers = runWorkers(this.#queue, (name) => this.#mark(name), { workers: WRITERS, ports });
+    this.#watch = new Reflector<Namespace>({
+      name: "namespaces",
+      transport,
+      ports,
+      path: "/api/v1/namespaces",
+      ...(namespace === "" ? {} : { query: { fieldSelector: `metadata.name=${namespace}` } }),
+      parse: namespaceOf,
+      keyOf: ({ name }) => name,
+      uidOf: ({ uid }) => uid,
+      versionOf: ({ resourceVersion }) => resourceVersion,
+      unparsable: "keepLast",
+      onEvent: onWatch,
+    });
+    this.#watch.subscribe({ changed: (before, after) => this.#changed(after ?? before, after !== undefined) });
+    this.#watch.start();
+  }
+
+  /**
+   * The namespace has a protector: it gets the mark. Milliseconds until a first count in it may be written, or until
+   * that is to be asked again; 0 is now.
+   */
+  firstCountInMs(namespace: string): number {
+    if (!this.#protected.has(namespace)) {
+      this.#protected.add(namespace);
+      this.#queue.add(namespace);
+    }
+    if (!this.#watch.synced) return ASK_AGAIN_MS;
+    // The cell has no such namespace, so it has no pods to count.
+    if (this.#watch.get(namespace) === undefined) return 0;
+    const markedMs = this.#markedMs.get(namespace);
+    if (markedMs === undefined) return ASK_AGAIN_MS;
+    return Math.max(0, markedMs + SEEN_EVERYWHERE_MS - this.#options.ports.clock.monotonicMs());
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([this.#watch.stop(), this.#workers.stop({ abort: true })]);
+  }
+
+  #changed(namespace: Namespace | undefined, exists: boolean): void {
+    if (namespace === undefined) return;
+    const { name, isMarked } = namespace;
+    if (!exists || !isMarked) this.#markedMs.delete(name);
+    else if (!this.#markedMs.has(name)) this.#markedMs.set(name, this.#options.ports.clock.monotonicMs());
+    if (this.#protected.has(name)) this.#queue.add(name);
+  }
+
+  async #mark(name: string): Promise<ReconcileOutcome> {
+    const { api, timeoutMs, mayWrite, onEvent } = this.#options;
+    if (!this.#watch.synced) return later(ASK_AGAIN_MS);
+    const namespace = this.#watch.get(name);
+    // The watch tells when a namespace appears, or loses the mark.
+    if (namespace === undefined || namespace.isMarked) return DONE;
+    if (!mayWrite()) return later(LEADERLESS_RETRY_MS);
+    const body = { metadata: { uid: namespace.uid, labels: { [ENFORCED_NAMESPACE_LABEL]: "true" } } };
+    const options = { timeoutMs, fieldManager: "podseidon-aggregator" };
+    const path = `/api/v1/namespaces/${name}`;
+    const result = await api.patch(path, "application/merge-patch+json", body, (raw) => raw, options);
+    if (result.kind === "ok") {
+      onEvent({ kind: "namespaceMarked", namespace: name });
+      return DONE;
+    }
+    if (result.kind === "gone" || result.kind === "conflict") return later(ASK_AGAIN_MS);
+    const error = result.kind === "rejected" ? new Error(result.message) : result.error;
+    onEvent({ kind: "namespaceNotMarked", namespace: name, message: error.message });
+    return failed(error, true);
+  }
+}
