@@ -1,0 +1,100 @@
+import { expect, test } from "vitest";
+import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
+import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import { NamespaceMarker } from "./namespace-marker.ts";
+
+const MARK = "podseidon.kubewharf.io/enforced-namespace";
+
+function namespace(name: string, resourceVersion: string, labels: Readonly<Record<string, string>> = {}): unknown {
+  return { metadata: { name, uid: `uid-${name}`, resourceVersion, labels } };
+}
+
+interface Harness {
+  readonly time: VirtualTime;
+  readonly marker: NamespaceMarker;
+  readonly watch: ScriptedStream;
+  readonly patches: { readonly path: string; readonly body: unknown }[];
+  readonly events: unknown[];
+  /** Responses to patches, in order; `ok` without one. */
+  readonly responses: ApiResult<unknown>[];
+}
+
+async function start(...listed: readonly unknown[]): Promise<Harness> {
+  const time = new VirtualTime({ seed: 1 });
+  const transport = new ScriptedTransport();
+  const watch = new ScriptedStream();
+  transport.lists.push(page("100", listed));
+  transport.watches.push(watch);
+  const patches: Harness["patches"] = [];
+  const events: unknown[] = [];
+  const responses: ApiResult<unknown>[] = [];
+  const marker = new NamespaceMarker({
+    transport,
+    api: {
+      async patch<T>(path: string, _type: string, body: unknown, parse: (raw: unknown) => T): Promise<ApiResult<T>> {
+        patches.push({ path, body });
+        const response = responses.shift();
+        return response === undefined || response.kind === "ok" ? { kind: "ok", object: parse({}) } : response;
+      },
+    },
+    ports: time,
+    namespace: "",
+    timeoutMs: 1_000,
+    mayWrite: () => true,
+    onWatch: () => {},
+    onEvent: (event) => events.push(event),
+  });
+  await time.advance(10);
+  return { time, marker, watch, patches, events, responses };
+}
+
+test("a namespace gets its mark when it has a protector, and a first count waits 10 s from the sight of it", async () => {
+  const { time, marker, watch, patches } = await start(
+    namespace("shop", "5", { team: "blue" }),
+    namespace("quiet", "6"),
+  );
+  expect(marker.firstCountInMs("shop")).toBeGreaterThan(0);
+  await time.advance(1_000);
+  expect(patches).toEqual([
+    { path: "/api/v1/namespaces/shop", body: { metadata: { uid: "uid-shop", labels: { [MARK]: "true" } } } },
+  ]);
+  expect(marker.firstCountInMs("shop")).toBeGreaterThan(0);
+  watch.event("MODIFIED", namespace("shop", "101", { [MARK]: "true" }));
+  await time.advance(0);
+  expect(marker.firstCountInMs("shop")).toBe(10_000);
+  await time.advance(9_999);
+  expect(marker.firstCountInMs("shop")).toBe(1);
+  await time.advance(1);
+  expect(marker.firstCountInMs("shop")).toBe(0);
+});
+
+test("a mark that is gone is put back, and time begins anew", async () => {
+  const { time, marker, watch, patches } = await start(namespace("shop", "5", { [MARK]: "true" }));
+  marker.firstCountInMs("shop");
+  await time.advance(20_000);
+  expect([marker.firstCountInMs("shop"), patches.length]).toEqual([0, 0]);
+  watch.event("MODIFIED", namespace("shop", "101", { [MARK]: "false" }));
+  await time.advance(100);
+  expect([marker.firstCountInMs("shop") > 0, patches.length]).toEqual([true, 1]);
+});
+
+test("a namespace that the cell does not have holds nothing up, and is marked once it is there", async () => {
+  const { time, marker, watch, patches } = await start();
+  expect(marker.firstCountInMs("shop")).toBe(0);
+  await time.advance(1_000);
+  expect(patches).toEqual([]);
+  watch.event("ADDED", namespace("shop", "101"));
+  await time.advance(100);
+  expect(patches).toHaveLength(1);
+  expect(marker.firstCountInMs("shop")).toBeGreaterThan(0);
+});
+
+test("a patch that is refused is told, and repeated", async () => {
+  const { time, marker, patches, events, responses } = await start(namespace("shop", "5"));
+  responses.push({ kind: "unavailable", error: new Error("forbidden"), sent: true });
+  marker.firstCountInMs("shop");
+  await time.advance(60_000);
+  expect(events).toContainEqual({ kind: "namespaceNotMarked", namespace: "shop", message: "forbidden" });
+  expect(patches.length).toBeGreaterThan(1);
+});
