@@ -57,7 +57,8 @@ beforeAll(async () => {
     files: { "admission.json": JSON.stringify(CRITICAL_BY_QUOTA_ONLY) },
   });
   await cluster.apply(EARLIER);
-  expect(await may("update-trigger", "create", "pods", SYSTEM)).toBe(true);
+  // The authorizer follows by watch.
+  await cluster.waitFor("the rule of earlier versions", () => may("update-trigger", "create", "pods", SYSTEM));
   await applyOverlay(cluster, "single-cluster", { components: ["eviction-retry"] });
 });
 

@@ -49,7 +49,7 @@ async function start(...listed: readonly unknown[]): Promise<Harness> {
   return { time, marker, watch, patches, events, responses };
 }
 
-test("a namespace gets its mark when it has a protector, and a first count waits 10 s from the sight of it", async () => {
+test("a namespace with a protector gets its mark, and a first count waits 10 s from the sight of it", async () => {
   const { time, marker, watch, patches } = await start(
     namespace("shop", "5", { team: "blue" }),
     namespace("quiet", "6"),
