@@ -25,8 +25,8 @@ import { changeTeller } from "./changes/change-teller.ts";
 import { Generator } from "./generator.ts";
 import { generatorObserver, stateMetrics } from "./observe.ts";
 import { KINDS, plugins } from "./sources/plugins.ts";
+import { readScalables, SCALABLE_SEPARATOR } from "./sources/scalable.ts";
 import { parseSelectorText } from "./sources/selector-text.ts";
-import { parseScalable } from "./sources/workload-kinds.ts";
 
 const LAST_EVENTS_MS = 2_000;
 
@@ -48,9 +48,10 @@ export const generatorOptions = defineOptions({
       "Kinds that are protected. What protects objects of other kinds is left as it is.",
     ),
     scalable: option(
-      list("GROUP/VERSION/RESOURCE"),
+      list("GROUP/VERSION/RESOURCE[?SETTINGS]", SCALABLE_SEPARATOR),
       [],
-      "A custom resource with a scale subresource whose objects are protected like workloads.",
+      "A custom resource whose objects are protected like workloads: by its scale subresource, or by the paths of " +
+        "the settings replicas, selector, maxUnavailable and name (docs/generator.md#custom-resources).",
     ),
     enforcement: option(
       choice(ENFORCEMENTS),
@@ -82,9 +83,7 @@ export const generatorOptions = defineOptions({
     ...(values.kinds ?? [])
       .filter((kind) => !KINDS.includes(kind))
       .map((kind) => `--kinds: ${kind} is none of ${KINDS.join(", ")}`),
-    ...(values.scalable ?? [])
-      .filter((one) => parseScalable(one) === undefined)
-      .map((one) => `--scalable: expected group/version/resource such as argoproj.io/v1alpha1/rollouts, not ${one}`),
+    ...readScalables(values.scalable ?? []).problems.map((problem) => `--scalable: ${problem}`),
   ],
 });
 

@@ -4,12 +4,7 @@
  */
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import { disruptionMinimum, needsExpectedCount } from "../../../shared/decide/minimum/budget-minimum.ts";
-import {
-  type DerivedMinimum,
-  type StatedLimits,
-  scaledMinimum,
-  statedMinimum,
-} from "../../../shared/decide/minimum/workload-minimum.ts";
+import { type DerivedMinimum, scaledMinimum, statedMinimum } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -21,6 +16,7 @@ import {
   type RequiredProtector,
   type SourceKind,
 } from "../sources/protection-source.ts";
+import { DEFAULT_MAX_UNAVAILABLE } from "../sources/workload-kinds.ts";
 import type { BudgetPods } from "./budget-pods.ts";
 import type { FoundWorkload, WorkloadScales } from "./workload-scales.ts";
 
@@ -35,8 +31,8 @@ export type Resolution =
       /** Why the minimum is unknown, where the protectors require what they did before. */
       readonly why?: string;
     }
-  /** The source keeps the protectors that it has. */
-  | { readonly kind: "unresolved"; readonly why: string }
+  /** The source keeps the protectors that it has, beside those of the parts that are known. */
+  | { readonly kind: "unresolved"; readonly why: string; readonly protectors?: readonly RequiredProtector[] }
   /** Pods or workloads are not listed yet. The key is queued when they are. */
   | { readonly kind: "waiting" }
   | { readonly kind: "failed"; readonly failure: ApiFailure };
@@ -50,6 +46,8 @@ export interface ResolveRequest {
   readonly present: PodProtector | undefined;
   readonly signal: AbortSignal;
 }
+
+type NeedOf<Kind extends Need["kind"]> = Extract<Need, { readonly kind: Kind }>;
 
 interface BudgetRequest extends ResolveRequest {
   readonly budget: Budget;
@@ -103,22 +101,25 @@ export class Resolver {
       case "status":
         return resolved([uncounted(need.required, present)]);
       case "scale":
-        return await this.#byScale(request, need.stated);
+        return await this.#byScale(request, need);
+      case "groups":
+        return byGroups(request, need);
       case "budget":
         return await this.#byBudget({ ...request, budget: need.budget });
     }
   }
 
-  async #byScale({ kind, source, signal }: ResolveRequest, stated: StatedLimits): Promise<Resolution> {
+  async #byScale({ kind, source, signal }: ResolveRequest, need: NeedOf<"scale">): Promise<Resolution> {
     const found = await this.#options.workloads.scale(kind, source.namespace, source.name, signal);
     if (found.kind === "missing") return { kind: "unresolved", why: found.why };
     if (found.kind !== "found") return found;
     if (source.deleting && found.replicas <= 0) return resolved([]);
-    const { selector, replicas, what } = found;
+    const { replicas, what } = found;
+    const { stated, maxUnavailable = DEFAULT_MAX_UNAVAILABLE, selector = found.selector } = need;
     if (selector === undefined) {
       return { kind: "unresolved", why: `the scale subresource of ${what} has no selector in its status` };
     }
-    const { minAvailable, derivation } = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, "25%");
+    const { minAvailable, derivation } = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, maxUnavailable);
     const spec = { minAvailable, minReadySeconds: 0, selector };
     return resolved([{ name: `${pluginName(kind)}-${source.name}`, spec, derivation }]);
   }
@@ -182,6 +183,17 @@ export class Resolver {
 
 function resolved(protectors: readonly RequiredProtector[], recheck = false, soon = false): Resolution {
   return { kind: "resolved", protectors, recheck, soon };
+}
+
+/** One protector for each group of the object's pods, told apart by the end of the name. */
+function byGroups({ kind, source }: ResolveRequest, { groups, problem }: NeedOf<"groups">): Resolution {
+  const all = `${pluginName(kind)}-${source.name}`;
+  const protectors = groups.map(({ name, selector, minimum: { minAvailable, derivation } }) => ({
+    name: name === "" ? all : `${all}-${name}`,
+    spec: { minAvailable, minReadySeconds: 0, selector },
+    derivation,
+  }));
+  return problem === undefined ? resolved(protectors) : { kind: "unresolved", why: problem, protectors };
 }
 
 function statedBy(expectedPods: number): ExpectedPods {

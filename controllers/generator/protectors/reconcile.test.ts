@@ -10,6 +10,7 @@ import { WorkloadScales } from "../budgets/workload-scales.ts";
 import { Discovery } from "../sources/discovery.ts";
 import { plugins } from "../sources/plugins.ts";
 import type { GeneratorEvent } from "./events.ts";
+import { alternativeName } from "./names.ts";
 import { newProtector } from "./protector.ts";
 import { type ReconcilerOptions, reconciler } from "./reconcile.ts";
 
@@ -115,6 +116,27 @@ describe("a budget that can't be resolved keeps its protector", () => {
     ],
   ])("%s", async (_, present, lost, expected) => {
     expect(await writes(present, lost)).toEqual(expected);
+  });
+});
+
+describe("a source of which a part can't be resolved", () => {
+  const known = { ...required, spec: { ...required.spec, minAvailable: 5 } };
+  const partly: Resolve = async () => ({ kind: "unresolved", why: "a group has no replicas", protectors: [known] });
+  const other = protector({ name: "podunavailablebudget-web-b", uid: "p3" });
+  const taken = protector({ name: alternativeName(required.name, KEY) });
+  const withoutOwner = protector({ name: taken.metadata.name, ownerReferences: [] });
+
+  test.each<[string, PodProtector[], string[]]>([
+    ["has protectors of the others", [], ["POST shop/podprotectors"]],
+    [
+      "keeps its protector, and repairs those of the others",
+      [protector(), other],
+      [`PUT podprotectors/${required.name}`],
+    ],
+    ["has those of the others by the names that they have", [taken], [`PUT podprotectors/${taken.metadata.name}`]],
+    ["gives them their owner once", [withoutOwner], [`PUT podprotectors/${taken.metadata.name}`]],
+  ])("%s", async (_, present, expected) => {
+    expect(await writes(present, [], partly)).toEqual(expected);
   });
 });
 

@@ -17,6 +17,7 @@ import {
 } from "../sources/protection-source.ts";
 import type { BudgetStatusWriter } from "./budget-status-writer.ts";
 import { ProblemReports } from "./events.ts";
+import { alternativeName, protectorName } from "./names.ts";
 import { plan } from "./plan.ts";
 import { requiredBy } from "./protector.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
@@ -134,7 +135,9 @@ async function resolve(
     }
     case "unresolved": {
       reports.report(key, "unresolved", kind, source, resolution.why);
-      const required = requiredBefore(protectors, lost.of(key));
+      const known = resolution.protectors ?? [];
+      const names = new Set(known.flatMap((one) => namesOf(one, key)));
+      const required = [...known, ...requiredBefore(protectors, lost.of(key)).filter(({ name }) => !names.has(name))];
       // A plan without required protectors would remove the finalizer from the source.
       if (required.length === 0) return { kind: "end", outcome: later(RECHECK_MS) };
       return { kind: "resolved", source: { ...source, protectors: required }, recheck: true };
@@ -145,6 +148,12 @@ async function resolve(
       return { kind: "resolved", source: { ...source, protectors: required }, recheck, soon };
     }
   }
+}
+
+/** Those that a plan may give it. */
+function namesOf({ name }: RequiredProtector, key: string): string[] {
+  const first = protectorName(name);
+  return [first, alternativeName(first, key)];
 }
 
 /** Protectors that their source can't derive now stay required, so that deleted and altered ones are repaired. */

@@ -47,7 +47,11 @@ class Server implements Transport {
 }
 
 const BUDGETS = [{ name: "podunavailablebudgets", kind: "PodUnavailableBudget" }];
-const all = plugins({ protectSelector: "", protectNonZero: true, scalable: ["fleet.example.com/v1/workloads"] });
+const SCALABLE = [
+  "fleet.example.com/v1/workloads",
+  "fleet.example.com/v1/pools?replicas=.spec.size&selector=.spec.pods",
+];
+const all = plugins({ protectSelector: "", protectNonZero: true, scalable: SCALABLE });
 
 class Harness {
   readonly time = new VirtualTime({ seed: 3 });
@@ -149,6 +153,14 @@ describe("an optional kind", () => {
       stated: { minAvailable: undefined, maxUnavailable: undefined },
     });
   });
+});
+
+test("a custom resource of which the paths are known needs no scale subresource", async () => {
+  harness = new Harness("pools.fleet.example.com");
+  Object.assign(harness.server, { served: ["v1"], resources: [{ name: "pools", kind: "Pool" }] });
+  await harness.run(30_000);
+  expect(harness.watch.kind.kind).toBe("Pool");
+  expect(harness.watch.get("shop/web")?.need).toMatchObject({ kind: "groups", groups: [] });
 });
 
 test("a built-in kind is watched without discovery", async () => {

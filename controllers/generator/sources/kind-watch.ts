@@ -84,13 +84,12 @@ export class KindWatch {
   }
 
   async #discover(signal: AbortSignal): Promise<SourceKind | "notServed" | "unknown"> {
-    const { kind, olderVersions = [] } = this.plugin;
+    const { kind, olderVersions = [], needsScale = false } = this.plugin;
     for (const version of [kind.version, ...olderVersions]) {
       const served = await this.#options.discovery.read(kind.group, version, signal);
       if (served.kind === "failed") return "unknown";
       const found = served.resources.find(({ resource }) => resource === kind.resource);
-      // A custom resource of `--scalable` is read by its scale subresource.
-      if (found !== undefined && (kind.kind !== "" || found.hasScale)) return { ...kind, version, kind: found.kind };
+      if (found !== undefined && (!needsScale || found.hasScale)) return { ...kind, version, kind: found.kind };
     }
     return "notServed";
   }

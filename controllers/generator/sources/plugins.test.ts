@@ -1,10 +1,11 @@
-/** The contract of all plugins: one row for each kind of `--kinds`, and one custom resource. */
+/** The contract of all plugins: one row for each kind of `--kinds`, and two custom resources. */
 import { describe, expect, test } from "vitest";
 import { KINDS, plugins } from "./plugins.ts";
 import { type ProtectionSource, SOURCE_FIELDS, type SourcePlugin } from "./protection-source.ts";
 
 const PROTECT = "podseidon.kubewharf.io/protect";
-const SCALABLE = ["fleet.example.com/v1/workloads"];
+const PATHS = "?name=.spec.shards[*].name&replicas=.spec.shards[*].size&selector=shard={.spec.shards[*].name}";
+const SCALABLE = ["fleet.example.com/v1/workloads", `fleet.example.com/v1/databases${PATHS}`];
 const all = plugins({ protectSelector: `${PROTECT}=true`, protectNonZero: true, scalable: SCALABLE });
 const lenient = plugins({ protectSelector: "", protectNonZero: false, scalable: SCALABLE });
 const warning = plugins({ protectSelector: "", protectNonZero: true, scalable: SCALABLE, enforcement: "Warn" });
@@ -29,11 +30,19 @@ const SPECS: Readonly<Record<string, { spec: object; status?: object }>> = {
   podunavailablebudget: { spec: { maxUnavailable: 1, selector } },
   xpoddisruptionbudget: { spec: { maxUnavailable: 1, selector } },
   "workloads.fleet.example.com": { spec: { replicas: 4 } },
+  "databases.fleet.example.com": {
+    spec: {
+      shards: [
+        { name: "a", size: 4 },
+        { name: "b", size: 0 },
+      ],
+    },
+  },
 };
 const IGNORED = ["job", "cronjob"];
 const BUDGETS = ["poddisruptionbudget", "podunavailablebudget", "xpoddisruptionbudget"];
 /** Kinds whose protectors depend on other objects. */
-const RESOLVED = [...BUDGETS, "workloads.fleet.example.com"];
+const RESOLVED = [...BUDGETS, "workloads.fleet.example.com", "databases.fleet.example.com"];
 
 function object(name: string, metadata: object = {}): unknown {
   return {

@@ -13,16 +13,10 @@ import { ENFORCEMENTS, type Enforcement } from "../../../shared/schema/podprotec
 import { BUDGET_KINDS, budgetPlugin } from "./budget-kinds.ts";
 import type { PluginContext } from "./interpret.ts";
 import { pluginName, type SourcePlugin } from "./protection-source.ts";
+import { readScalables } from "./scalable.ts";
+import { scalablePlugin } from "./scalable-plugin.ts";
 import { parseSelectorText } from "./selector-text.ts";
-import {
-  IGNORED_KINDS,
-  ignoredPlugin,
-  parseMetadata,
-  parseScalable,
-  scalablePlugin,
-  WORKLOAD_KINDS,
-  workloadPlugin,
-} from "./workload-kinds.ts";
+import { IGNORED_KINDS, ignoredPlugin, parseMetadata, WORKLOAD_KINDS, workloadPlugin } from "./workload-kinds.ts";
 
 export interface PluginOptions {
   readonly protectSelector: string;
@@ -32,7 +26,7 @@ export interface PluginOptions {
   readonly protectNonZero: boolean;
   /** Names of {@link KINDS}; all when absent. */
   readonly kinds?: readonly string[];
-  /** Custom resources as `group/version/resource`. */
+  /** Custom resources, as `scalable.ts` reads them. */
   readonly scalable?: readonly string[];
   /** Of sources that do not state their own. */
   readonly enforcement?: Enforcement;
@@ -63,11 +57,9 @@ export function plugins(options: PluginOptions): readonly SourcePlugin[] {
     const isCounted = row.scaleGroups !== undefined && hasBudgets;
     return isCounted ? [{ ...workloadPlugin(row, readOnly), covers: () => false }] : [];
   });
-  const custom = scalable.map((text) => {
-    const resource = parseScalable(text);
-    if (resource === undefined) throw new Error(`not a resource as group/version/resource: ${text}`);
-    return scalablePlugin(resource, context);
-  });
+  const { resources, problems } = readScalables(scalable);
+  if (problems.length > 0) throw new Error(`not resources: ${problems.join("; ")}`);
+  const custom = resources.map((resource) => scalablePlugin(resource, context));
   const all = [...workloads, ...[...others, ...custom].map((plugin) => ({ ...plugin, covers }))];
   return all.map((plugin) => enforcing(plugin, options.enforcement));
 }

@@ -2,7 +2,7 @@
  * A protection source: a workload or a budget that asks for a protector (docs/design.md#generator). A plugin turns an
  * object of its kind into a `ProtectionSource`; nothing outside of this folder knows the shape of any kind.
  */
-import type { IntOrPercent, StatedLimits } from "../../../shared/decide/minimum/workload-minimum.ts";
+import type { DerivedMinimum, IntOrPercent, StatedLimits } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { Enforcement, LabelSelector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 
 /** A resource of an API. */
@@ -97,12 +97,28 @@ export interface Budget {
   readonly owns: readonly SourceField[];
 }
 
+/** A part of the pods of one object, with a protector of its own. */
+export interface PodGroup {
+  /** Distinguishes the protectors of the object, at the end of their names. Empty where all pods are one group. */
+  readonly name: string;
+  readonly replicas: number;
+  readonly selector: LabelSelector;
+  readonly minimum: DerivedMinimum;
+}
+
 /** What the required protector depends on, beside the object itself. */
 export type Need =
   /** The workloads of the budget's pods. */
   | { readonly kind: "budget"; readonly budget: Budget }
-  /** The object's scale subresource. */
-  | { readonly kind: "scale"; readonly stated: StatedLimits }
+  /** The object's scale subresource. The selector and the limit are those of the object, where they are known. */
+  | {
+      readonly kind: "scale";
+      readonly stated: StatedLimits;
+      readonly selector?: LabelSelector;
+      readonly maxUnavailable?: IntOrPercent;
+    }
+  /** The name of the kind, which discovery tells. `problem`: why further groups can't be read. */
+  | { readonly kind: "groups"; readonly groups: readonly PodGroup[]; readonly problem: string | undefined }
   /** A status that the object's controller has not written yet. `required`: what follows without it. */
   | { readonly kind: "status"; readonly required: RequiredProtector };
 
@@ -135,6 +151,8 @@ export interface SourcePlugin {
   readonly kind: SourceKind;
   /** The kind may be missing from the cluster, and may be installed at any time. */
   readonly optional?: boolean;
+  /** Its objects are read by their scale subresource: without that the kind counts as not installed. */
+  readonly needsScale?: boolean;
   /** Versions to read where `kind.version` is not served, the best first. */
   readonly olderVersions?: readonly string[];
   /** Whether this generator covers a namespace. Default: all. */

@@ -1,7 +1,7 @@
 /**
  * The kinds of workloads, one row each, and the plugin that all rows share: it reads an object and requires one
- * protector, with the minimum that the workload's own controller keeps. Custom resources with a scale subresource
- * (`--scalable`) and the kinds that have no minimum follow below.
+ * protector, with the minimum that the workload's own controller keeps. The kinds that have no minimum follow below.
+ * `scalable-plugin.ts` has the custom resources.
  */
 import * as v from "valibot";
 import {
@@ -29,7 +29,7 @@ import {
 } from "./protection-source.ts";
 
 /** A Deployment's default, for kinds whose objects do not say how many of their pods may be stopped at once. */
-const DEFAULT_MAX_UNAVAILABLE = "25%";
+export const DEFAULT_MAX_UNAVAILABLE = "25%";
 const withoutRollout = ({ replicas = 1 }: Rollout): DerivedMinimum => scaledMinimum(replicas, DEFAULT_MAX_UNAVAILABLE);
 
 interface WorkloadKind {
@@ -204,7 +204,8 @@ function requiredProtector(row: WorkloadKind, workload: Workload): RequiredProte
   };
 }
 
-function statedLimits({ annotations }: ObjectMeta): StatedLimits {
+/** What the annotations of a workload of any kind say. */
+export function statedLimits({ annotations }: ObjectMeta): StatedLimits {
   return {
     minAvailable: annotations?.[MIN_AVAILABLE_ANNOTATION],
     maxUnavailable: annotations?.[MAX_UNAVAILABLE_ANNOTATION],
@@ -230,36 +231,4 @@ export function ignoredPlugin(kind: SourceKind, context: PluginContext): SourceP
       return sourceOf(metadata, "Ignored", { why: WHY_IGNORED });
     },
   };
-}
-
-/** `group/version/resource` of a custom resource; undefined for any other text. */
-export function parseScalable(text: string): Omit<SourceKind, "kind"> | undefined {
-  const parts = text.split("/");
-  const [group = "", version = "", resource = ""] = parts;
-  const isValid = parts.length === 3 && parts.every((part) => /^[a-z0-9][a-z0-9.-]*$/.test(part));
-  return isValid ? { group, version, resource } : undefined;
-}
-
-/**
- * A custom resource: replicas and selector are what `kubectl scale` sees. How many pods its controller may stop at once
- * is in an annotation, because no API says it.
- */
-export function scalablePlugin(resource: Omit<SourceKind, "kind">, context: PluginContext): SourcePlugin {
-  return {
-    name: `${resource.resource}.${resource.group}`,
-    kind: { ...resource, kind: "" },
-    optional: true,
-    interpret(raw) {
-      const { metadata, spec } = parseMetadata(raw);
-      const decision = decide(context, metadata, replicasHint(spec));
-      const stated = statedLimits(metadata);
-      return sourceOf(metadata, decision, isProtected(decision) ? { need: { kind: "scale", stated } } : {});
-    },
-  };
-}
-
-/** Most custom resources have `spec.replicas`; it only tells whether one that is deleted still asks for pods. */
-function replicasHint(spec: unknown): number {
-  const replicas = typeof spec === "object" && spec !== null ? Reflect.get(spec, "replicas") : undefined;
-  return typeof replicas === "number" ? replicas : 1;
 }

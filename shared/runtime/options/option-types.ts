@@ -179,16 +179,16 @@ export function bindAddress(): OptionKind<BindAddress | null> {
 }
 
 /** Returns the texts of a list: repeated flags, comma-separated text, or an array. */
-function readList(raw: unknown): readonly string[] | undefined {
-  if (typeof raw === "string") return raw === "" ? [] : raw.split(",");
+function readList(raw: unknown, separator: RegExp | string = ","): readonly string[] | undefined {
+  if (typeof raw === "string") return raw === "" ? [] : raw.split(separator);
   if (!Array.isArray(raw)) return undefined;
-  const lists = raw.map((item) => (typeof item === "string" ? item.split(",") : undefined));
+  const lists = raw.map((item) => (typeof item === "string" ? item.split(separator) : undefined));
   return lists.every((list) => list !== undefined) ? lists.flat() : undefined;
 }
 
-/** A list: `--flag a --flag b`, `--flag a,b`, or an array. */
-export function list(valueName = "TEXT"): OptionKind<readonly string[]> {
-  return { valueName, isRepeated: true, schema: schemaOf("a list", readList) };
+/** A list: `--flag a --flag b`, `--flag a,b`, or an array. `separator`: where values have commas themselves. */
+export function list(valueName = "TEXT", separator?: RegExp): OptionKind<readonly string[]> {
+  return { valueName, isRepeated: true, schema: schemaOf("a list", (raw) => readList(raw, separator)) };
 }
 
 const NETWORK = /^(\d+\.){3}\d+\/(\d|[12]\d|3[0-2])$|^[\da-f]*(:[\da-f.]*){2,}(\/(\d{1,2}|1[01]\d|12[0-8]))?$/i;

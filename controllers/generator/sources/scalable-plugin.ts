@@ -1,0 +1,164 @@
+/**
+ * The plugin of a custom resource of `--scalable`. Without settings replicas and selector are what `kubectl scale`
+ * sees, and `budgets/` reads them. With paths the object itself says them, for each group of its pods.
+ */
+import * as v from "valibot";
+import { compileSelector } from "../../../shared/decide/availability/selector.ts";
+import {
+  type IntOrPercent,
+  type StatedLimits,
+  scaledMinimum,
+  statedMinimum,
+} from "../../../shared/decide/minimum/workload-minimum.ts";
+import { LabelSelector } from "../../../shared/schema/podprotector.ts";
+import { decide, intOrPercent, isProtected, type PluginContext, sourceOf } from "./interpret.ts";
+import { entriesOf, listsOf, readTemplate, type Template } from "./object-paths.ts";
+import type { Need, PodGroup, SourcePlugin } from "./protection-source.ts";
+import { type Scalable, type ScalableResource, templatesOf } from "./scalable.ts";
+import { parseSelectorText } from "./selector-text.ts";
+import { DEFAULT_MAX_UNAVAILABLE, parseMetadata, statedLimits } from "./workload-kinds.ts";
+
+/** Of one object: each has a protector in the core, and users write objects. */
+const MAX_GROUPS = 100;
+
+export function scalablePlugin({ resource, groups }: ScalableResource, context: PluginContext): SourcePlugin {
+  const [first] = groups;
+  const isScaled = first?.replicas === undefined;
+  return {
+    name: `${resource.resource}.${resource.group}`,
+    kind: { ...resource, kind: "" },
+    optional: true,
+    ...(isScaled ? { needsScale: true } : {}),
+    interpret(raw) {
+      const { metadata, spec } = parseMetadata(raw);
+      const stated = statedLimits(metadata);
+      if (isScaled) {
+        const decision = decide(context, metadata, replicasHint(spec));
+        return sourceOf(metadata, decision, isProtected(decision) ? { need: scaleNeed(raw, first, stated) } : {});
+      }
+      const found = podGroups(raw, groups, stated);
+      const decision = decide(context, metadata, found.replicas);
+      return sourceOf(metadata, decision, isProtected(decision) ? { need: found.need } : {});
+    },
+  };
+}
+
+/** Most custom resources have `spec.replicas`; it only tells whether one that is deleted still asks for pods. */
+function replicasHint(spec: unknown): number {
+  const replicas = typeof spec === "object" && spec !== null ? Reflect.get(spec, "replicas") : undefined;
+  return typeof replicas === "number" ? replicas : 1;
+}
+
+function scaleNeed(raw: unknown, scalable: Scalable | undefined, stated: StatedLimits): Need {
+  if (scalable === undefined) return { kind: "scale", stated };
+  const limit = maxUnavailableOf(scalable, raw, undefined);
+  const maxUnavailable = limit === undefined ? {} : { maxUnavailable: limit };
+  if (scalable.selector.length === 0) return { kind: "scale", stated, ...maxUnavailable };
+  const selector = selectorOf(scalable.selector, raw, undefined);
+  if (typeof selector === "string") return { kind: "groups", groups: [], problem: selector };
+  return { kind: "scale", stated, ...maxUnavailable, selector };
+}
+
+interface FoundGroups {
+  readonly need: Need;
+  /** How many pods the object asks for; more than 0 where that can't be read. */
+  readonly replicas: number;
+}
+
+/** The groups that can be read, and why the others can't. */
+function podGroups(raw: unknown, scalables: readonly Scalable[], stated: StatedLimits): FoundGroups {
+  const found = scalables.flatMap((scalable) => groupsOf(raw, scalable, stated));
+  const problems = found.filter((group) => typeof group === "string");
+  const readable = found.filter((group) => typeof group !== "string");
+  const byName = Map.groupBy(readable, ({ name }) => name);
+  const groups: PodGroup[] = [];
+  for (const [name, [group, ...others]] of byName) {
+    // Which of them a protector of that name was made for is unknown.
+    if (others.length > 0) problems.push(`several groups of its pods are named ${name}`);
+    else if (group !== undefined && groups.length < MAX_GROUPS) groups.push(group);
+  }
+  if (found.length > MAX_GROUPS) problems.push(`it has more than ${MAX_GROUPS} groups of pods`);
+  const replicas = readable.reduce((sum, group) => sum + group.replicas, 0);
+  const [problem] = problems;
+  const more = problems.length > 1 ? `, and ${problems.length - 1} more such reasons` : "";
+  return {
+    need: { kind: "groups", groups, problem: problem && `${problem}${more}` },
+    replicas: problem === undefined ? replicas : Math.max(1, replicas),
+  };
+}
+
+/** A text says why a group, or all of them, can't be read. */
+function groupsOf(raw: unknown, scalable: Scalable, stated: StatedLimits): (PodGroup | string)[] {
+  const templates = templatesOf(scalable);
+  const isList = templates.some((template) => listsOf(template).length > 0);
+  if (!isList) return [groupOf(raw, undefined, scalable, stated)];
+  const entries = entriesOf(raw, templates);
+  if (entries === undefined) return [`it has no list for ${scalable.replicas?.text}`];
+  return entries.map((entry) => groupOf(raw, entry, scalable, stated));
+}
+
+function groupOf(raw: unknown, entry: unknown, scalable: Scalable, stated: StatedLimits): PodGroup | string {
+  const { name: named, replicas: counted } = scalable;
+  const name = named === undefined ? "" : suffixOf(readTemplate(named, raw, entry));
+  if (name === undefined) return `a group of its pods has no name at ${named?.text}`;
+  const what = name === "" ? "" : ` of its group ${name}`;
+  const value = counted === undefined ? undefined : readTemplate(counted, raw, entry);
+  const replicas = typeof value === "string" && /^[0-9]{1,9}$/.test(value) ? Number(value) : value;
+  if (typeof replicas !== "number" || !Number.isInteger(replicas) || replicas < 0) {
+    return `the replicas${what} at ${counted?.text} are no number of pods`;
+  }
+  const selector = selectorOf(scalable.selector, raw, entry);
+  if (typeof selector === "string") return name === "" ? selector : `its group ${name}: ${selector}`;
+  const limit = maxUnavailableOf(scalable, raw, entry) ?? DEFAULT_MAX_UNAVAILABLE;
+  const minimum = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, limit);
+  return { name, replicas, selector, minimum };
+}
+
+/** What the name of a Kubernetes object may have. */
+function suffixOf(value: unknown): string | undefined {
+  if (typeof value !== "string" && typeof value !== "number") return undefined;
+  const name = String(value)
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, "-")
+    .replace(/^-|-$/g, "");
+  return name === "" ? undefined : name;
+}
+
+function maxUnavailableOf({ maxUnavailable }: Scalable, raw: unknown, entry: unknown): IntOrPercent | undefined {
+  const value = maxUnavailable === undefined ? undefined : intOrPercent(readTemplate(maxUnavailable, raw, entry));
+  return typeof value === "string" && /^[0-9]+$/.test(value) ? Number(value) : value;
+}
+
+const Selector = v.strictObject(LabelSelector.entries);
+const Labels = v.record(v.string(), v.string());
+
+/** All the templates together, or why they select no pods. */
+function selectorOf(templates: readonly Template[], raw: unknown, entry: unknown): LabelSelector | string {
+  const found: LabelSelector[] = [];
+  for (const template of templates) {
+    const part = readSelector(readTemplate(template, raw, entry));
+    if (part === undefined) return `there is no label selector at ${template.text}`;
+    found.push(part);
+  }
+  const labels = found.flatMap((part) => Object.entries(part.matchLabels ?? {}));
+  const matchLabels = Object.fromEntries(labels);
+  if (labels.some(([key, value]) => matchLabels[key] !== value)) return "its label selectors exclude each other";
+  const matchExpressions = found.flatMap((part) => part.matchExpressions ?? []);
+  const selector: LabelSelector = {
+    ...(Object.keys(matchLabels).length === 0 ? {} : { matchLabels }),
+    ...(matchExpressions.length === 0 ? {} : { matchExpressions }),
+  };
+  const [problem] = compileSelector(selector, "fails").problems;
+  if (problem !== undefined) return `its label selector can't be read: ${problem}`;
+  // Pods of others would be protected, and would count.
+  return Object.keys(selector).length === 0 ? "its label selector selects all pods" : selector;
+}
+
+/** As the API has it, a plain map of labels, or the text of a selector. */
+function readSelector(value: unknown): LabelSelector | undefined {
+  if (typeof value === "string") return parseSelectorText(value);
+  const selector = v.safeParse(Selector, value);
+  if (selector.success) return selector.output;
+  const labels = v.safeParse(Labels, value);
+  return labels.success ? { matchLabels: labels.output } : undefined;
+}
