@@ -17,7 +17,7 @@ const Rules = v.object({
           expr: v.string(),
           for: v.optional(v.string()),
           labels: v.object({ severity: v.picklist(["critical", "warning", "info"]) }),
-          annotations: v.object({ summary: v.string(), description: v.string(), runbook: v.string() }),
+          annotations: v.object({ summary: v.string(), description: v.string(), runbook_url: v.string() }),
         }),
       ),
     }),
@@ -37,8 +37,8 @@ const literals = new Set(
 
 describe("each alert", () => {
   test.each(alerts)("$alert has a runbook that begins with its name", ({ alert, annotations }) => {
-    expect(annotations.runbook).toBe(`docs/runbooks/${alert}.md`);
-    const page = text(annotations.runbook);
+    expect(annotations.runbook_url).toBe(`docs/runbooks/${alert}.md`);
+    const page = text(annotations.runbook_url);
     expect(page.startsWith(`# ${alert}\n`)).toBe(true);
     for (const heading of ["Meaning", "Impact", "Diagnosis", "Mitigation"]) expect(page).toContain(`## ${heading}\n`);
   });
@@ -65,13 +65,23 @@ test.each<[string, string, string]>([
   ["a registration that is gone", "PodseidonRegistrationMissing", "registration_ca_current"],
   ["a certificate about to expire", "PodseidonCertificateExpiring", "webhook_certificate_expiration_timestamp_seconds"],
   ["a token for a core that is not renewed", "PodseidonCoreTokenExpiring", "core_token_expiry_timestamp_seconds"],
-  ["a protector that can never be satisfied", "PodseidonProtectorImpossible", "protectors_in_trouble"],
-  ["the oldest reservation", "PodseidonReservationStuck", "aggregator_oldest_reservation_seconds"],
+  ["a protector that can never be satisfied", "PodseidonProtectorImpossible", "protector_trouble"],
+  ["a reservation that nobody settles", "PodseidonReservationStuck", "aggregator_stuck_reservation_seconds"],
   ["a generator that can't watch", "PodseidonWatchFailing", "generator_watch_failures_total"],
   ["a generator that nobody leads", "PodseidonNoLeader", "generator_leader"],
 ])("%s has the alert %s on the metric %s", (_, alert, metric) => {
   const found = alerts.find((one) => one.alert === alert);
   expect(metricsOf(found?.expr ?? "")).toContain(metric);
+});
+
+/** Alertmanager routes by the namespace to the team that owns the workload. */
+test.each([
+  ...["PodseidonDisruptionsWaiting", "PodseidonLostProtectors", "PodseidonProtectorBelowMinimum"],
+  ...["PodseidonProtectorImpossible", "PodseidonReservationStuck", "PodseidonSourceVanished"],
+])("%s names the protector and its namespace, in labels and in words", (name) => {
+  const found = alerts.find(({ alert }) => alert === name);
+  expect(found?.expr).toContain("by (core, namespace, protector)");
+  expect(found?.annotations.summary).toContain("{{ $labels.namespace }}/{{ $labels.protector }}");
 });
 
 test("no runbook is left without its alert", () => {

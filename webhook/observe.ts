@@ -1,4 +1,7 @@
-/** The webhook's metrics and log lines. Every series exists at zero from the start. */
+/**
+ * The metrics and log lines of a replica and its process; `observe-reviews.ts` has those of admission requests. Every
+ * series exists at zero from the start.
+ */
 import type { ReflectorEvent } from "../shared/kube/informer/reflector-options.ts";
 import { counted, type EventTable, observeEvents } from "../shared/observe/event-table.ts";
 import { gaugeOf } from "../shared/observe/gauge.ts";
@@ -7,7 +10,6 @@ import type { Metrics } from "../shared/observe/metrics.ts";
 import type { Clock } from "../shared/runtime/clock.ts";
 import type { WebhookServer } from "./http/server.ts";
 import { certificateExpiryMs } from "./http/serving-certificate.ts";
-import { BYPASS_IGNORED } from "./request/exemption.ts";
 import type { ProtectorCache } from "./reserve/protector-cache.ts";
 import {
   LOST_HISTORY,
@@ -16,8 +18,6 @@ import {
   READ_RESULTS,
   WRITE_RESULTS,
 } from "./reserve/protector-event.ts";
-import { FAILURE_TAGS, idOf } from "./reserve/verdict.ts";
-import { ADMISSION_KINDS, type AdmissionRecord, OUTCOMES } from "./respond/admission-response.ts";
 
 const BACKUP_RESULTS = ["read", "none", "failed"] as const;
 
@@ -48,12 +48,11 @@ const REJECTED_STATUSES = ["400", "404", "405", "413", "415", "500", "503"] as c
 const LOST_EVENTS = ["vanished", "back", "released"] as const;
 
 /** A core or cell has a name that the operator chose. */
-const NAMES = { max: 100 };
-/** Names of protectors and their namespaces in `webhook_denials_total`. */
-const DENIERS = { max: 500 };
-const BOOLEANS = ["false", "true"];
+export const NAMES = { max: 100 };
 
-const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+export const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+/** Lost protectors that have a series of their own. */
+const LOST = { max: 200 };
 const SIZES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
 /** Returns the `onEvent` of a replica and its process. */
@@ -241,70 +240,6 @@ function processRows(
   };
 }
 
-/** Returns what counts and logs each finished admission request. */
-export function observeAdmissions(metrics: Metrics, log: Log): (record: AdmissionRecord) => void {
-  const requests = metrics.counter({
-    name: "webhook_reviews_total",
-    help: "Admission requests, by kind and outcome; kubectl podseidon asks by dry runs.",
-    labels: { kind: ADMISSION_KINDS, outcome: OUTCOMES, dry_run: BOOLEANS },
-  });
-  const seconds = metrics.histogram({
-    name: "webhook_review_seconds",
-    help: "Time from the arrival of an admission request to its response.",
-    labels: { kind: ADMISSION_KINDS },
-    buckets: SECONDS,
-  });
-  const failures = metrics.counter({
-    name: "webhook_review_failures_total",
-    help: "Admission requests answered with an HTTP error: failurePolicy decided.",
-    labels: { reason: FAILURE_TAGS },
-  });
-  const bypassIgnored = metrics.counter({
-    name: "webhook_bypass_ignored_total",
-    help: "Force-delete annotations that were ignored, by reason.",
-    labels: { reason: BYPASS_IGNORED },
-  });
-  const byCell = metrics.counter({
-    name: "webhook_cell_reviews_total",
-    help: "Admission requests, by cell and outcome.",
-    labels: { cell: NAMES, outcome: OUTCOMES },
-  });
-  const denials = metrics.counter({
-    name: "webhook_denials_total",
-    help: "Denials by a protector, busy ones too, no dry runs; names beyond 500 are other.",
-    labels: { core: NAMES, namespace: DENIERS, protector: DENIERS },
-  });
-  const lostDenials = metrics.counter({
-    name: "webhook_lost_protector_denials_total",
-    help: "Denials by a lost protector.",
-    labels: { core: NAMES },
-  });
-  return (record) => {
-    const { kind, outcome, durationMs, failure, decisions, bypass, dryRun = false } = record;
-    if (bypass?.ignored !== undefined) bypassIgnored.inc({ reason: bypass.ignored });
-    for (const { protector, decision } of dryRun ? [] : (decisions ?? [])) {
-      if (decision.kind === "lost") lostDenials.inc({ core: protector.core });
-      if (decision.kind !== "allowed")
-        denials.inc({ core: protector.core, namespace: protector.namespace, protector: protector.name });
-    }
-    requests.inc({ kind, outcome, dry_run: String(dryRun) });
-    byCell.inc({ cell: record.cell, outcome });
-    seconds.observe({ kind }, durationMs / 1000);
-    if (failure !== undefined) failures.inc({ reason: failure });
-    logAdmission(log, record);
-  };
-}
-
-function logAdmission(log: Log, record: AdmissionRecord): void {
-  const { kind, outcome, cell, uid, username, pod, durationMs, message, failure, decisions = [] } = record;
-  if (outcome === "unprotected" || outcome === "exempt" || outcome === "ignored") return;
-  const protectors = decisions.map(({ protector }) => idOf(protector));
-  const fields = { review: uid, kind, outcome, cell, username, pod, durationMs, protectors, message, failure };
-  if (outcome === "failed") log.warn(fields, "A review could not be decided");
-  else if (outcome === "allowed" || outcome === "bound") log.debug(fields, "Review");
-  else log.info(fields, "Review");
-}
-
 /** Declares the gauges that are read from the running webhook at each scrape. */
 export function declareGauges(
   metrics: Metrics,
@@ -330,6 +265,17 @@ export function declareGauges(
     "webhook_lost_protectors",
     "Lost protectors that are in force, by core cluster.",
     ({ lostCount }) => lostCount,
+  );
+  metrics.gaugeFrom(
+    {
+      name: "webhook_lost_protector",
+      help: "1 for each lost protector that is in force; up to 200 of a core.",
+      labels: { core: NAMES, namespace: LOST, protector: LOST },
+    },
+    (set) => {
+      for (const core of cores)
+        for (const { namespace, name } of core.lost(LOST.max)) set({ core: core.name, namespace, protector: name }, 1);
+    },
   );
   const suspendedHelp = "Protectors that are suspended at the moment, by core cluster.";
   byCore("webhook_protectors_suspended", suspendedHelp, (core) => core.suspended(clock.nowMs()));

@@ -126,6 +126,12 @@ export const webhookOptions = defineOptions({
       SINGLE_ATTEMPT_RETRY_MS,
       "When such a client repeats a denied deletion, in whole seconds; client-go does so ten times. 0 tells none.",
     ),
+    metricsByNamespace: option(boolean(), false, "Count admission requests by namespace, too."),
+    metricsByUser: option(
+      boolean(),
+      false,
+      "Count admission requests by user, too. kube-apiserver does not tell a webhook the user agent.",
+    ),
     kubernetesEvents: option(
       boolean(),
       true,

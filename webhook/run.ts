@@ -16,7 +16,8 @@ import { assembleWebhook, type Webhook, type WebhookParts } from "./assemble.ts"
 import type { Caller, CallerTokens } from "./http/caller-tokens.ts";
 import type { WebhookServer } from "./http/server.ts";
 import { watchServingCertificate } from "./http/serving-certificate.ts";
-import { declareGauges, observeAdmissions, observeWebhook, type WebhookEvent } from "./observe.ts";
+import { declareGauges, observeWebhook, type WebhookEvent } from "./observe.ts";
+import { observeAdmissions } from "./observe-reviews.ts";
 import type { WebhookFlags } from "./options.ts";
 import { OwnerProbes } from "./probe/owner-probes.ts";
 import { DisruptionEvents } from "./respond/disruption-events.ts";
@@ -113,7 +114,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
     })),
   );
   const onEvent = observeWebhook(metrics, log);
-  const onFinished = observeAdmissions(metrics, log);
+  const onFinished = observeAdmissions(metrics, log, options);
   const owners = new OwnerProbes({
     ...{ metrics, log, ports: systemPorts, caFile: options.probeCaFile, allowed: options.probeAllow },
     ...{ clientCertFile: options.probeClientCertFile, clientKeyFile: options.probeClientKeyFile },

@@ -21,12 +21,13 @@ import type { Controller, ControllerContext, ControllerParts } from "../run-cont
 import { Aggregator } from "./aggregator.ts";
 import type { NamespaceMarker } from "./counting/namespace-marker.ts";
 import { type PodParser, podParser } from "./counting/parsers.ts";
-import { protectorMetrics, protectorNumbers } from "./counting/protector-metrics.ts";
+import { protectorMetrics } from "./counting/protector-metrics.ts";
 import { type Core, connectCore, type Pods, watchPods } from "./informers.ts";
 import type { EventSink } from "./observe/events.ts";
 import { aggregatorObserver } from "./observe/observer.ts";
+import { protectorNumbers } from "./observe/protector-numbers.ts";
 import { type AggregatorFlags, aggregatorOptions, OWN_CLUSTER } from "./options.ts";
-import { stateMetrics } from "./state-metrics.ts";
+import { eventGaps, stateMetrics } from "./state-metrics.ts";
 import { CaInjector } from "./webhook-configuration/ca-injector.ts";
 import { ConfigurationKeeper, readDeclared } from "./webhook-configuration/configuration-keeper.ts";
 import type { ConfigurationOptions } from "./webhook-configuration/configuration-watch.ts";
@@ -65,10 +66,11 @@ async function build(context: Context): Promise<ControllerParts> {
   const { flags, ports, log, metrics, transport } = context;
   const watches = observeListWatch({ metrics, log, clock: ports.clock });
   const parser = podParser(flags.syncTimeAlgorithm);
-  const pods = await watchPods(context, parser.parse, watches, (event) => {
+  const onPods = (event: ReflectorEvent): void => {
     aggregator.onPodWatch(event);
     backups.cellWatched(event);
-  });
+  };
+  const pods = await watchPods(context, parser.parse, watches, onPods, eventGaps(metrics, flags.cellId));
   const cores: Core[] = [];
   for (const core of flags.core) {
     const onEvent = (event: ReflectorEvent): void => {
@@ -149,8 +151,10 @@ function aggregatorOf(
   // Each leadership has a queue of its own.
   for (const name of names) queues.track(name, () => aggregator.coreReconcilers.get(name)?.queue);
   stateMetrics(metrics, aggregator, clock);
-  protectorMetrics(metrics, names, (core) => protectorsOf(aggregator, core), clock);
-  protectorNumbers(metrics, names, (core) => protectorsOf(aggregator, core), flags.protectorMetrics);
+  const stored = (core: string): Iterable<PodProtector> => protectorsOf(aggregator, core);
+  protectorMetrics(metrics, names, stored, clock);
+  const { protectorMetrics: isByProtector, metricLabels: labels } = flags;
+  protectorNumbers(metrics, { cores: names, protectorsOf: stored, isByProtector, labels });
   return aggregator;
 }
 

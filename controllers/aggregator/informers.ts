@@ -38,6 +38,7 @@ export async function watchPods(
   parse: (raw: unknown) => Pod,
   watches: Pick<WatchObserver, "observe" | "track">,
   onEvent: (event: ReflectorEvent) => void,
+  onHeard?: (gapMs: number) => void,
 ): Promise<Pods> {
   const { transport, ports } = context;
   const { namespace, cellId } = context.flags;
@@ -57,6 +58,7 @@ export async function watchPods(
       observe(event);
       onEvent(event);
     },
+    ...(onHeard === undefined ? {} : { onHeard }),
   } as const;
   const shards = await shardsOf(context);
   const pods = shards === 1 ? new Reflector<Pod>(watch) : new ShardedReflector<Pod>({ ...watch, shards });

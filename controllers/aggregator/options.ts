@@ -95,8 +95,13 @@ export const aggregatorOptions = defineOptions({
     protectorMetrics: option(
       boolean(),
       false,
-      "Serve podseidon_protector_pods, four series for each protector, " +
+      "Serve podseidon_protector_pods, five series for each protector, " +
         "by which an alert reaches the team that owns it.",
+    ),
+    metricLabels: option(
+      list("LABEL"),
+      [],
+      "A label of protectors that podseidon_protector_labels shows, as kube-state-metrics does.",
     ),
     markNamespaces: option(
       boolean(),

@@ -94,6 +94,15 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     options.source.subscribe({ changed: (before, after) => this.#changed(before, after) });
   }
 
+  /** The first lost protectors, so many at most. */
+  *lost(max: number): Iterable<{ readonly namespace: string; readonly name: string }> {
+    let left = max;
+    for (const { object } of this.#lost.values()) {
+      if (left-- <= 0) return;
+      yield { namespace: object.metadata.namespace ?? "", name: object.metadata.name };
+    }
+  }
+
   get lostCount(): number {
     return this.#lost.size;
   }

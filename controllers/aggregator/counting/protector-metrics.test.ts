@@ -3,7 +3,7 @@ import { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Condition, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
-import { protectorMetrics, protectorNumbers, TROUBLES, troublesOf } from "./protector-metrics.ts";
+import { protectorMetrics, TROUBLES, troublesOf } from "./protector-metrics.ts";
 
 function conditionOf([type = "", status = "", reason = ""]: readonly string[]): Condition {
   return { type, status, reason, message: "", lastTransitionTime: formatMs(NOW_MS) };
@@ -31,6 +31,11 @@ describe("the troubles of a protector", () => {
       withConditions(["Healthy", "True", "x"], ["NoPodsMatched", "True", "NoPods"], ["CellStale", "True", "x"]),
       ["noPodsMatched", "cellStale"],
     ],
+    [
+      "a workload that vanished",
+      withConditions(["Healthy", "True", "x"], ["SourceVanished", "True", "NotFound"]),
+      ["sourceVanished"],
+    ],
     ["no status yet", makeProtector([]), ["notCounted"]],
     ["not counted", withConditions(["Healthy", "Unknown", "NotCounted"]), ["notCounted"]],
   ])("%s", (_, protector, expected) => {
@@ -50,17 +55,18 @@ test("every trouble has a series from the start, and heartbeats have their age",
   expect(body).toContain('podseidon_cell_heartbeat_age_seconds{core="core",cell="a"} 40\n');
 });
 
-test("the numbers of each protector are served where they are asked for, and their sums always", async () => {
-  const status = { summary: { totalReplicas: 4, aggregatedAvailableReplicas: 3, estimatedAvailableReplicas: 2 } };
-  const protector = { ...makeProtector([]), status: { cells: [], ...status } };
-  for (const isByProtector of [true, false]) {
-    const metrics = new Metrics();
-    protectorNumbers(metrics, ["core"], () => [protector, protector], isByProtector);
-    const { body } = await metrics.render();
-    const { namespace, name } = protector.metadata;
-    const labels = `core="core",namespace="${namespace}",protector="${name}",number="estimated"`;
-    const series = `podseidon_protector_pods{${labels}} 2`;
-    expect(body.includes(series)).toBe(isByProtector);
-    expect(body).toContain('podseidon_fleet_pods{core="core",number="available"} 6\n');
-  }
+test("each protector that its owner has to look after has a series, up to a bound", async () => {
+  const metrics = new Metrics();
+  const trouble = withConditions(["Healthy", "False", "TooFewAvailable"], ["SourceVanished", "True", "NotFound"]);
+  const stale = withConditions(["Healthy", "True", "x"], ["CellStale", "True", "x"]);
+  const named = (name: string, one: PodProtector): PodProtector => ({ ...one, metadata: { ...one.metadata, name } });
+  const protectors = [named("stale", stale), ...Array.from({ length: 510 }, (_, at) => named(`p${at}`, trouble))];
+  protectorMetrics(metrics, ["core"], () => protectors, { nowMs: () => NOW_MS });
+  const { body } = await metrics.render();
+  const series = body.split("\n").filter((line) => line.startsWith("podseidon_protector_trouble{"));
+  expect(series).toHaveLength(1000);
+  const first = `core="core",namespace="${stale.metadata.namespace}",protector="p0"`;
+  for (const found of ["belowMinimum", "sourceVanished"])
+    expect(series).toContain(`podseidon_protector_trouble{${first},trouble="${found}"} 1`);
+  expect(body).not.toContain('protector="stale"');
 });

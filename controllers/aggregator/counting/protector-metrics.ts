@@ -9,11 +9,21 @@ import { newestHeartbeats } from "./heartbeats.ts";
 
 const CORE = { max: 100 };
 const CELL = { max: 200 };
-const PROTECTORS = { max: 100_000 };
+/** Protectors in trouble that have a series of their own. */
+const IN_TROUBLE = { max: 500 };
 
 /** What can be wrong with a protector, as values of a label. */
-export const TROUBLES = ["belowMinimum", "disruptionImpossible", "noPodsMatched", "cellStale", "notCounted"] as const;
+export const TROUBLES = [
+  "belowMinimum",
+  "disruptionImpossible",
+  "noPodsMatched",
+  "sourceVanished",
+  "cellStale",
+  "notCounted",
+] as const;
 type Trouble = (typeof TROUBLES)[number];
+/** Those that the owner of the workload has to know of. The others are of a cell, and of all its protectors at once. */
+const OWNERS_TROUBLES = ["belowMinimum", "disruptionImpossible", "noPodsMatched", "sourceVanished"] as const;
 
 /** The troubles that the conditions of its status show. */
 export function troublesOf({ status }: PodProtector): readonly Trouble[] {
@@ -24,56 +34,10 @@ export function troublesOf({ status }: PodProtector): readonly Trouble[] {
     if (type === "Healthy" && holds === "False" && reason === "TooFewAvailable") found.push("belowMinimum");
     if (type === "DisruptionImpossible" && holds === "True") found.push("disruptionImpossible");
     if (type === "NoPodsMatched" && holds === "True") found.push("noPodsMatched");
+    if (type === "SourceVanished" && holds === "True") found.push("sourceVanished");
     if (type === "CellStale" && holds === "True") found.push("cellStale");
   }
   return counted ? found : [...found, "notCounted"];
-}
-
-/** What {@link protectorNumbers} shows of a protector. */
-const NUMBERS = ["required", "available", "estimated", "matched"] as const;
-type PodNumbers = Readonly<Record<(typeof NUMBERS)[number], number>>;
-
-/** As its status says, which is for people: no decision is made on it. */
-function numbersOf({ spec, status }: PodProtector): PodNumbers {
-  const { totalReplicas = 0, aggregatedAvailableReplicas = 0, estimatedAvailableReplicas = 0 } = status?.summary ?? {};
-  return {
-    ...{ required: spec.minAvailable, available: aggregatedAvailableReplicas },
-    ...{ estimated: estimatedAvailableReplicas, matched: totalReplicas },
-  };
-}
-
-const protectorHelp = "Pods of a protector; estimated are those that are available and not reserved.";
-const fleetHelp = "Pods of all protectors of a core; estimated are those that are available and not reserved.";
-
-/** Series for each protector where `isByProtector`, and the sums of each core. */
-export function protectorNumbers(
-  metrics: Metrics,
-  cores: readonly string[],
-  protectorsOf: (core: string) => Iterable<PodProtector>,
-  isByProtector: boolean,
-): void {
-  if (isByProtector) {
-    const labels = { core: CORE, namespace: PROTECTORS, protector: PROTECTORS, number: NUMBERS };
-    metrics.gaugeFrom({ name: "protector_pods", help: protectorHelp, labels }, (set) => {
-      for (const core of cores)
-        for (const one of protectorsOf(core)) {
-          const { namespace = "", name: protector } = one.metadata;
-          const numbers = numbersOf(one);
-          for (const number of NUMBERS) set({ core, namespace, protector, number }, numbers[number]);
-        }
-    });
-  }
-  const labels = { core: CORE, number: NUMBERS };
-  metrics.gaugeFrom({ name: "fleet_pods", help: fleetHelp, labels }, (set) => {
-    for (const core of cores) {
-      const all = [...protectorsOf(core)].map(numbersOf);
-      for (const number of NUMBERS)
-        set(
-          { core, number },
-          all.reduce((sum, one) => sum + one[number], 0),
-        );
-    }
-  });
 }
 
 export function protectorMetrics(
@@ -100,6 +64,20 @@ export function protectorMetrics(
   );
   metrics.gaugeFrom(
     {
+      name: "protector_trouble",
+      help: "1 for each protector that its owner has to look after; absent for all others, and beyond 500.",
+      labels: { core: CORE, namespace: IN_TROUBLE, protector: IN_TROUBLE, trouble: OWNERS_TROUBLES },
+    },
+    (set) => {
+      for (const core of cores)
+        for (const one of inTrouble(protectorsOf(core)))
+          for (const trouble of OWNERS_TROUBLES)
+            if (one.troubles.includes(trouble))
+              set({ core, namespace: one.namespace, protector: one.name, trouble }, 1);
+    },
+  );
+  metrics.gaugeFrom(
+    {
       name: "cell_heartbeat_age_seconds",
       help:
         "Time since the newest heartbeat that a cell's aggregator wrote; " +
@@ -113,4 +91,15 @@ export function protectorMetrics(
       }
     },
   );
+}
+
+function* inTrouble(protectors: Iterable<PodProtector>) {
+  let shown = 0;
+  for (const protector of protectors) {
+    const troubles = troublesOf(protector).filter((one) => OWNERS_TROUBLES.some((known) => known === one));
+    if (troubles.length === 0) continue;
+    if (++shown > IN_TROUBLE.max) return;
+    const { namespace = "", name } = protector.metadata;
+    yield { namespace, name, troubles };
+  }
 }

@@ -31,6 +31,8 @@ export interface ReflectorOptions<T> {
   /** What an object that `parse` rejects is instead; undefined: as `unparsable` says. Must not throw. */
   readonly stub?: (raw: unknown) => T | undefined;
   readonly onEvent?: (event: ReflectorEvent) => void;
+  /** Called with each event and bookmark: how long after what the stream brought before, or after the list. */
+  readonly onHeard?: (gapMs: number) => void;
 }
 
 /** Why a complete list was made. */

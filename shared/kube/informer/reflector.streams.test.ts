@@ -16,6 +16,21 @@ describe("streams", () => {
     expect(it.notices).toEqual(["- > c@11", "a@5 > a@12", "b@6 > -"]);
   });
 
+  test("the gap before each event and bookmark is told, over the end of a stream", async () => {
+    const gaps: number[] = [];
+    const it = reflectorHarness({ onHeard: (gapMs) => gaps.push(gapMs) });
+    const [first, second] = [new ScriptedStream(), new ScriptedStream()];
+    await it.start(first, second);
+    await it.time.advance(1000);
+    first.event("ADDED", raw("c", "11")).event("MODIFIED", raw("a", "12"));
+    await it.time.advance(5000);
+    first.end();
+    await it.time.advance(500);
+    second.event("BOOKMARK", { metadata: { resourceVersion: "20" } });
+    await it.time.settle();
+    expect(gaps).toEqual([1000, 0, 5500]);
+  });
+
   test("a changed UID is a deletion and an addition; a late deletion of the old UID changes nothing", async () => {
     const it = reflectorHarness();
     const stream = new ScriptedStream();

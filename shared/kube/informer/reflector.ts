@@ -316,7 +316,7 @@ export class Reflector<T> implements LearningInformer<T> {
     const { position } = this.#store;
     if (isOlderVersion(version, position))
       throw new WatchFailure("ahead-of-server", `the stream went back from ${position} to ${version}`);
-    this.#heardMs = this.#options.ports.clock.monotonicMs();
+    this.#heard();
     if (type === "BOOKMARK") {
       this.#store.advance(version);
     } else {
@@ -328,6 +328,12 @@ export class Reflector<T> implements LearningInformer<T> {
       else this.#store.upsert(key, kept, version);
     }
     this.#quorumCheck.advanced();
+  }
+
+  #heard(): void {
+    const nowMs = this.#options.ports.clock.monotonicMs();
+    this.#options.onHeard?.(nowMs - (this.#heardMs ?? nowMs));
+    this.#heardMs = nowMs;
   }
 
   #lastKnown(key: string, uid: string): T | undefined {
