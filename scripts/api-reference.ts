@@ -133,6 +133,18 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "pod",
     "written by the webhook on a pod that is held back by a pre-activity: a client asked to delete it",
   ],
+  ENFORCEMENT_ANNOTATION: [
+    "workload or budget",
+    "`Enforce`, `Warn` or `Off`: `spec.enforcement` of its protector, before what its namespace or the generator says",
+  ],
+  ENFORCEMENT_LABEL: [
+    "namespace of a core, label",
+    "`Enforce`, `Warn` or `Off`: what its workloads and budgets have that say nothing, before `--enforcement`",
+  ],
+  ENFORCED_NAMESPACE_LABEL: [
+    "namespace, label",
+    "`true`: a webhook configuration may ask about such namespaces alone; an aggregator with `--mark-namespaces` writes it",
+  ],
   ROTATE_CA_ANNOTATION: [
     "Secret `podseidon-webhook-ca`",
     "asks for a new CA for the webhook's certificate; removed when the CA exists",

@@ -14,7 +14,7 @@ import { boolean, choice, integer, list, option, text } from "../../shared/runti
 import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
 import { version } from "../../shared/runtime/version.ts";
 import {
-  ENFORCEMENT_ANNOTATION,
+  ENFORCEMENT_LABEL,
   GENERATOR_LEASE,
   PROTECT_ANNOTATION,
   PROTECT_LABEL,
@@ -57,7 +57,7 @@ export const generatorOptions = defineOptions({
       choice(ENFORCEMENTS),
       "Enforce",
       "spec.enforcement of the protectors: Enforce denies, Warn allows with a warning, Off does not protect. " +
-        `The annotation ${ENFORCEMENT_ANNOTATION} on a workload or budget overrides it.`,
+        `The label ${ENFORCEMENT_LABEL} of a namespace overrides it, and the same annotation of a workload or budget both.`,
     ),
     namespaces: option(list("NAMESPACE"), [], "The only namespaces that are looked after; all when none is given."),
     excludedNamespaces: option(list("NAMESPACE"), [], "Namespaces that are left alone."),
@@ -106,6 +106,7 @@ function build(context: ControllerContext<GeneratorFlags>): ControllerParts {
     ...{ transport, ports, mayWrite },
     plugins: plugins(flags),
     concurrency: flags.concurrency,
+    enforcement: flags.enforcement,
     registerNamespace: namespace,
     observer: {
       ...generatorObserver({ metrics, log, events }),

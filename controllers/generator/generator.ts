@@ -16,7 +16,12 @@ import { ReleaseRegister } from "../../shared/recovery/register/release-register
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { runWorkers } from "../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../shared/runtime/work-queue.ts";
-import { namespacedName, type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
+import {
+  type Enforcement,
+  namespacedName,
+  type PodProtector,
+  parsePodProtector,
+} from "../../shared/schema/podprotector.ts";
 import { BudgetPods } from "./budgets/budget-pods.ts";
 import { Resolver } from "./budgets/resolve.ts";
 import { WorkloadScales } from "./budgets/workload-scales.ts";
@@ -26,6 +31,7 @@ import { ProtectorIndex } from "./protectors/protector-index.ts";
 import { reconciler } from "./protectors/reconcile.ts";
 import { Discovery } from "./sources/discovery.ts";
 import { KindWatch } from "./sources/kind-watch.ts";
+import { NamespaceEnforcement } from "./sources/namespace-enforcement.ts";
 import { type ProtectionSource, parseSourceKey, type SourcePlugin, sourceKey } from "./sources/protection-source.ts";
 
 export interface GeneratorObserver {
@@ -42,6 +48,8 @@ export interface GeneratorOptions {
   readonly ports: Ports;
   readonly plugins: readonly SourcePlugin[];
   readonly concurrency: number;
+  /** Of sources that state none, in namespaces that state none. Absent: Enforce, whatever namespaces state. */
+  readonly enforcement?: Enforcement;
   /** Where the register of releases is; `podseidon-system` by default. */
   readonly registerNamespace?: string;
   /** Asked before each write. */
@@ -93,6 +101,7 @@ class GeneratorTerm {
   readonly #pods: BudgetPods;
   readonly #workloads: WorkloadScales;
   readonly #index: ProtectorIndex;
+  readonly #namespaces: NamespaceEnforcement | undefined;
   readonly #releases: ReleaseRegister;
   readonly #register: RegisterWriter;
   readonly #lost: LostProtectorsBySource;
@@ -106,6 +115,7 @@ class GeneratorTerm {
     this.#api = new ApiClient(transport);
     this.#queue = new WorkQueue({ name: "generator", ports, onEvent: observer.queue });
     this.#protectors = this.#watchProtectors();
+    this.#namespaces = this.#watchNamespaces();
     const onEvent = (event: ReflectorEvent): void => observer.watch("releases", event);
     this.#releases = new ReleaseRegister({ core: "core", transport, ports, namespace, onEvent });
     this.#register = new RegisterWriter({
@@ -147,14 +157,18 @@ class GeneratorTerm {
   async run(signal: AbortSignal): Promise<void> {
     this.#protectors.start();
     const kinds = [...this.#kinds.values()].map((kind) => kind.run(signal));
+    this.#namespaces?.start();
     this.#releases.start();
-    await Promise.all([this.#protectors.whenSynced(signal), this.#releases.whenKnown(signal)]);
+    const known = [this.#protectors.whenSynced(signal), this.#namespaces?.whenSynced(signal)];
+    await Promise.all([...known, this.#releases.whenKnown(signal)]);
     if (!signal.aborted) await this.#work(signal);
-    await Promise.all([...kinds, this.#protectors.stop(), this.#pods.stop(), this.#releases.stop()]);
+    const ended = [...kinds, this.#protectors.stop(), this.#namespaces?.stop()];
+    await Promise.all([...ended, this.#pods.stop(), this.#releases.stop()]);
   }
 
   problem(): string | undefined {
     if (!this.#protectors.synced) return "the protectors were not listed yet";
+    if (this.#namespaces?.synced === false) return "the labels of namespaces were not listed yet";
     for (const [name, kind] of this.#kinds) if (!kind.ready) return `the sources of ${name} were not listed yet`;
     return undefined;
   }
@@ -176,6 +190,7 @@ class GeneratorTerm {
       resolver: new Resolver({ workloads: this.#workloads, pods: this.#pods }),
       protectors: this.#index,
       lost: this.#lost,
+      enforcementIn: this.#namespaces && ((namespace) => this.#namespaces?.of(namespace) ?? "Enforce"),
       register: this.#register,
       timeoutMs: CALL_TIMEOUT_MS,
       onEvent: observer.generator,
@@ -222,6 +237,22 @@ class GeneratorTerm {
       unparsable: "keepLast",
       onEvent: (event) => observer.watch("podprotectors", event),
     });
+  }
+
+  #watchNamespaces(): NamespaceEnforcement | undefined {
+    const { transport, ports, enforcement: byDefault, observer } = this.#options;
+    if (byDefault === undefined) return undefined;
+    return new NamespaceEnforcement({
+      ...{ transport, ports, byDefault },
+      onWatch: (event) => observer.watch("namespaces", event),
+      onChanged: (namespace) => this.#addNamespace(namespace),
+    });
+  }
+
+  #addNamespace(namespace: string): void {
+    for (const kind of this.#kinds.values()) {
+      for (const source of kind.values()) if (source.namespace === namespace) this.#add(keyOf(kind.plugin, source));
+    }
   }
 
   #watchKind(plugin: SourcePlugin, discovery: Discovery): KindWatch {

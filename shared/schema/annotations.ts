@@ -58,8 +58,10 @@ export const PRE_ACTIVITY_PREFIX = "pre-activity.xpdb.form3.tech/";
 /** On a pod whose disruption a pre-activity holds back: a client asked for it (x-pdb's name). */
 export const PENDING_DISRUPTION_ANNOTATION = "xpdb.form3.tech/has-pending-disruption";
 
-/** Of a workload or budget: `spec.enforcement` of its protector, before the generator's default. */
+/** Of a workload or budget: `spec.enforcement` of its protector, before that of its namespace. */
 export const ENFORCEMENT_ANNOTATION = `${GROUP}/enforcement`;
+/** Of a namespace of a core: what its workloads and budgets have that state none, before the generator's default. */
+export const ENFORCEMENT_LABEL = `${GROUP}/enforcement`;
 
 /** On a namespace of a cell: it has protectors. A webhook configuration may ask about such namespaces alone. */
 export const ENFORCED_NAMESPACE_LABEL = `${GROUP}/enforced-namespace`;

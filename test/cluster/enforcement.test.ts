@@ -90,6 +90,21 @@ test("Off does not protect, as a suspension without an end, and says so", async 
   expect(status?.conditions).toContainEqual(expect.objectContaining({ type: "Suspended", status: "True" }));
 });
 
+test("a namespace says it for all in it that say nothing; a workload that does has precedence", async () => {
+  const path = protectorPath("default", PROTECTOR);
+  const until = (enforcement: string | undefined): Promise<unknown> =>
+    eventually(environment.core, path, (one) => field(one, "spec", "enforcement") === enforcement, WITHIN_MS);
+  await kubectl("label", "namespace/default", `${ANNOTATION}=Warn`);
+  await kubectl("annotate", "--overwrite", `deployment/${NAME}`, `${ANNOTATION}=Enforce`);
+  await until(undefined);
+  await kubectl("annotate", `deployment/${NAME}`, `${ANNOTATION}-`);
+  await until("Warn");
+  await kubectl("label", "--overwrite", "namespace/default", `${ANNOTATION}=Off`);
+  await until("Off");
+  await kubectl("label", "namespace/default", `${ANNOTATION}-`);
+  await until(undefined);
+});
+
 test("without the annotation the same deletion is denied", async () => {
   await enforcement(undefined);
   await environment.core.waitFor("the webhook to know", async () =>

@@ -82,8 +82,8 @@ export function newProtector(
   };
 }
 
-/** A protector as its own requirement, where the source can't say what it requires. */
-export function requiredBy({ metadata, spec }: PodProtector): RequiredProtector {
+/** A protector as its own requirement, where the source can't say what it requires. It says its enforcement always. */
+export function requiredBy({ metadata, spec: { enforcement: _, ...spec } }: PodProtector): RequiredProtector {
   return { name: metadata.name, spec, derivation: metadata.annotations?.[DERIVATION_ANNOTATION] ?? "" };
 }
 
@@ -117,8 +117,9 @@ export function hasGeneratorFinalizer({ metadata }: PodProtector): boolean {
   return metadata.finalizers?.includes(GENERATOR_FINALIZER) ?? false;
 }
 
+/** Enforce is the default of the field. */
 function enforcementOf({ enforcement }: ProtectionSource): Pick<PodProtectorSpec, "enforcement"> {
-  return enforcement === undefined ? {} : { enforcement };
+  return enforcement === undefined || enforcement === "Enforce" ? {} : { enforcement };
 }
 
 /**

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { Enforcement, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
@@ -9,6 +9,7 @@ import { Resolver } from "../budgets/resolve.ts";
 import { WorkloadScales } from "../budgets/workload-scales.ts";
 import { Discovery } from "../sources/discovery.ts";
 import { plugins } from "../sources/plugins.ts";
+import type { ProtectionSource } from "../sources/protection-source.ts";
 import type { GeneratorEvent } from "./events.ts";
 import { alternativeName } from "./names.ts";
 import { newProtector } from "./protector.ts";
@@ -93,6 +94,44 @@ async function writes(
   expect(await reconcile(KEY, { signal: new AbortController().signal, failures: 0 })).toMatchObject({ kind: "later" });
   return made;
 }
+
+test.each<[Enforcement | undefined, Enforcement | undefined, string | undefined]>([
+  [undefined, undefined, undefined],
+  [undefined, "Enforce", undefined],
+  [undefined, "Warn", "Warn"],
+  ["Enforce", "Warn", undefined],
+  ["Off", "Warn", "Off"],
+])("a source that states %s in a namespace with %s has a protector with %s", async (stated, inNamespace, expected) => {
+  const made: unknown[] = [];
+  const stating: ProtectionSource = { ...source, ...(stated === undefined ? {} : { enforcement: stated }) };
+  const reconcile = reconcilerOn(
+    async ({ body }) => {
+      const object = JSON.parse(body ?? "{}");
+      made.push(object.spec?.enforcement);
+      return {
+        status: 201,
+        headers: {},
+        body: JSON.stringify({ ...object, metadata: { ...object.metadata, uid: "p", resourceVersion: "1" } }),
+      };
+    },
+    {
+      kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => stating }]]),
+      resolver: {
+        resolve: async () => ({ kind: "resolved", protectors: [required], recheck: false }),
+        forget: () => {},
+      },
+      enforcementIn: inNamespace === undefined ? undefined : () => inNamespace,
+    },
+  );
+  await reconcile(KEY, { signal: new AbortController().signal, failures: 0 });
+  expect(made).toEqual([expected]);
+});
+
+test("while a budget can't be resolved, a protector that only warned denies as soon as nothing asks for less", async () => {
+  const warned = protector();
+  const present = { ...warned, spec: { ...warned.spec, enforcement: "Warn" } };
+  expect(await writes([present])).toEqual([`PUT podprotectors/${required.name}`]);
+});
 
 describe("a budget that can't be resolved keeps its protector", () => {
   const COLLECTION = "shop/podprotectors";

@@ -5,7 +5,7 @@
 import type { LostProtectorsBySource } from "../../../shared/recovery/lost-protectors-by-source.ts";
 import { DONE, later, type Reconcile, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
 import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { Enforcement, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { KEEP_SCALE_MS } from "../budgets/polled-scales.ts";
 import type { Resolver } from "../budgets/resolve.ts";
 import type { KindWatch } from "../sources/kind-watch.ts";
@@ -30,6 +30,8 @@ export interface ReconcilerOptions extends StepOptions {
   readonly resolver: Pick<Resolver, "resolve" | "forget">;
   readonly protectors: Pick<ProtectorIndex, "of" | "get" | "wrote" | "released">;
   readonly lost: Pick<LostProtectorsBySource, "of">;
+  /** What the sources of a namespace have that state none; absent: Enforce. */
+  readonly enforcementIn?: ((namespace: string) => Enforcement) | undefined;
   /** Asked before each write: a deposed leader writes nothing more. */
   readonly mayWrite: () => boolean;
 }
@@ -55,7 +57,7 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     const own = protectors.of(key);
     const resolved = await resolve(work, watched, own);
     if (resolved.kind === "end") return resolved.outcome;
-    const { source } = resolved;
+    const source = enforced(resolved.source, options);
     if (source === undefined) statuses?.forget(key);
     // Most clusters have no budget of a kind with such a status.
     if (source?.budgetStatus !== undefined) statuses ??= await newStatusWriter(options);
@@ -84,6 +86,14 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
 async function newStatusWriter({ ports }: ReconcilerOptions): Promise<BudgetStatusWriter> {
   const { BudgetStatusWriter } = await import("./budget-status-writer.ts");
   return new BudgetStatusWriter(ports.clock);
+}
+
+function enforced(
+  source: ProtectionSource | undefined,
+  { enforcementIn }: ReconcilerOptions,
+): ProtectionSource | undefined {
+  if (source === undefined || source.enforcement !== undefined || enforcementIn === undefined) return source;
+  return { ...source, enforcement: enforcementIn(source.namespace) };
 }
 
 /** The protection of the source ends, and the source stays. */

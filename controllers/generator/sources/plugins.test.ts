@@ -8,7 +8,6 @@ const PATHS = "?name=.spec.shards[*].name&replicas=.spec.shards[*].size&selector
 const SCALABLE = ["fleet.example.com/v1/workloads", `fleet.example.com/v1/databases${PATHS}`];
 const all = plugins({ protectSelector: `${PROTECT}=true`, protectNonZero: true, scalable: SCALABLE });
 const lenient = plugins({ protectSelector: "", protectNonZero: false, scalable: SCALABLE });
-const warning = plugins({ protectSelector: "", protectNonZero: true, scalable: SCALABLE, enforcement: "Warn" });
 const narrow = plugins({
   protectSelector: "",
   protectNonZero: true,
@@ -137,15 +136,12 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
   test.each([
     ["Warn", "Warn"],
     ["Off", "Off"],
-    ["Enforce", undefined],
+    ["Enforce", "Enforce"],
     ["warn", undefined],
     [undefined, undefined],
   ])("with the enforcement %s", (stated, expected) => {
     const annotations = stated === undefined ? {} : { "podseidon.kubewharf.io/enforcement": stated };
     expect(read(name, { annotations }).enforcement).toBe(expected);
-    // The generator's default is for those that state nothing.
-    const byDefault = stated === "Enforce" || stated === "Off" ? expected : "Warn";
-    expect(read(name, { annotations }, warning).enforcement).toBe(byDefault);
   });
 
   test("deleted: a budget ends; a workload that asks for pods stays protected, by default", () => {

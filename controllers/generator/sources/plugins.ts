@@ -9,9 +9,9 @@ import {
   PROTECT_ANNOTATION,
   PROTECT_LABEL,
 } from "../../../shared/schema/annotations.ts";
-import { ENFORCEMENTS, type Enforcement } from "../../../shared/schema/podprotector.ts";
 import { BUDGET_KINDS, budgetPlugin } from "./budget-kinds.ts";
 import type { PluginContext } from "./interpret.ts";
+import { statedEnforcement } from "./namespace-enforcement.ts";
 import { pluginName, type SourcePlugin } from "./protection-source.ts";
 import { readScalables } from "./scalable.ts";
 import { scalablePlugin } from "./scalable-plugin.ts";
@@ -28,8 +28,6 @@ export interface PluginOptions {
   readonly kinds?: readonly string[];
   /** Custom resources, as `scalable.ts` reads them. */
   readonly scalable?: readonly string[];
-  /** Of sources that do not state their own. */
-  readonly enforcement?: Enforcement;
 }
 
 /** What `--kinds` may name. */
@@ -61,25 +59,19 @@ export function plugins(options: PluginOptions): readonly SourcePlugin[] {
   if (problems.length > 0) throw new Error(`not resources: ${problems.join("; ")}`);
   const custom = resources.map((resource) => scalablePlugin(resource, context));
   const all = [...workloads, ...[...others, ...custom].map((plugin) => ({ ...plugin, covers }))];
-  return all.map((plugin) => enforcing(plugin, options.enforcement));
+  return all.map(enforcing);
 }
 
-/** The same plugin, whose sources have the enforcement that they state, or else the generator's default. */
-function enforcing(plugin: SourcePlugin, byDefault: Enforcement | undefined): SourcePlugin {
+/** The same plugin, whose sources have the enforcement that they state. */
+function enforcing(plugin: SourcePlugin): SourcePlugin {
   return {
     ...plugin,
     interpret(raw) {
       const source = plugin.interpret(raw);
-      const enforcement = statedEnforcement(raw) ?? byDefault;
-      return enforcement === undefined || enforcement === "Enforce" ? source : { ...source, enforcement };
+      const enforcement = statedEnforcement(parseMetadata(raw).metadata.annotations, ENFORCEMENT_ANNOTATION);
+      return enforcement === undefined ? source : { ...source, enforcement };
     },
   };
-}
-
-/** Any other word than one of the three says nothing. */
-function statedEnforcement(raw: unknown): Enforcement | undefined {
-  const stated = parseMetadata(raw).metadata.annotations?.[ENFORCEMENT_ANNOTATION];
-  return ENFORCEMENTS.find((known) => known === stated);
 }
 
 function coveredNamespaces({

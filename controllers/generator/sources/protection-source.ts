@@ -131,7 +131,10 @@ export interface ProtectionSource {
   /** `metadata.deletionTimestamp` is set. */
   readonly deleting: boolean;
   readonly decision: ProtectionDecision;
-  /** `spec.enforcement` of its protectors, which follows the source alone: what is written into one is put back. */
+  /**
+   * `spec.enforcement` of its protectors, which follows the source alone: what is written into one is put back. As the
+   * object states it; while it is reconciled, that of its namespace or the generator where it states none.
+   */
   readonly enforcement?: Enforcement;
   /** Empty where `decision` is not to protect, and where `need` is set. */
   readonly protectors: readonly RequiredProtector[];
