@@ -143,7 +143,8 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
   ],
   ENFORCED_NAMESPACE_LABEL: [
     "namespace, label",
-    "`true`: a webhook configuration may ask about such namespaces alone; an aggregator with `--mark-namespaces` writes it",
+    "`true`: a webhook configuration may ask about such namespaces alone; an aggregator with `--mark-namespaces` " +
+      "writes it",
   ],
   ROTATE_CA_ANNOTATION: [
     "Secret `podseidon-webhook-ca`",

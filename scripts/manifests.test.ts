@@ -44,6 +44,34 @@ describe.each(registrations)("of the $kind every webhook", ({ kind, webhooks }) 
   });
 });
 
+/** What a step of the roll-out denies, the least first: by its components. */
+const DENIES: readonly (readonly [component: string | undefined, denies: string])[] = [
+  ["dry-run", "nothing"],
+  ["enforced-namespaces", "in namespaces with a label"],
+  [undefined, "everywhere"],
+];
+const Step = v.object({ components: v.optional(v.array(v.string()), []) });
+
+describe.each(["single-cluster", "worker"])("the ladder of a roll-out (%s)", (overlay) => {
+  const steps = globSync(`overlays/rollout/*/${overlay}/kustomization.yaml`, { cwd: join(root, "manifests") })
+    .filter((path) => !path.includes("3-selected-namespaces"))
+    .sort()
+    .map((path) => v.parse(Step, load(manifest(path))).components.map((one) => one.replace(/.*\//, "")));
+
+  test("narrows what may pass at each step, and widens it at none", () => {
+    const ranks = steps.map((step) => DENIES.findIndex(([one]) => one === undefined || step.includes(one)));
+    expect(ranks.map((rank) => DENIES[rank]?.[1])).toEqual([
+      "nothing",
+      "nothing",
+      "in namespaces with a label",
+      "everywhere",
+    ]);
+    expect([...ranks].sort()).toEqual(ranks);
+    expect(steps.map((step) => step.includes("ignore-failures"))).toEqual([true, false, false, false]);
+    expect(steps.flat().sort()).toEqual(["dry-run", "dry-run", "enforced-namespaces", "ignore-failures"]);
+  });
+});
+
 test("the component that asks about labels asks about all that the base asks about", () => {
   const base = /expression: >-\n\s+(oldObject\.spec\.containers[\s\S]*?)\n\s+rules:/.exec(
     manifest("base/webhook-configuration/webhook-configuration.yaml"),

@@ -58,6 +58,17 @@ describe("each alert", () => {
   });
 });
 
+test("the rules for teams ask for metrics, and the labels and values, that exist", () => {
+  const page = text("docs/how-to/alerts-per-team.md");
+  const expressions = page.split("```yaml")[3] ?? "";
+  expect(metricsOf(expressions)).toEqual(["protector_labels", "protector_pods", "webhook_denials_total"]);
+  expect(metricsOf(expressions).filter((name) => !literals.has(name))).toEqual([]);
+  const values = [...expressions.matchAll(/(?:number|enforced)="(\w+)"/g)].map(([, value = ""]) => value);
+  expect(values.sort()).toEqual(["available", "false", "required"]);
+  expect(values.filter((value) => !literals.has(value))).toEqual([]);
+  expect(text("manifests/components/prometheus-operator/service-monitor.yaml")).toContain("honorLabels: true");
+});
+
 /** What the project promises to wake somebody for. */
 test.each<[string, string, string]>([
   ["a stale cell", "PodseidonCellStale", "cell_heartbeat_age_seconds"],

@@ -67,8 +67,12 @@ test("denials are counted by protector, bounded", async () => {
   for (let name = 0; name < 510; name++) finished(record("shop", "alice", denial("shop", `p${name}`)));
   finished(record("shop", "alice", denial("shop", "p509")));
   finished(record("shop", "alice", { ...denial("shop", "p509"), dryRun: true }));
+  finished(record("shop", "alice", { ...denial("shop", "p509"), outcome: "dryRunDenied" }));
   const found = await series(metrics, "denials_total");
-  expect(found).toHaveLength(501);
-  expect(found).toContain('podseidon_webhook_denials_total{core="core",namespace="shop",protector="p509"} 2');
-  expect(found).toContain('podseidon_webhook_denials_total{core="other",namespace="other",protector="other"} 10');
+  expect(found).toHaveLength(502);
+  const labels = 'core="core",namespace="shop",protector="p509"';
+  const other = 'core="other",namespace="other",protector="other"';
+  expect(found).toContain(`podseidon_webhook_denials_total{${labels},enforced="true"} 2`);
+  expect(found).toContain(`podseidon_webhook_denials_total{${labels},enforced="false"} 1`);
+  expect(found).toContain(`podseidon_webhook_denials_total{${other},enforced="true"} 10`);
 });

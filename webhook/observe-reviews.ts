@@ -55,8 +55,11 @@ export function observeAdmissions(
   });
   const denials = metrics.topCounter({
     name: "webhook_denials_total",
-    help: "Denials by a protector, busy ones too, no dry runs: the 500 that deny most; the rest is other.",
+    help:
+      "Denials by a protector, busy ones too, enforced or only warned of, no dry runs of clients: the 500 that deny " +
+      "most; the rest is other.",
     names: ["core", "namespace", "protector"],
+    kind: "enforced",
     max: MAX_DENIERS,
   });
   const byName = namedReviews(metrics, asked);
@@ -68,10 +71,11 @@ export function observeAdmissions(
   return (record) => {
     const { kind, outcome, durationMs, failure, decisions, bypass, dryRun = false } = record;
     if (bypass?.ignored !== undefined) bypassIgnored.inc({ reason: bypass.ignored });
+    const enforced = String(outcome !== "dryRunDenied");
     for (const { protector, decision } of dryRun ? [] : (decisions ?? [])) {
-      if (decision.kind === "lost") lostDenials.inc({ core: protector.core });
-      if (decision.kind !== "allowed")
-        denials.inc({ core: protector.core, namespace: protector.namespace, protector: protector.name });
+      const { core, namespace, name } = protector;
+      if (decision.kind === "lost") lostDenials.inc({ core });
+      if (decision.kind !== "allowed") denials.inc({ core, namespace, protector: name, enforced });
     }
     requests.inc({ kind, outcome, dry_run: String(dryRun) });
     byCell.inc({ cell: record.cell, outcome });

@@ -57,7 +57,8 @@ export const generatorOptions = defineOptions({
       choice(ENFORCEMENTS),
       "Enforce",
       "spec.enforcement of the protectors: Enforce denies, Warn allows with a warning, Off does not protect. " +
-        `The label ${ENFORCEMENT_LABEL} of a namespace overrides it, and the same annotation of a workload or budget both.`,
+        `The label ${ENFORCEMENT_LABEL} of a namespace overrides it, ` +
+        "and the annotation of that name on a workload or budget overrides both.",
     ),
     namespaces: option(list("NAMESPACE"), [], "The only namespaces that are looked after; all when none is given."),
     excludedNamespaces: option(list("NAMESPACE"), [], "Namespaces that are left alone."),

@@ -66,8 +66,10 @@ test("Warn deletes at the minimum, with the text of the denial as a warning, a r
   expect(answer).toMatch(/^0 /);
   expect(answer).toContain(`Warning: not enforced: pod default/${NAME}-`);
   expect(answer).toContain("its capacity is at the minimum");
-  const labels = { kind: "delete", outcome: "dryRunDenied" };
-  expect(await environment.webhooks[0]?.component.metric("podseidon_webhook_reviews_total", labels)).toBe(1);
+  const metric = (name: string, labels: Readonly<Record<string, string>>): Promise<number | undefined> | undefined =>
+    environment.webhooks[0]?.component.metric(`podseidon_webhook_${name}_total`, labels);
+  expect(await metric("reviews", { kind: "delete", outcome: "dryRunDenied" })).toBe(1);
+  expect(await metric("denials", { namespace: "default", protector: PROTECTOR, enforced: "false" })).toBe(1);
   await environment.core.waitFor("the Event", async () => {
     const events = items(await environment.core.admin.get("/api/v1/namespaces/default/events"));
     return events.some((one) => field(one, "reason") === "DisruptionWouldBeRefused");
@@ -111,4 +113,6 @@ test("without the annotation the same deletion is denied", async () => {
     (await deletePod("--dry-run=server")).includes("may not be deleted now"),
   );
   expect(await deletePod()).toMatch(/^1 .*its capacity is at the minimum/s);
+  const labels = { protector: PROTECTOR, enforced: "true" };
+  expect(await environment.webhooks[0]?.component.metric("podseidon_webhook_denials_total", labels)).toBe(1);
 });

@@ -127,7 +127,7 @@ test.each<[Enforcement | undefined, Enforcement | undefined, string | undefined]
   expect(made).toEqual([expected]);
 });
 
-test("while a budget can't be resolved, a protector that only warned denies as soon as nothing asks for less", async () => {
+test("while a budget can't be resolved, a protector that warned denies once nothing asks for less", async () => {
   const warned = protector();
   const present = { ...warned, spec: { ...warned.spec, enforcement: "Warn" } };
   expect(await writes([present])).toEqual([`PUT podprotectors/${required.name}`]);

@@ -1,6 +1,6 @@
 /**
- * The enforcement that namespaces state for their workloads and budgets, by a label: before the generator's default, and
- * after the annotation of a workload or budget. Only namespaces with the label are watched.
+ * The enforcement that namespaces state for their workloads and budgets, by a label: it comes before the generator's
+ * default, and after the annotation of a workload or budget. Only namespaces with the label are watched.
  */
 import * as v from "valibot";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
@@ -80,7 +80,7 @@ export class NamespaceEnforcement {
   }
 }
 
-/** What an object states of itself, or a namespace of its objects. Any other word than one of the three says nothing. */
+/** What an object states of itself, or a namespace of its objects. A word that is none of the three says nothing. */
 export function statedEnforcement(
   words: Readonly<Record<string, string>> | undefined,
   key: typeof ENFORCEMENT_ANNOTATION | typeof ENFORCEMENT_LABEL,

@@ -1,0 +1,76 @@
+/** A core that runs no pods, with its generator in another cluster: the folders of docs/how-to/karmada.md. */
+import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { Cluster, type ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import { kubelet, SYSTEM } from "../../scripts/demo/install.ts";
+import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
+import { root } from "../../scripts/root.ts";
+import { block } from "../support/cluster/documented.ts";
+import { eventually, PROTECTED, protectorPath } from "../support/generator/generator-harness.ts";
+
+const PAGE = readFileSync(new URL("../../docs/how-to/karmada.md", import.meta.url), "utf8");
+const WITHIN_MS = 120_000;
+const bare: ClusterOptions = {
+  controllerManager: false,
+  scheduler: false,
+  kwok: false,
+  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
+};
+
+let karmada: Cluster;
+let host: Cluster;
+let pods: DemoKubelet;
+
+/** `kubectl apply -k` of a folder that the page has its readers make. */
+async function install(cluster: Cluster, name: string): Promise<void> {
+  const copy = join(cluster.directory, "tree");
+  for (const folder of ["manifests", "crds"]) cpSync(join(root, folder), join(copy, folder), { recursive: true });
+  const directory = join(copy, "manifests/overlays/own");
+  mkdirSync(directory);
+  writeFileSync(join(directory, "kustomization.yaml"), block(PAGE, name));
+  const { code, stderr } = await cluster.kubectl(["apply", "-k", directory]);
+  if (code !== 0) throw new Error(stderr);
+}
+
+beforeAll(async () => {
+  [karmada, host] = await Promise.all([
+    Cluster.start({ name: "karmada", ...bare }),
+    Cluster.start({ name: "host", ...bare }),
+  ]);
+  await Promise.all([install(karmada, "the core"), install(host, "the host cluster")]);
+  const serviceAccount = { namespace: SYSTEM, name: "podseidon-generator" };
+  const kubeconfig = readFileSync(await karmada.kubeconfigFor({ serviceAccount, expirationSeconds: 86_400 }), "utf8");
+  const metadata = { name: "podseidon-core-generator", namespace: SYSTEM };
+  await host.apply([{ apiVersion: "v1", kind: "Secret", metadata, stringData: { kubeconfig } }]);
+  pods = kubelet(host, process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), WITHIN_MS);
+  await pods.start();
+});
+
+afterAll(async () => {
+  await pods?.stop();
+  await Promise.all([karmada, host].map((cluster) => cluster?.stop()));
+});
+
+test("the core runs nothing, and the host cluster grants the generator nothing", async () => {
+  expect(items(await karmada.admin.get("/apis/apps/v1/deployments"))).toEqual([]);
+  const bindings = items(await host.admin.get("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"));
+  expect(bindings.filter((one) => String(field(one, "metadata", "name")).startsWith("podseidon"))).toEqual([]);
+});
+
+test("a Deployment of the core is protected, and held", async () => {
+  const labels = { app: "web" };
+  const template = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } };
+  const metadata = { name: "web", namespace: "default", labels: PROTECTED };
+  await karmada.apply([
+    {
+      ...{ apiVersion: "apps/v1", kind: "Deployment", metadata },
+      spec: { replicas: 8, selector: { matchLabels: labels }, template },
+    },
+  ]);
+  const path = protectorPath("default", "deployment-web");
+  await eventually(karmada, path, (one) => field(one, "spec", "minAvailable") === 6, WITHIN_MS);
+  const deletion = await karmada.kubectl(["delete", "deployment", "web", "--wait=false"]);
+  expect(deletion.stderr).toContain("podseidon-workload-deletions");
+});
