@@ -49,7 +49,9 @@ test("the aggregators of an overlay serve numbers and labels of each protector b
     expect(stderr).toBe("");
     const deployments = loadAll(stdout).filter((one) => field(one, "metadata", "name") === "podseidon-aggregator");
     const args = deployments.map((one) => field(one, "spec", "template", "spec", "containers", 0, "args"));
-    expect(args.find((one) => one !== undefined)).toEqual(expect.arrayContaining(["--protector-metrics", "--metric-labels=team"]));
+    expect(args.find((one) => one !== undefined)).toEqual(
+      expect.arrayContaining(["--protector-metrics", "--metric-labels=team"]),
+    );
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }
