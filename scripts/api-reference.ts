@@ -114,6 +114,11 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "the cells in which its `spec.suspend` holds, comma-separated; all without it",
   ],
   NO_PROTECT_ANNOTATION: ["pod", "OpenKruise's: `true` exempts it from protectors of PodUnavailableBudgets"],
+  MIN_RUNNING_ANNOTATION: [
+    "workload",
+    "how many of its pods stay in phase Running, Ready or not: a count, or a percentage of the replicas; a second " +
+      "protector, with `healthCriterion: Running`",
+  ],
   HEALTH_CRITERION_ANNOTATION: [
     "pod or eviction",
     "`Available`, `Ready`, `Running` or `Scheduled`: which count is compared with `minAvailable` for this request, " +

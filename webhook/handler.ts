@@ -23,7 +23,7 @@ import {
   type NoTarget,
 } from "./request/disruption-target.ts";
 import { bindEviction } from "./request/evict-precondition.ts";
-import { claimsBypass, exemptionOf } from "./request/exemption.ts";
+import { claimsBypass, type Exemption, exemptionOf } from "./request/exemption.ts";
 import type { StatusRules } from "./request/status-change.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
 import type { Verdict } from "./reserve/verdict.ts";
@@ -160,7 +160,8 @@ export class AdmissionHandler {
   #validate(parsed: ParsedCall, target: DisruptionTarget | NoTarget): MaybePromise<AdmissionResponse> {
     if (target.kind !== "disruption") return this.#inMode(responseWithoutTarget(target));
     const { pod, operation } = target;
-    const exemption = exemptionOf(pod, this.#options.ownNamespace);
+    if (target.mayGoUnhealthy === true && !this.#countsUnready(pod)) return { outcome: "ignored" };
+    const exemption = this.#exemptionOf(pod);
     // A pending pod can become available before its eviction is committed, which names no version, or before the
     // containers of a changed pod restart: it is pinned if possible.
     const isPinned = exemption === "Pending" && operation !== "DELETE";
@@ -171,6 +172,16 @@ export class AdmissionHandler {
         this.#decide(parsed, target, { bypass: result, criterionPermitted, isPinned }),
       ),
     );
+  }
+
+  /** A Pending pod is no exception where a protector counts it. */
+  #exemptionOf(pod: Pod): Exemption | undefined {
+    const exemption = exemptionOf(pod, this.#options.ownNamespace);
+    return exemption === "Pending" && this.#countsUnready(pod) ? undefined : exemption;
+  }
+
+  #countsUnready(pod: Pod): boolean {
+    return this.#options.pipeline.countsUnready?.(pod) === true;
   }
 
   async #bypass(pod: Pod, { request: { user }, cell, deadlineMs }: ParsedCall, isLive: boolean): Promise<BypassResult> {
@@ -244,7 +255,7 @@ export class AdmissionHandler {
     if (reread === undefined) return responseToExempt(pod);
     return reread(Math.max(1, this.#leftMs(deadlineMs))).then((live) => {
       if (live.kind === "gone") return responseWithoutTarget({ kind: "notFound", name: pod.name });
-      const isExempt = live.kind === "found" && exemptionOf(live.pod, this.#options.ownNamespace) !== undefined;
+      const isExempt = live.kind === "found" && this.#exemptionOf(live.pod) !== undefined;
       return isExempt ? responseToExempt(live.pod) : this.#inMode(failed(tag, message));
     });
   }

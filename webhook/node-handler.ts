@@ -26,6 +26,7 @@ export interface NodeDeletion extends Pick<Disruption, "arrivedMs" | "deadlineMs
   readonly pipeline: {
     readonly decide: (disruption: Disruption) => MaybePromise<Verdict>;
     readonly protectsNothing?: (cell: string) => boolean;
+    readonly countsUnready?: (pod: Pod) => boolean;
   };
   readonly context: DenialContext;
   readonly leftMs: () => number;
@@ -48,7 +49,7 @@ export async function handleNodeDeletion(deletion: NodeDeletion): Promise<Handle
     const why = `cell ${cell.id} is configured without a kubeconfig: give --cell ${cell.id}=KUBECONFIG`;
     return { response: responseToUnknownPods(node, listed?.message ?? why), disruptions: [] };
   }
-  const pods = listed.pods.filter((pod) => isAtStake(pod, context.ownNamespace));
+  const pods = listed.pods.filter((pod) => isAtStake(pod, deletion));
   const disruptions = await Promise.all(pods.map((pod) => disruptionOf(pod, deletion)));
   const verdict = await decideAll(pipeline, disruptions);
   const response = withCriteria(responseToNode(node, verdict, context));
@@ -65,10 +66,15 @@ function withCriteria(response: AdmissionResponse): AdmissionResponse {
   return response;
 }
 
-/** A pod that is not Ready never keeps a node. The webhook configuration leaves out the project's own namespace. */
-function isAtStake(pod: Pod, ownNamespace: string): boolean {
-  if (pod.namespace === ownNamespace || readySinceMs(pod) === undefined) return false;
-  return exemptionOf(pod, ownNamespace) === undefined;
+/**
+ * A pod that is not Ready keeps a node only where a protector counts it. The webhook configuration leaves out the
+ * project's own namespace.
+ */
+function isAtStake(pod: Pod, { context: { ownNamespace }, pipeline }: NodeDeletion): boolean {
+  if (pod.namespace === ownNamespace) return false;
+  const exemption = exemptionOf(pod, ownNamespace);
+  if (exemption !== undefined && exemption !== "Pending") return false;
+  return (exemption === undefined && readySinceMs(pod) !== undefined) || pipeline.countsUnready?.(pod) === true;
 }
 
 /** A DELETE: pod garbage collection is asked again for each pod, at the version that it finds. */
@@ -78,6 +84,7 @@ async function disruptionOf(pod: Pod, deletion: NodeDeletion): Promise<Disruptio
     ...{ cell: cell.id, operation: "DELETE", pod, podReadMs: undefined, reread: undefined },
     ...(await bypassOf(pod)),
     ...{ criterion: criterionOf(pod.annotations) ?? "Available", dryRun: request.dryRun },
+    ...(readySinceMs(pod) === undefined ? { mayGoUnhealthy: true } : {}),
     ...{ arrivedMs, deadlineMs, isCallerGone, caller: { address: deletion.address, username: request.user.username } },
   };
 }

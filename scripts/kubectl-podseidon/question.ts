@@ -101,7 +101,8 @@ export function requestFor(pod: Pod, kind: DisruptionKind, cell: string, nowMs: 
 
 export function decisionText(decision: Decision): string {
   const { facts } = decision;
-  const counts = `needs ${facts.minAvailable}, ${facts.available} available, ${facts.reserved} reserved`;
+  const counted = (facts.healthCriterion ?? "Available").toLowerCase();
+  const counts = `needs ${facts.minAvailable}, ${facts.available} ${counted}, ${facts.reserved} reserved`;
   if (decision.allowed) return `${ALLOWED[decision.reason]} (${counts})`;
   return `${REFUSED[decision.cause]} (${counts})`;
 }

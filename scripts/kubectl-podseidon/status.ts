@@ -14,15 +14,13 @@ export function statusDetail(view: ProtectorView): string {
   const { suspended } = view;
   const why = suspended?.reason === undefined ? "" : `: ${suspended.reason}`;
   const where = suspended?.cells === undefined ? "" : `in ${suspended.cells.join(", ")} `;
+  const how = view.derivation === undefined ? "" : ` (${view.derivation})`;
   const parts = [
     fields([
       ["PodProtector", `${view.namespace}/${view.name}`],
       ["Source", view.source ?? (view.managed ? "unknown" : "none: made by hand")],
-      [
-        "Promise",
-        `${plural(view.required, "available pod")}${view.derivation === undefined ? "" : ` (${view.derivation})`}`,
-      ],
-      ["Available", `${view.available} of ${view.total} pods, ${view.reserved} of them reserved`],
+      ["Promise", `${plural(view.required, `${view.counted} pod`)}${how}`],
+      [capitalized(view.counted), `${view.available} of ${view.total} pods, ${view.reserved} of them reserved`],
       ["Allowed", `${plural(view.allowed, "disruption")} now`],
       ["State", view.state],
       ...(suspended === undefined
@@ -35,6 +33,10 @@ export function statusDetail(view: ProtectorView): string {
     conditionText(view),
   ];
   return parts.join("");
+}
+
+function capitalized(word: string): string {
+  return `${word.slice(0, 1).toUpperCase()}${word.slice(1)}`;
 }
 
 function cellTable(cells: readonly CellView[]): string {

@@ -49,6 +49,8 @@ export interface ProtectorView {
   readonly managed: boolean;
   readonly derivation: string | undefined;
   readonly required: number;
+  /** What a pod has to be to count: available, running, ... */
+  readonly counted: string;
   readonly available: number;
   readonly total: number;
   readonly reserved: number;
@@ -87,6 +89,7 @@ export function viewProtector(protector: PodProtector, nowMs: number): Protector
     managed: metadata.finalizers?.includes(GENERATOR_FINALIZER) ?? false,
     derivation: metadata.annotations?.[DERIVATION_ANNOTATION],
     required: spec.minAvailable,
+    counted: state.spec.healthCriterion.toLowerCase(),
     available,
     total: cells.reduce((sum, { total }) => sum + total, 0),
     reserved,

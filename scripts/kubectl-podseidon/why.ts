@@ -120,7 +120,7 @@ function opinionText({ view, allowed, text, holders, unavailable }: ProtectorExp
   const word = allowed === undefined ? "?" : allowed ? "agrees" : "refuses";
   const lines = [
     `\nPodProtector ${view.namespace}/${view.name}   ${word}: ${text}\n`,
-    `  ${plural(view.required, "pod")} must be available; ${view.available} of ${view.total} ` +
+    `  ${plural(view.required, "pod")} must be ${view.counted}; ${view.available} of ${view.total} ` +
       `are, ${view.reserved} reserved, ${plural(view.allowed, "disruption")} allowed\n`,
   ];
   if (allowed === false && holders.length > 0)

@@ -4,9 +4,8 @@
  * `availability/` (when a pod counts), `ledger/` (reservations) and `state/` (a parsed protector). The aggregator's
  * part is in `settling/`, the generator's in `minimum/`.
  *
- * The rules in the order in which CHECKS asks them; the first rule that holds decides. A reservation has weight 1 and
- * has used quota. A pin has used none and weighs 0, or 1 while the snapshot may still count its pod.
- *
+ * The first rule that holds decides, in the order of CHECKS. A reservation has weight 1 and has used quota. A pin has
+ * used none and weighs 0, or 1 while the snapshot may still count its pod.
  * | condition                                                        | decision                     | record      |
  * | ---------------------------------------------------------------- | ---------------------------- | ----------- |
  * | the protector does not ask for this operation                    | allow NotProtected           |             |
@@ -34,11 +33,11 @@
  * record of the pod's class. So does a minAvailable of 0, into NothingPromised; a suspended protector allows everything
  * as Suspended, with that record: it counts when the suspension ends before the disruption is committed. A pre-activity
  * denies under both. With `spec.enforcement` Warn, what would be a denial or busy, of a pre-activity too, is allowed as
- * NotEnforced, with that record and with the denial for the client's warning.
+ * NotEnforced, with that record and the denial for the client's warning. Available is what the criterion counts.
  */
 import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Pod } from "../schema/pod.ts";
-import type { Operation } from "../schema/podprotector.ts";
+import type { HealthCriterion, Operation } from "../schema/podprotector.ts";
 import { hasReached, oldestComponent } from "../schema/resource-version.ts";
 import { parseMicros, parseMs } from "../schema/time.ts";
 import { classifyPod, isLost, type PodClass } from "./availability/availability.ts";
@@ -68,6 +67,8 @@ export interface DisruptionRequest extends Overrides {
   readonly criterion: Criterion;
   /** The caller may ask for it, whatever the protector says. */
   readonly criterionPermitted?: boolean;
+  /** Goes whatever `unhealthyPodPolicy` says where it does not count: nothing else ends a pod whose node is gone. */
+  readonly mayGoUnhealthy?: boolean;
   /** Leaves half of the quota to others (docs/design.md#callers-whose-disruptions-do-not-happen). */
   readonly keepsShare?: boolean;
   /** RFC 3339, of this admission. */
@@ -110,7 +111,9 @@ type DenyCause =
 
 /** What the decision rests on, for the text of a denial. */
 export interface QuotaFacts extends Estimate {
-  /** Which pods are counted, where it is not the available ones. */
+  /** Of the protector, where it is not Available. */
+  readonly healthCriterion?: HealthCriterion;
+  /** Which pods are counted, where it is not those of the protector's criterion. */
   readonly criterion?: Exclude<Criterion, "Available">;
   readonly minAvailable: number;
   /** What has to be done first, where that is the cause. */
@@ -154,8 +157,6 @@ interface DecisionInput {
   readonly held: Reservation | undefined;
   readonly facts: QuotaFacts;
 }
-
-/** Returns a decision, or leaves it to the next check. */
 type Check = (input: DecisionInput) => Decision | undefined;
 
 const PINNED: RecordChange = { weight: 0, paid: false };
@@ -257,7 +258,8 @@ function preActivityHoldsBack({ podClass, request, facts }: DecisionInput): Deci
 
 function budgetIsUnhealthy(input: DecisionInput): Decision | undefined {
   const { state, request, podClass, facts } = input;
-  const isKept = state.spec.keptUnhealthy.includes(request.operation) && !isLost(request.pod);
+  const mayGo = request.mayGoUnhealthy === true || isLost(request.pod);
+  const isKept = state.spec.keptUnhealthy.includes(request.operation) && !mayGo;
   if (podClass !== "Unavailable" || !isKept || facts.estimated >= facts.minAvailable) return undefined;
   const kind = facts.available < facts.minAvailable ? "Denial" : "Busy";
   return cellIsNotCounted(input) ?? cellIsOnHold(input) ?? deny(input, kind, "UnhealthyBudget");
@@ -391,7 +393,8 @@ function deny({ facts }: DecisionInput, kind: Denied["kind"], cause: DenyCause):
 /** Counted and reserved pods by the criterion that is in force. */
 export function factsOf(state: ProtectorState, request: DisruptionRequest): QuotaFacts {
   const criterion = criterionInForce(state, request.criterion, request.criterionPermitted);
-  const { available, unreliable, reserved, estimated } = estimate(state, criterion);
-  const facts = { minAvailable: state.spec.minAvailable, available, unreliable, reserved, estimated };
-  return criterion === "Available" ? facts : { ...facts, criterion };
+  const { minAvailable, healthCriterion } = state.spec;
+  const facts = { minAvailable, ...estimate(state, criterion) };
+  if (criterion !== "Available") return { ...facts, criterion };
+  return healthCriterion === "Available" ? facts : { ...facts, healthCriterion };
 }

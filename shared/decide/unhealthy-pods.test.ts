@@ -83,3 +83,10 @@ test.each(Object.entries(rows))(
     );
   },
 );
+
+test("a status write that ends a pod, and the deletion of its node, ask for no policy", () => {
+  const state = parseProtector(makeProtector([makeCell("a", 1)], { unhealthyPodPolicy: "IfHealthyBudget" }));
+  const request = makeRequest(makePod("x", NOT_READY));
+  expect(decide(state, request)).toMatchObject({ cause: "UnhealthyBudget" });
+  expect(decide(state, { ...request, mayGoUnhealthy: true })).toMatchObject({ reason: "Unavailable" });
+});

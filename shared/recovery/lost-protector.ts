@@ -60,7 +60,8 @@ function allowReason(state: ProtectorState, request: DisruptionRequest): AllowRe
   const podClass = classifyPod(request.pod, spec);
   if (podClass === "Available" || podClass === "Immature") return isForced(state, request) ? "Forced" : undefined;
   if (podClass !== "Unavailable") return podClass;
-  const isKept = spec.keptUnhealthy.includes(request.operation) && !isLost(request.pod);
+  const mayGo = request.mayGoUnhealthy === true || isLost(request.pod);
+  const isKept = spec.keptUnhealthy.includes(request.operation) && !mayGo;
   const isHeldBack = isKept || preActivitiesOf(request.pod).length > 0;
   if (isHeldBack) return isForced(state, request) ? "Forced" : undefined;
   return "Unavailable";

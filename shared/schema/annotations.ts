@@ -14,6 +14,8 @@ export const ADOPTED = "adopted";
 /** On a workload of any kind: how many of its pods stay available or may be unavailable, a count or a percentage. */
 export const MIN_AVAILABLE_ANNOTATION = `${GROUP}/min-available`;
 export const MAX_UNAVAILABLE_ANNOTATION = `${GROUP}/max-unavailable`;
+/** On a workload of any kind: how many of its pods stay in phase Running, whatever is Ready, as a second floor. */
+export const MIN_RUNNING_ANNOTATION = `${GROUP}/min-running`;
 export const SOURCE_NAME_LABEL = `${GROUP}/source-name`;
 export const SOURCE_GROUP_LABEL = `${GROUP}/source-group`;
 export const SOURCE_KIND_LABEL = `${GROUP}/source-kind`;

@@ -3,7 +3,7 @@
  * map): the sentence that `kubectl explain` shows, and what the apiserver checks when a user writes. Only `crd.ts`
  * reads it, so that no bundle holds it.
  */
-import { ENFORCEMENTS, OPERATIONS, PROTECTED_OPERATIONS } from "./podprotector.ts";
+import { ENFORCEMENTS, HEALTH_CRITERIA, OPERATIONS, PROTECTED_OPERATIONS } from "./podprotector.ts";
 
 /** One of `x-kubernetes-validations`: expression, message, and the field that the message is about. */
 type CelRule = { readonly rule: string; readonly message: string; readonly fieldPath?: string };
@@ -150,6 +150,12 @@ const SPEC: Fields = {
         "it for PodUnavailableBudgets.",
       { minLength: 1, maxLength: 317 },
     ),
+    healthCriterion: field(
+      "What a pod must be to count for minAvailable, where status says available: Available (when unset), Ready " +
+        "whatever minReadySeconds is, in phase Running, Scheduled to a node, or Initialized. A pod that does not " +
+        "count is free to go.",
+      { enum: HEALTH_CRITERIA },
+    ),
     protectedOperations: field(
       "What is a disruption: DELETE and EVICT when unset; UPDATE is a change in place that restarts containers, " +
         "RESIZE only one by pods/resize.",
@@ -224,7 +230,7 @@ const CELL: Fields = {
   aggregation: field("The counts of this cell, from its aggregator's last write.", ATOMIC_MAP),
   ...at("aggregation", {
     totalReplicas: "Number of pods that are neither terminating nor finished.",
-    availableReplicas: "Number of pods that are available.",
+    availableReplicas: "Number of pods that are available, or count by spec.healthCriterion.",
     readyReplicas: "Number of pods that are ready.",
     scheduledReplicas: "Number of pods that have a node.",
     runningReplicas: "Number of pods in phase Running.",
@@ -281,7 +287,7 @@ const STATUS: Fields = {
     summary: field("All cells together. For display only: no decision is made on it.", ATOMIC_MAP),
     ...at("summary", {
       totalReplicas: "Number of pods that are neither terminating nor finished.",
-      aggregatedAvailableReplicas: "Number of pods that are available, as counted.",
+      aggregatedAvailableReplicas: "Number of pods that are available, or count by spec.healthCriterion, as counted.",
       estimatedAvailableReplicas: "Number of available pods, without the disruptions admitted since the count.",
       maxLatencyMillis: "Milliseconds since the last pod event of the slowest cell that has outstanding admissions.",
       aggregatedReady: "Number of pods that are ready.",

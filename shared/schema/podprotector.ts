@@ -28,6 +28,9 @@ export type Enforcement = (typeof ENFORCEMENTS)[number];
 /** What a spec may protect. An UPDATE includes a RESIZE, which alone is a change by `pods/resize`. */
 export const PROTECTED_OPERATIONS = [...OPERATIONS, "RESIZE"] as const;
 export type ProtectedOperation = (typeof PROTECTED_OPERATIONS)[number];
+/** What a pod must be to count for `minAvailable`. */
+export const HEALTH_CRITERIA = ["Available", "Ready", "Running", "Scheduled", "Initialized"] as const;
+export type HealthCriterion = (typeof HEALTH_CRITERIA)[number];
 
 const LabelSelectorRequirement = v.looseObject({
   key: v.string(),
@@ -76,6 +79,7 @@ const PodProtectorSpec = v.looseObject({
   ),
   availabilityConditions: optional(v.array(v.string())),
   unavailableLabelPrefix: optional(v.string()),
+  healthCriterion: optional(v.string()),
   protectedOperations: optional(v.array(v.string())),
   allowedHealthCriteria: optional(v.array(v.string())),
   enforcement: optional(v.string()),
@@ -228,6 +232,11 @@ export function keptUnhealthyOf({ unhealthyPodPolicy, unhealthyPodPolicies }: Po
 export function protectedOperationsOf({ protectedOperations }: PodProtectorSpec): readonly ProtectedOperation[] {
   if (protectedOperations === undefined) return DEFAULTS.protectedOperations;
   return PROTECTED_OPERATIONS.filter((operation) => protectedOperations.includes(operation));
+}
+
+/** A criterion that this version does not know is Available; its counts have another `specHash`, so none is used. */
+export function healthCriterionOf({ healthCriterion }: PodProtectorSpec): HealthCriterion {
+  return HEALTH_CRITERIA.find((criterion) => criterion === healthCriterion) ?? "Available";
 }
 
 /** The status entry of `cellID`. */

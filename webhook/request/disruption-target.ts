@@ -27,6 +27,11 @@ export interface DisruptionTarget {
   readonly reread: ((timeoutMs: number) => Promise<LiveRead>) | undefined;
   readonly criterion: Criterion;
   readonly dryRun: boolean;
+  /**
+   * The pod is not Ready, and nobody but a protector with another criterion than availability keeps it: a status write,
+   * or the deletion of its node.
+   */
+  readonly mayGoUnhealthy?: boolean;
   /** A change by `pods/resize`. */
   readonly isResize?: boolean;
   /** Completes "the pod may not be ...", where the operation does not say it. */
@@ -135,8 +140,10 @@ async function statusTarget(request: AdmissionRequest, rules?: StatusRules): Pro
   const change = statusChange(request, rules ?? DEFAULT_STATUS_RULES);
   if (change === undefined) return IGNORED;
   const target = targetInRequest(request, change.operation);
-  // A pod that is not Ready serves nobody, and a write that finds it Ready by then is another admission request.
-  return readySinceMs(target.pod) === undefined ? IGNORED : { ...target, ...change };
+  const isReady = readySinceMs(target.pod) !== undefined;
+  // Such a gate takes a Ready pod out of service.
+  if (!isReady && change.operation === "UPDATE") return IGNORED;
+  return isReady ? { ...target, ...change } : { ...target, ...change, mayGoUnhealthy: true };
 }
 
 export function criterionOf(annotations: Readonly<Record<string, string>> | null | undefined): Criterion | undefined {

@@ -3,12 +3,13 @@
  * (one write); back come the decisions of the protectors, and `verdict` says what they come to.
  */
 
-import { isTakenOut } from "../../shared/decide/availability/availability.ts";
+import { availableSinceMs, isTakenOut } from "../../shared/decide/availability/availability.ts";
 import { allowUnrecorded, type DisruptionRequest, decide, isPin, needsNoQuota } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { decideLost } from "../../shared/recovery/lost-protector.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
 import type { ProtectorId } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import type { AskOwner } from "../probe/probe-request.ts";
@@ -142,6 +143,18 @@ export class Pipeline {
     return this.#options.cores.every((core) => core.isEmpty === true && core.problem(nowMs) === undefined);
   }
 
+  /**
+   * True when a protector, as it was last known, counts the pod by another criterion than availability, so that the pod
+   * is no exception though it is Pending or not Ready.
+   */
+  countsUnready(pod: Pod): boolean {
+    const counts = (match: ProtectorMatch): boolean => {
+      const spec = versionOf(match)?.state.spec;
+      return spec !== undefined && spec.healthCriterion !== "Available" && availableSinceMs(pod, spec) !== undefined;
+    };
+    return this.#options.cores.some((core) => core.match(pod).some(counts));
+  }
+
   /** At once where no protector matches, else before the deadline. Neither throws nor rejects. */
   decide(disruption: Disruption): MaybePromise<Verdict> {
     const nowMs = this.#nowMs();
@@ -180,12 +193,14 @@ export class Pipeline {
 
   #request(disruption: Disruption): DisruptionRequest {
     const { cell, operation, pod, forced, noProtect, isResize, criterion, criterionPermitted = false } = disruption;
+    const { mayGoUnhealthy } = disruption;
     const { ports, nonces, settleMs } = this.#options;
     const nowMs = ports.clock.nowMs();
     return {
       ...{ cell, operation, pod, forced, criterion, criterionPermitted },
       ...(noProtect === true ? { noProtect } : {}),
       ...(isResize === true ? { isResize } : {}),
+      ...(mayGoUnhealthy === true ? { mayGoUnhealthy } : {}),
       nonce: nonces.next(),
       startTime: formatMs(nowMs),
       staleRefreshBefore: formatMs(nowMs - 2 * settleMs),

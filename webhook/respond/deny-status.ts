@@ -192,8 +192,13 @@ function waitsFor(preActivities: readonly string[]): string {
   return `waits for the pre-activities of this pod: ${named(preActivities)}; each ends when its annotation is removed`;
 }
 
-function needOf({ minAvailable }: QuotaDenial["facts"]): string {
-  return `needs ${minAvailable} available pod${minAvailable === 1 ? "" : "s"}`;
+/** What its pods have to be, in the protector's words. */
+function countedAs({ healthCriterion = "Available" }: QuotaDenial["facts"]): string {
+  return healthCriterion.toLowerCase();
+}
+
+function needOf(facts: QuotaDenial["facts"]): string {
+  return `needs ${facts.minAvailable} ${countedAs(facts)} pod${facts.minAvailable === 1 ? "" : "s"}`;
 }
 
 function countsIn(facts: QuotaDenial["facts"]): string {
@@ -202,7 +207,7 @@ function countsIn(facts: QuotaDenial["facts"]): string {
     unreliable === 0 ? "" : `, ${unreliable} of them in cells that are on hold or not counted for its present spec yet`;
   return (
     `${needOf(facts)}, ${available} ${available === 1 ? "is" : "are"} ` +
-    `available${elsewhere}, ${reserved} of them reserved`
+    `${countedAs(facts)}${elsewhere}, ${reserved} of them reserved`
   );
 }
 

@@ -13,7 +13,8 @@ export function withCriterion(response: AdmissionResponse, criterion: Criterion)
   const counted = decisions.flatMap(({ protector, decision }) =>
     decision.kind === "allowed" || decision.kind === "denied" ? [{ protector, facts: decision.decision.facts }] : [],
   );
-  if (counted.length === 0) return response;
+  // A protector of this very criterion follows it anyway.
+  if (counted.length === 0 || counted.some(({ facts }) => facts.healthCriterion === criterion)) return response;
   const following = counted.filter(({ facts }) => facts.criterion !== undefined);
   if (following.length === 0) {
     const warning =

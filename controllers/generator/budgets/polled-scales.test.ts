@@ -49,7 +49,7 @@ function rig(count: number) {
     const [before, fromMs] = [paths.length, time.elapsedMs];
     const { signal } = new AbortController();
     let tookMs = 0;
-    const asked = resolver.resolve({ key: "k", kind: pdb.kind, source, need, present: undefined, signal });
+    const asked = resolver.resolve({ key: "k", kind: pdb.kind, source, need, presents: [], signal });
     void asked.then(() => {
       tookMs = time.elapsedMs - fromMs;
     });

@@ -4,7 +4,12 @@
  */
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import { disruptionMinimum, needsExpectedCount } from "../../../shared/decide/minimum/budget-minimum.ts";
-import { type DerivedMinimum, scaledMinimum, statedMinimum } from "../../../shared/decide/minimum/workload-minimum.ts";
+import {
+  type DerivedMinimum,
+  runningMinimum,
+  scaledMinimum,
+  statedMinimum,
+} from "../../../shared/decide/minimum/workload-minimum.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -16,6 +21,7 @@ import {
   type RequiredProtector,
   type SourceKind,
 } from "../sources/protection-source.ts";
+import { withRunningFloor } from "../sources/running-floor.ts";
 import { DEFAULT_MAX_UNAVAILABLE } from "../sources/workload-kinds.ts";
 import type { BudgetPods } from "./budget-pods.ts";
 import type { FoundWorkload, WorkloadScales } from "./workload-scales.ts";
@@ -42,14 +48,15 @@ export interface ResolveRequest {
   readonly kind: SourceKind;
   readonly source: ProtectionSource;
   readonly need: Need;
-  /** A protector of the source, or a lost one. */
-  readonly present: PodProtector | undefined;
+  /** The protectors of the source, and the lost ones. A budget has one. */
+  readonly presents: readonly PodProtector[];
   readonly signal: AbortSignal;
 }
 
 type NeedOf<Kind extends Need["kind"]> = Extract<Need, { readonly kind: Kind }>;
 
 interface BudgetRequest extends ResolveRequest {
+  readonly present: PodProtector | undefined;
   readonly budget: Budget;
   /** The cells publish how many pods their workloads ask for. */
   readonly isOverCells?: boolean;
@@ -95,17 +102,17 @@ export class Resolver {
   }
 
   async resolve(request: ResolveRequest): Promise<Resolution> {
-    const { key, need, present } = request;
+    const { key, need, presents } = request;
     this.#options.workloads.forget(key);
     switch (need.kind) {
       case "status":
-        return resolved([uncounted(need.required, present)]);
+        return resolved(need.required.map((one) => uncounted(one, presents)));
       case "scale":
         return await this.#byScale(request, need);
       case "groups":
         return byGroups(request, need);
       case "budget":
-        return await this.#byBudget({ ...request, budget: need.budget });
+        return await this.#byBudget({ ...request, budget: need.budget, present: presents[0] });
     }
   }
 
@@ -121,7 +128,8 @@ export class Resolver {
     }
     const { minAvailable, derivation } = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, maxUnavailable);
     const spec = { minAvailable, minReadySeconds: 0, selector };
-    return resolved([{ name: `${pluginName(kind)}-${source.name}`, spec, derivation }]);
+    const required = { name: `${pluginName(kind)}-${source.name}`, spec, derivation };
+    return resolved(withRunningFloor(required, runningMinimum(replicas, stated)));
   }
 
   async #byBudget(request: BudgetRequest): Promise<Resolution> {
@@ -188,11 +196,10 @@ function resolved(protectors: readonly RequiredProtector[], recheck = false, soo
 /** One protector for each group of the object's pods, told apart by the end of the name. */
 function byGroups({ kind, source }: ResolveRequest, { groups, problem }: NeedOf<"groups">): Resolution {
   const all = `${pluginName(kind)}-${source.name}`;
-  const protectors = groups.map(({ name, selector, minimum: { minAvailable, derivation } }) => ({
-    name: name === "" ? all : `${all}-${name}`,
-    spec: { minAvailable, minReadySeconds: 0, selector },
-    derivation,
-  }));
+  const protectors = groups.flatMap(({ name, selector, minimum: { minAvailable, derivation }, running }) => {
+    const spec = { minAvailable, minReadySeconds: 0, selector };
+    return withRunningFloor({ name: name === "" ? all : `${all}-${name}`, spec, derivation }, running);
+  });
   return problem === undefined ? resolved(protectors) : { kind: "unresolved", why: problem, protectors };
 }
 
@@ -289,7 +296,11 @@ function unknown(
 }
 
 /** A workload that was deleted and created again keeps the minimum until its controller has counted. */
-function uncounted(required: RequiredProtector, present: PodProtector | undefined): RequiredProtector {
+function uncounted(required: RequiredProtector, presents: readonly PodProtector[]): RequiredProtector {
+  // One whose name was taken has another name.
+  const present =
+    presents.find(({ metadata }) => metadata.name === required.name) ??
+    presents.find(({ spec }) => spec.healthCriterion === required.spec.healthCriterion);
   if (present === undefined) return required;
   const { minAvailable } = present.spec;
   const derivation = `its controller has counted nothing yet: minAvailable ${minAvailable}, kept as it was`;

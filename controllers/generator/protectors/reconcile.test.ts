@@ -185,7 +185,7 @@ test.each<[string, PodProtector[], PodProtector[]]>([
 ])("the resolver knows what the budget required before, when its protector %s", async (_, present, lost) => {
   const asked: (number | undefined)[] = [];
   await writes(present, lost, async (question) => {
-    asked.push(question.present?.spec.minAvailable);
+    asked.push(question.presents[0]?.spec.minAvailable);
     return { kind: "unresolved", why: "no workload is there" };
   });
   expect(asked).toEqual([9]);
@@ -214,8 +214,8 @@ test("a DaemonSet that was erased and applied again keeps the minimum of its pro
   const question = { key: "daemonset/shop/web", kind: agents.kind, source: applied, need, signal };
   const minimum = (resolution: Awaited<ReturnType<Resolve>>): number | undefined =>
     resolution.kind === "resolved" ? resolution.protectors[0]?.spec.minAvailable : undefined;
-  expect(minimum(await resolver.resolve({ ...question, present: protector() }))).toBe(9);
-  expect(minimum(await resolver.resolve({ ...question, present: undefined }))).toBe(0);
+  expect(minimum(await resolver.resolve({ ...question, presents: [protector()] }))).toBe(9);
+  expect(minimum(await resolver.resolve({ ...question, presents: [] }))).toBe(0);
 });
 
 test("a terminating namespace is reported once, although earlier steps are repeated", async () => {

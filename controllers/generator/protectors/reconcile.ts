@@ -134,8 +134,8 @@ async function resolve(
     return { kind: "resolved", source, recheck: false };
   }
   // A lost protector still tells what its source required.
-  const present = protectors[0] ?? lost.of(key)[0];
-  const resolution = await resolver.resolve({ key, kind, source, need: source.need, present, signal: calls.signal });
+  const presents = [...protectors, ...lost.of(key)];
+  const resolution = await resolver.resolve({ key, kind, source, need: source.need, presents, signal: calls.signal });
   switch (resolution.kind) {
     case "waiting":
       return { kind: "end", outcome: DONE };

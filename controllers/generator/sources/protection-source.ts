@@ -24,6 +24,7 @@ export const SOURCE_FIELDS = [
   "probe",
   "countExpectedPods",
   "unavailableLabelPrefix",
+  "healthCriterion",
 ] as const;
 type SourceField = (typeof SOURCE_FIELDS)[number];
 
@@ -104,6 +105,8 @@ export interface PodGroup {
   readonly replicas: number;
   readonly selector: LabelSelector;
   readonly minimum: DerivedMinimum;
+  /** The floor of running pods. */
+  readonly running?: DerivedMinimum | undefined;
 }
 
 /** What the required protector depends on, beside the object itself. */
@@ -120,7 +123,7 @@ export type Need =
   /** The name of the kind, which discovery tells. `problem`: why further groups can't be read. */
   | { readonly kind: "groups"; readonly groups: readonly PodGroup[]; readonly problem: string | undefined }
   /** A status that the object's controller has not written yet. `required`: what follows without it. */
-  | { readonly kind: "status"; readonly required: RequiredProtector };
+  | { readonly kind: "status"; readonly required: readonly RequiredProtector[] };
 
 export interface ProtectionSource {
   readonly namespace: string;

@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import {
   type IntOrPercent,
+  runningMinimum,
   type StatedLimits,
   scaledMinimum,
   statedMinimum,
@@ -111,7 +112,7 @@ function groupOf(raw: unknown, entry: unknown, scalable: Scalable, stated: State
   if (typeof selector === "string") return name === "" ? selector : `its group ${name}: ${selector}`;
   const limit = maxUnavailableOf(scalable, raw, entry) ?? DEFAULT_MAX_UNAVAILABLE;
   const minimum = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, limit);
-  return { name, replicas, selector, minimum };
+  return { name, replicas, selector, minimum, running: runningMinimum(replicas, stated) };
 }
 
 /** What the name of a Kubernetes object may have. */

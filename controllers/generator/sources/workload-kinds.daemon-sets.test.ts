@@ -20,7 +20,7 @@ test.each<[string, object | undefined]>([
 ])("a DaemonSet %s needs its controller to count its nodes", (_, status) => {
   const { decision, need, protectors } = interpreted(status);
   expect({ decision, protectors }).toEqual({ decision: "Protected", protectors: [] });
-  expect(need).toMatchObject({ kind: "status", required: { name: "daemonset-agent", spec: { minAvailable: 0 } } });
+  expect(need).toMatchObject({ kind: "status", required: [{ name: "daemonset-agent", spec: { minAvailable: 0 } }] });
 });
 
 test.each([

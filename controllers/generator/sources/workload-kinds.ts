@@ -9,12 +9,17 @@ import {
   daemonSetMinimum,
   deploymentMinimum,
   type Rollout,
+  runningMinimum,
   type StatedLimits,
   scaledMinimum,
   statedMinimum,
   statefulSetMinimum,
 } from "../../../shared/decide/minimum/workload-minimum.ts";
-import { MAX_UNAVAILABLE_ANNOTATION, MIN_AVAILABLE_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import {
+  MAX_UNAVAILABLE_ANNOTATION,
+  MIN_AVAILABLE_ANNOTATION,
+  MIN_RUNNING_ANNOTATION,
+} from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { controllerOf, decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
@@ -27,6 +32,7 @@ import {
   sourceKind,
   type WorkloadRef,
 } from "./protection-source.ts";
+import { withRunningFloor } from "./running-floor.ts";
 
 /** A Deployment's default, for kinds whose objects do not say how many of their pods may be stopped at once. */
 export const DEFAULT_MAX_UNAVAILABLE = "25%";
@@ -174,9 +180,11 @@ export function workloadPlugin(row: WorkloadKind, context: PluginContext): Sourc
       const scale = row.scaleGroups === undefined ? {} : { scale: scaleOf(workload, controller, isLeft) };
       const required = isProtected(decision) ? requiredProtector(row, workload) : undefined;
       if (required === undefined) return sourceOf(metadata, decision, scale);
-      if (workload.isUncounted === true) return sourceOf(metadata, decision, { need: { kind: "status", required } });
+      const protectors = withRunningFloor(required, runningMinimum(replicas, statedLimits(metadata)));
+      if (workload.isUncounted === true)
+        return sourceOf(metadata, decision, { need: { kind: "status", required: protectors } });
       const why = required.spec.protectedOperations === undefined ? {} : { why: WHY_EVICTIONS_ONLY };
-      return sourceOf(metadata, decision, { protectors: [required], ...scale, ...why });
+      return sourceOf(metadata, decision, { protectors, ...scale, ...why });
     },
   };
 }
@@ -209,6 +217,7 @@ export function statedLimits({ annotations }: ObjectMeta): StatedLimits {
   return {
     minAvailable: annotations?.[MIN_AVAILABLE_ANNOTATION],
     maxUnavailable: annotations?.[MAX_UNAVAILABLE_ANNOTATION],
+    minRunning: annotations?.[MIN_RUNNING_ANNOTATION],
   };
 }
 

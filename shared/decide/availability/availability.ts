@@ -5,10 +5,14 @@
  */
 import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";
+import type { HealthCriterion } from "../../schema/podprotector.ts";
 import { hasReached, oldestComponent } from "../../schema/resource-version.ts";
 import type { SpecFacts } from "./spec-facts.ts";
 
-type AvailabilitySpec = Pick<SpecFacts, "minReadySeconds" | "availabilityConditions" | "unavailableLabelPrefix">;
+type AvailabilitySpec = Pick<
+  SpecFacts,
+  "minReadySeconds" | "availabilityConditions" | "unavailableLabelPrefix" | "healthCriterion"
+>;
 
 /** True for a phase that is final: the pod never becomes available again. */
 export function isFinished(pod: Pod): boolean {
@@ -56,21 +60,35 @@ function readyButForCountSinceMs(pod: Pod, gates: readonly string[]): number | u
 }
 
 /**
- * Since when a pod that is available, except for `minReadySeconds`, is Ready; undefined for any other pod. A Pending
- * pod and the mirror of a static pod may always be deleted, whatever their conditions say, so they must not count.
+ * Since when a pod that is available, except for `minReadySeconds`, has what the protector's criterion asks for;
+ * undefined for any other pod. The mirror of a static pod may always be deleted, whatever its conditions say, so it
+ * must not count.
  */
 export function availableSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined {
   return isTakenOut(pod, spec) ? undefined : inServiceSinceMs(pod, spec);
 }
 
+/** As {@link availableSinceMs}, with labels that take the pod out or without them. */
 function inServiceSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined {
-  return mayBeAvailable(pod, spec) ? readySinceMs(pod) : undefined;
+  if (isDead(pod) || pod.mirror) return undefined;
+  const { healthCriterion, availabilityConditions: types } = spec;
+  const hasAll = types.every((type) => trueSinceMs(pod, type) !== undefined || isCountedGate(pod, type));
+  return hasAll ? criterionSinceMs(pod, healthCriterion) : undefined;
 }
 
-/** Everything that availability requires, except Ready, and labels that take the pod out. */
-function mayBeAvailable(pod: Pod, { availabilityConditions }: AvailabilitySpec): boolean {
-  if (isDead(pod) || pod.mirror || pod.phase === "Pending") return false;
-  return availabilityConditions.every((type) => trueSinceMs(pod, type) !== undefined || isCountedGate(pod, type));
+/** 0 where the criterion has no time: only Available asks for one (docs/design.md#criterion-of-a-protector). */
+function criterionSinceMs(pod: Pod, criterion: HealthCriterion): number | undefined {
+  switch (criterion) {
+    case "Available":
+    case "Ready":
+      return pod.phase === "Pending" ? undefined : readySinceMs(pod);
+    case "Running":
+      return pod.phase === "Running" ? 0 : undefined;
+    case "Scheduled":
+      return pod.scheduled ? 0 : undefined;
+    case "Initialized":
+      return trueSinceMs(pod, "Initialized");
+  }
 }
 
 /** Its labels say that the pod is not available, Ready or not (docs/design.md#unavailable-labels). */
@@ -106,7 +124,7 @@ export function maturityCutoffMs(nowMs: number, spec: AvailabilitySpec): number 
   return Math.max(0, Math.floor(nowMs / 1000 - spec.minReadySeconds)) * 1000;
 }
 
-/** What a pod is for one protector. */
+/** What a pod is for one protector: Pending and Unavailable pods are those that its criterion does not count. */
 export type PodClass = "Finished" | "Terminating" | "Mirror" | "Pending" | "Unavailable" | "Immature" | "Available";
 
 /** What a cell has published of its counts. */
@@ -127,12 +145,11 @@ export function classifyPod(pod: Pod, spec: AvailabilitySpec, published: Publish
   if (isFinished(pod)) return "Finished";
   if (pod.terminating) return "Terminating";
   if (pod.mirror) return "Mirror";
-  if (pod.phase === "Pending") return "Pending";
   const { cutoffMs, position, leftOut } = published;
   const isKnown = hasReached(oldestComponent(position), pod.resourceVersion);
   const isLeftOut = isKnown && isTakenOut(pod, spec) && leftOut === leftOutMark(spec, position);
   const sinceMs = isLeftOut ? undefined : inServiceSinceMs(pod, spec);
-  if (sinceMs === undefined) return "Unavailable";
+  if (sinceMs === undefined) return pod.phase === "Pending" ? "Pending" : "Unavailable";
   if (spec.minReadySeconds === 0 || cutoffMs === undefined || sinceMs <= cutoffMs) return "Available";
   return isKnown ? "Immature" : "Available";
 }
@@ -171,10 +188,9 @@ export function countPods(pods: Iterable<Pod>, spec: AvailabilitySpec, cutoffMs:
     counts.total++;
     if (pod.scheduled) counts.scheduled++;
     if (pod.phase === "Running") counts.running++;
-    const sinceMs = readySinceMs(pod);
+    if (readySinceMs(pod) !== undefined) counts.ready++;
+    const sinceMs = availableSinceMs(pod, spec);
     if (sinceMs === undefined) continue;
-    counts.ready++;
-    if (isTakenOut(pod, spec) || !mayBeAvailable(pod, spec)) continue;
     if (spec.minReadySeconds === 0 || sinceMs <= cutoffMs) {
       available.add(pod.uid);
       newestSinceMs = Math.max(newestSinceMs, sinceMs);

@@ -2,6 +2,8 @@
 import { hash } from "node:crypto";
 import {
   DEFAULTS,
+  type HealthCriterion,
+  healthCriterionOf,
   keptUnhealthyOf,
   type Operation,
   type PodProtectorSpec,
@@ -14,7 +16,9 @@ const ENFORCEMENT_OFF = "spec.enforcement is Off";
 
 export interface SpecFacts {
   readonly minAvailable: number;
-  /** 0 or more. */
+  /** What a pod must be to count: in the names of this project, to be available. */
+  readonly healthCriterion: HealthCriterion;
+  /** 0 or more; 0 where the criterion is not Available. */
   readonly minReadySeconds: number;
   readonly availabilityConditions: readonly string[];
   /** A pod with a label whose key begins with it is not available. Never empty. */
@@ -43,9 +47,11 @@ export interface SpecFacts {
 
 export function specFacts(spec: PodProtectorSpec): SpecFacts {
   const { maxConcurrentLag = 0, compactThreshold } = spec.admissionHistoryConfig ?? {};
+  const healthCriterion = healthCriterionOf(spec);
   return {
     minAvailable: spec.minAvailable,
-    minReadySeconds: Math.max(0, spec.minReadySeconds),
+    healthCriterion,
+    minReadySeconds: healthCriterion === "Available" ? Math.max(0, spec.minReadySeconds) : 0,
     availabilityConditions: spec.availabilityConditions ?? [],
     unavailableLabelPrefix: spec.unavailableLabelPrefix || undefined,
     keptUnhealthy: keptUnhealthyOf(spec),
@@ -60,8 +66,9 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
 }
 
 /**
- * Hash of what a cell's counts depend on: the counted selector, `minReadySeconds`, `availabilityConditions`. The order
- * of keys, values and conditions does not matter; 16 hexadecimal digits.
+ * Hash of what a cell's counts depend on: the counted selector, `minReadySeconds`, `availabilityConditions`, and
+ * `healthCriterion` where it is not Available. The order of keys, values and conditions does not matter; 16 hexadecimal
+ * digits.
  */
 export function specHash(spec: PodProtectorSpec): string {
   const known = hashes.get(spec) ?? hashOf(spec);
@@ -77,11 +84,13 @@ function hashOf(spec: PodProtectorSpec): string {
   const expressions = matchExpressions.map(({ key, operator, values }) =>
     JSON.stringify([key, operator, [...new Set(values ?? [])].sort()]),
   );
+  const criterion = healthCriterionOf(spec);
   const canonical = JSON.stringify([
     Object.entries(matchLabels).sort(([a], [b]) => (a < b ? -1 : 1)),
     expressions.sort(),
     Math.max(0, spec.minReadySeconds),
     [...new Set(spec.availabilityConditions ?? [])].sort(),
+    ...(criterion === "Available" ? [] : [criterion]),
   ]);
   return hash("sha256", canonical, "hex").slice(0, 16);
 }

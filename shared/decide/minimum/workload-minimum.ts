@@ -158,6 +158,8 @@ export function scaledMinimum(replicas: number, maxUnavailable: IntOrPercent): D
 export interface StatedLimits {
   readonly minAvailable: string | undefined;
   readonly maxUnavailable: string | undefined;
+  /** A floor of its own, which has no part in the minimum of available pods. */
+  readonly minRunning: string | undefined;
 }
 
 /**
@@ -169,6 +171,11 @@ export function statedMinimum(replicas: number, stated: StatedLimits): DerivedMi
   const { maxUnavailable } = stated;
   const rest = maxUnavailable === undefined ? undefined : scaledMinimum(replicas, countOrText(maxUnavailable));
   return least === undefined || (rest !== undefined && rest.minAvailable > least.minAvailable) ? rest : least;
+}
+
+/** The floor of running pods, where the annotations state one. */
+export function runningMinimum(replicas: number, { minRunning }: StatedLimits): DerivedMinimum | undefined {
+  return minRunning === undefined ? undefined : leastOf(replicas, minRunning);
 }
 
 /** A percentage is rounded up, as that of a budget. */

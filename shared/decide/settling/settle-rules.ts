@@ -140,8 +140,11 @@ function isUpdateUnderWay({ reservation, pod, snapshot, isAvailable }: ObservedR
  * Nothing in the status will ever tell that the change is done: runtimes report images under other names. After this
  * time it is taken for done while the pod is Ready, whether or not its protector still counts it.
  */
-function isUpdateOverdue({ pod, snapshot, evidence, settleMs }: ObservedReservation, span: SeenSpan): boolean {
-  if (pod === undefined || readySinceMs(pod) === undefined) return false;
+function isUpdateOverdue(
+  { pod, snapshot, evidence, settleMs, isAvailable }: ObservedReservation,
+  span: SeenSpan,
+): boolean {
+  if (pod === undefined || (readySinceMs(pod) === undefined && !isAvailable)) return false;
   if ((snapshot.unconfirmedGeneration(pod) ?? -1) < pod.generation) return false;
   return reaches(evidence.reachedSentMs, span.lastMs + UNCONFIRMED_SETTLE_PERIODS * settleMs);
 }

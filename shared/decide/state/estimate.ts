@@ -3,7 +3,7 @@ import type { Aggregation } from "../../schema/podprotector.ts";
 import type { CellState, ProtectorState } from "./protector-state.ts";
 
 export const CRITERIA = ["Available", "Ready", "Running", "Scheduled"] as const;
-/** Which count is compared with `minAvailable` (pod annotation `health-criterion`). */
+/** Which count is compared with `minAvailable` (pod annotation `health-criterion`); Available is the protector's. */
 export type Criterion = (typeof CRITERIA)[number];
 
 export interface Estimate {
@@ -35,9 +35,10 @@ export function estimate(state: ProtectorState, criterion: Criterion = "Availabl
 
 /**
  * Another criterion than availability takes pods below the minimum, so the protector, or a permission of the caller,
- * has to allow it (docs/design.md#health-criterion).
+ * has to allow it (docs/design.md#health-criterion). Available stands for the protector's own criterion.
  */
 export function criterionInForce({ spec }: ProtectorState, asked: Criterion, isPermitted = false): Criterion {
+  if (asked === spec.healthCriterion) return "Available";
   return isPermitted || spec.allowedHealthCriteria.includes(asked) ? asked : "Available";
 }
 

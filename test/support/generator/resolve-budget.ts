@@ -100,15 +100,13 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
   };
   const { spec, metadata } = newProtector(kind, source, required, "x");
   const { name, namespace } = metadata;
+  const stored = { name, namespace, uid: "p", resourceVersion: "1" };
   return await new Resolver({ workloads, pods }).resolve({
     key: "poddisruptionbudget/shop/web",
     kind,
     source,
     need: { kind: "budget", budget: { selector, spec: {}, owns: [], ...budget } },
-    present:
-      given.present === undefined
-        ? undefined
-        : { metadata: { name, namespace, uid: "p", resourceVersion: "1" }, spec, status: statusOf(given.cells ?? []) },
+    presents: given.present === undefined ? [] : [{ metadata: stored, spec, status: statusOf(given.cells ?? []) }],
     signal: new AbortController().signal,
   });
 }
