@@ -1,6 +1,7 @@
 /** One aggregator process of a cell: the shipping code on simulated links. It leads from its start to its death. */
 
 import { Aggregator } from "../../../controllers/aggregator/aggregator.ts";
+import { NamespaceMarker } from "../../../controllers/aggregator/counting/namespace-marker.ts";
 import { parseTrimmedProtector, podParser } from "../../../controllers/aggregator/counting/parsers.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { PODPROTECTORS_PATH } from "../../../shared/kube/client/api-path.ts";
@@ -35,6 +36,8 @@ interface AggregatorNodeOptions {
   readonly noticedRestore: () => void;
   /** Whether the aggregator keeps backups of protectors in its cell. */
   readonly keepsBackups: boolean;
+  /** As `--mark-namespaces`. */
+  readonly marksNamespaces?: boolean | undefined;
 }
 
 /** As `--restore-after` and `--copy-interval`. Shorter than the defaults, so that more happens in one run. */
@@ -94,6 +97,7 @@ export class AggregatorNode {
       ...{ rateMs: options.rateMs, coalesceMs: 5, writeConcurrency: 8, timeoutMs: 10_000 },
       cellClient: new ApiClient(cellLinks),
       cores,
+      namespaceMarker: options.marksNamespaces === true ? async () => markerOf(options) : undefined,
       mayWrite: () => true,
       gateBoundMs: options.gateBoundMs ?? 30_000,
       onEvent: (event) => {
@@ -135,6 +139,14 @@ export class AggregatorNode {
     this.#stopping.abort();
     void this.#backups?.stop();
   }
+}
+
+/** The part of the aggregator that marks namespaces with protectors (docs/design.md#marked-namespaces). */
+function markerOf({ cellLinks: transport, ports }: AggregatorNodeOptions): NamespaceMarker {
+  const ignore = (): void => undefined;
+  const api = new ApiClient(transport);
+  const sinks = { mayWrite: () => true, onWatch: ignore, onEvent: ignore };
+  return new NamespaceMarker({ transport, api, ports, namespace: "", timeoutMs: TIMEOUT_MS, ...sinks });
 }
 
 /** Watches pods as the aggregator's `run.ts` does, in one stream or in shards. */

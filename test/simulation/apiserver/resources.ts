@@ -12,6 +12,7 @@ export interface SimulatedResource {
 export const RESOURCES: readonly SimulatedResource[] = [
   { group: "", version: "v1", plural: "pods", kind: "Pod", status: true },
   { group: "", version: "v1", plural: "configmaps", kind: "ConfigMap", status: false },
+  { group: "", version: "v1", plural: "namespaces", kind: "Namespace", status: false },
   { group: "", version: "v1", plural: "events", kind: "Event", status: false },
   { group: "coordination.k8s.io", version: "v1", plural: "leases", kind: "Lease", status: false },
   { group: "apps", version: "v1", plural: "deployments", kind: "Deployment", status: true },

@@ -256,7 +256,7 @@ export class World {
     return replica;
   }
 
-  startAggregator(cell: SimulatedCell): AggregatorNode {
+  startAggregator(cell: SimulatedCell, marksNamespaces = false): AggregatorNode {
     const { settleMs, rateMs } = this.scenario;
     const ports = this.#process();
     const shards = this.#shardChance === undefined ? 1 : shardCount(this.scenario.features, this.#shardChance);
@@ -276,6 +276,7 @@ export class World {
       },
       ...(this.countedGates === undefined ? {} : { gateBoundMs: GATE_BOUND_MS }),
       keepsBackups: this.backups !== undefined,
+      marksNamespaces,
     });
   }
 
