@@ -1,7 +1,7 @@
 import { defineConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
-const SIMULATION_TESTS = "test/simulation/**/*.test.ts";
+const SIMULATION_TESTS = ["test/simulation/**/*.test.ts", "test/explore/**/*.test.ts"];
 /** Each rule of the simulation's ablations is still found in the sources; any change of a source can break that. */
 const ABLATION_SOURCES = "test/simulation/ablation/*.test.ts";
 
@@ -59,7 +59,7 @@ export default defineConfig({
           name: "simulation",
           chaiConfig,
           expect: expectConfig,
-          include: [SIMULATION_TESTS],
+          include: SIMULATION_TESTS,
           exclude: [ABLATION_SOURCES],
           sequence: { groupOrder: 1 },
           // The clusters beside it go first.
@@ -73,7 +73,7 @@ export default defineConfig({
           chaiConfig,
           expect: expectConfig,
           include: ["test/**/*.test.ts"],
-          exclude: [SIMULATION_TESTS],
+          exclude: SIMULATION_TESTS,
           globalSetup: "test/support/cluster/binaries-setup.ts",
           // Clusters mostly wait: four files at a time keep two cores busy. At full size a file keeps them busy alone.
           maxWorkers: process.env.PODSEIDON_TEST_SIZE === "full" ? 1 : 4,

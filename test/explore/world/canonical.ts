@@ -1,0 +1,171 @@
+/**
+ * The text of a state, the same for all states that differ only in the names of pods and cells, in what nobody can see
+ * any more, and in admissions that share a record and are alike. A character is a small number.
+ */
+import {
+  isLive,
+  type Nonce,
+  OLDER,
+  POD,
+  type PodStage,
+  type SmallWorld,
+  versionAt,
+  type WorldCell,
+  type WorldPod,
+  type WorldRecord,
+} from "./world.ts";
+
+/** Written numbers begin at -1. */
+const OFFSET = 1;
+
+/** Makes `world` canonical, and returns its text. */
+export function canonicalText(world: SmallWorld): string {
+  const { admissions, changes, faults, lost } = world;
+  const cells = world.cells.map((cell) => ({ cell, text: cellText(cell) }));
+  if (cells.length > 1) {
+    cells.sort(byText);
+    world.cells = cells.map(({ cell }) => cell);
+  }
+  return numbers([admissions, changes, faults, lost]) + cells.map(({ text }) => text).join("");
+}
+
+function byText(a: { text: string }, b: { text: string }): number {
+  return a.text < b.text ? -1 : a.text > b.text ? 1 : 0;
+}
+
+function numbers(values: readonly number[]): string {
+  let text = "";
+  for (const value of values) text += String.fromCharCode(value + OFFSET);
+  return text;
+}
+
+function cellText(cell: WorldCell): string {
+  forgetPast(cell);
+  const { end, total, available, position, aggregators } = cell;
+  const pods = cell.pods.map((pod) => ({ pod, text: podText(pod) }));
+  pods.sort(byText);
+  cell.pods = pods.map(({ pod }) => pod);
+  const head = [end, total, available, position, aggregators.length, ...aggregators.map((one) => one.position)];
+  return numbers(head) + pods.map(({ text }) => text).join("");
+}
+
+/** Changes that every snapshot has become the base; of an older version only that it is older is kept. */
+function forgetPast(cell: WorldCell): void {
+  let known = cell.position;
+  for (const { position } of cell.aggregators) known = Math.min(known, position);
+  if (known === 0) return;
+  for (const pod of cell.pods) {
+    const version = versionAt(pod, known);
+    const moved = (old: number): number => (old > known ? old - known : old === version ? 0 : OLDER);
+    rebase(pod, known);
+    pod.log = pod.log.filter(({ place }) => place > known);
+    for (const change of pod.log) change.place -= known;
+    for (const record of pod.reservation?.records ?? [])
+      if (record !== undefined) record.version = moved(record.version);
+  }
+  for (const aggregator of cell.aggregators) aggregator.position -= known;
+  cell.position -= known;
+  cell.end -= known;
+}
+
+/** Of the live states before, the last one that differs is kept. */
+function rebase(pod: WorldPod, known: number): void {
+  for (const { place, state } of pod.log) {
+    if (place > known) break;
+    if (isLive(pod.base) && pod.base !== state) pod.earlier = pod.base;
+    pod.base = remembered(state);
+  }
+  if (!isLive(pod.base)) pod.earlier = POD.Absent;
+}
+
+/** Once the stored count is without the pod, nobody asks how it went. */
+function remembered(state: PodStage): PodStage {
+  if (state === POD.TakenTerminating) return POD.Terminating;
+  return state === POD.TakenGone ? POD.Gone : state;
+}
+
+function podText({ base, earlier, log, reservation, unrecorded }: WorldPod): string {
+  const values = [base, earlier, log.length];
+  for (const { place, state } of log) values.push(place, state);
+  values.push((unrecorded[0] === true ? 1 : 0) + (unrecorded[1] === true ? 2 : 0));
+  if (reservation === undefined) return numbers([...values, 0]);
+  values.push(1 + reservation.weight + (reservation.packed ? 2 : 0));
+  for (const record of reservation.records) pushRecord(values, record);
+  return numbers(values);
+}
+
+function pushRecord(values: number[], record: WorldRecord | undefined): void {
+  if (record === undefined) {
+    values.push(0);
+    return;
+  }
+  record.nonces = distinct(record.nonces);
+  values.push(record.nonces.length, record.version, record.paid ? 1 : 0, ...record.nonces.map(nonceNumber));
+}
+
+/**
+ * Of the admissions that can't be committed any more one stands for all: the newest counts for an aggregator, and only
+ * requests that may be committed are taken back one by one.
+ */
+function distinct(nonces: readonly Nonce[]): Nonce[] {
+  const over = nonces.filter(({ inFlight }) => !inFlight);
+  const numbers = new Set(nonces.filter(({ inFlight }) => inFlight).map(nonceNumber));
+  const aggregators = nonces[0]?.seen.length ?? 0;
+  const kept = [...numbers].sort((a, b) => a - b).map((number) => nonceOf(number, aggregators));
+  if (over.length === 0) return kept;
+  const seen = Array.from({ length: aggregators }, (_, which) => over.every((nonce) => nonce.seen[which] === true));
+  return [{ inFlight: false, seen }, ...kept];
+}
+
+function nonceNumber({ inFlight, seen }: Nonce): number {
+  let number = inFlight ? 1 : 0;
+  for (const [which, isSeen] of seen.entries()) if (isSeen) number += 2 << which;
+  return number;
+}
+
+function nonceOf(number: number, aggregators: number): Nonce {
+  const seen = Array.from({ length: aggregators }, (_, which) => (number & (2 << which)) !== 0);
+  return { inFlight: number % 2 === 1, seen };
+}
+
+/** The state of a canonical text. */
+export function parseText(text: string, cells: number, pods: number): SmallWorld {
+  let at = 0;
+  const next = (): number => text.charCodeAt(at++) - OFFSET;
+  const world: SmallWorld = { admissions: next(), changes: next(), faults: next(), lost: next(), cells: [] };
+  for (let index = 0; index < cells; index++) world.cells.push(parseCell(next, pods));
+  return world;
+}
+
+function parseCell(next: () => number, pods: number): WorldCell {
+  const cell = { end: next(), total: next(), available: next(), position: next() };
+  const aggregators = times(next(), () => ({ position: next() }));
+  return { ...cell, aggregators, pods: times(pods, () => parsePod(next, aggregators.length)) };
+}
+
+function parsePod(next: () => number, aggregators: number): WorldPod {
+  const base = next();
+  const earlier = next();
+  const log = times(next(), () => ({ place: next(), state: next() }));
+  const open = next();
+  const pod: WorldPod = { base, earlier, log, reservation: undefined, unrecorded: [open % 2 === 1, open >= 2] };
+  const kind = next() - 1;
+  if (kind < 0) return pod;
+  const records = times(2, () => parseRecord(next, aggregators));
+  pod.reservation = { weight: kind % 2, packed: kind >= 2, records };
+  return pod;
+}
+
+function parseRecord(next: () => number, aggregators: number): WorldRecord | undefined {
+  const count = next();
+  if (count === 0) return undefined;
+  const version = next();
+  const paid = next() === 1;
+  return { version, paid, nonces: times(count, () => nonceOf(next(), aggregators)) };
+}
+
+function times<T>(count: number, make: () => T): T[] {
+  const all: T[] = [];
+  for (let index = 0; index < count; index++) all.push(make());
+  return all;
+}

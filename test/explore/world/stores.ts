@@ -1,0 +1,113 @@
+/** Takes over into the world what webhook and aggregator have written. */
+
+import type { CellForm, ReservationForm } from "../protocol/stored.ts";
+import { isNew, type Review, type Written } from "../protocol/webhook.ts";
+import { type BrokenInvariant, countViolation } from "./invariants.ts";
+import {
+  type Nonce,
+  OPERATIONS,
+  type SmallWorld,
+  type WorldCell,
+  type WorldPod,
+  type WorldRecord,
+  type WorldReservation,
+} from "./world.ts";
+
+/** Of one reviewed pod. `removed` is the number of a nonce that was taken back. */
+export function storeWritten(
+  world: SmallWorld,
+  review: Review,
+  written: Written,
+  mayCommit: boolean,
+  removed?: number,
+): BrokenInvariant | undefined {
+  const cell = world.cells[review.cell];
+  const pod = cell?.pods[review.pod];
+  if (cell === undefined || pod === undefined) return undefined;
+  let other = 0;
+  for (const one of cell.pods)
+    if (one !== pod && one.reservation !== undefined) one.reservation.packed = written.packed[other++] === true;
+  const before = pod.reservation;
+  const fresh: Nonce = { inFlight: mayCommit, seen: new Array<boolean>(cell.aggregators.length).fill(false) };
+  pod.reservation = reservationOf(before, written.form, (record, form, operation) => {
+    const nonces = (record?.nonces ?? []).filter((_, index) => operation !== review.operation || index !== removed);
+    if (form.nonces.some(isNew)) nonces.push(fresh);
+    const version = form.version === 0 ? review.version : (record?.version ?? review.version);
+    return { version, paid: form.paid, nonces };
+  });
+  return removedViolation(before, pod);
+}
+
+/** Of an aggregator's cell, which counts at `position`. */
+export function storeCount(
+  cell: WorldCell,
+  which: number,
+  position: number,
+  { total, available, reservations, ...stored }: CellForm,
+): BrokenInvariant | undefined {
+  const storedBefore = cell.position;
+  const aggregator = cell.aggregators[which];
+  if (aggregator !== undefined) aggregator.position = position;
+  Object.assign(cell, { total, available, position: stored.position === 0 ? position : storedBefore });
+  let violation: BrokenInvariant | undefined;
+  for (const [index, pod] of cell.pods.entries()) {
+    const before = pod.reservation;
+    pod.reservation = reservationOf(before, reservations[index], (record) => record);
+    violation ??= removedViolation(before, pod);
+  }
+  return violation ?? countViolation(cell, position, storedBefore);
+}
+
+type Merge = (
+  record: WorldRecord | undefined,
+  form: NonNullable<ReservationForm["records"][number]>,
+  operation: number,
+) => WorldRecord | undefined;
+
+function reservationOf(
+  before: WorldReservation | undefined,
+  form: ReservationForm | undefined,
+  merge: Merge,
+): WorldReservation | undefined {
+  if (form === undefined) return undefined;
+  const records = form.records.map((record, operation) =>
+    record === undefined ? undefined : merge(before?.records[operation], record, operation),
+  );
+  return { weight: form.weight, packed: form.packed, records };
+}
+
+/** S5: the record of a request that may still be committed stays. */
+function removedViolation(
+  before: WorldReservation | undefined,
+  { reservation }: WorldPod,
+): BrokenInvariant | undefined {
+  for (const [operation, record] of (before?.records ?? []).entries())
+    for (const nonce of record?.nonces ?? [])
+      if (nonce.inFlight && reservation?.records[operation]?.nonces.includes(nonce) !== true)
+        return `S5: the record of the ${OPERATIONS[operation]} is removed, and it can still be committed`;
+  return undefined;
+}
+
+/** True when the aggregator has met every admission. */
+export function isSeenBy({ pods }: WorldCell, which: number): boolean {
+  for (const { reservation } of pods)
+    for (const record of reservation?.records ?? [])
+      for (const { seen } of record?.nonces ?? []) if (seen[which] !== true) return false;
+  return true;
+}
+
+/** The aggregator has met every admission, or, a new one, none. */
+export function meetAll({ pods }: WorldCell, which: number, isSeen = true): void {
+  for (const { reservation } of pods)
+    for (const record of reservation?.records ?? []) for (const { seen } of record?.nonces ?? []) seen[which] = isSeen;
+}
+
+/** What is stored, in short. */
+export function storyOf({ cells }: SmallWorld): string {
+  const told = cells.map(({ available, pods }) => {
+    const reserved = pods.reduce((sum, { reservation }) => sum + (reservation?.weight ?? 0), 0);
+    const records = pods.flatMap(({ reservation }) => reservation?.records ?? []).filter((one) => one !== undefined);
+    return `${available} counted, ${reserved} reserved, ${records.length} records`;
+  });
+  return told.join("; ");
+}
