@@ -11,6 +11,7 @@ import { basename, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { build as bundle, type Metafile } from "esbuild";
 import * as v from "valibot";
+import { bundlePage } from "./kubectl-podseidon/dashboard/bundle-page.ts";
 import { root } from "./root.ts";
 
 const KB = 1000;
@@ -26,7 +27,7 @@ const PARTS = {
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
   "eviction-retry": { entry: "controllers/eviction-retry/main.ts", budget: 247 * KB },
   certificates: { entry: "controllers/certificates/main.ts", budget: 590 * KB },
-  "kubectl-podseidon": { entry: "scripts/kubectl-podseidon/main.ts", budget: 1650 * KB },
+  "kubectl-podseidon": { entry: "scripts/kubectl-podseidon/main.ts", budget: 1890 * KB },
 } as const;
 
 /** The plugin is copied somewhere on the PATH: one file, with the two commands that kubectl looks for beside it. */
@@ -74,6 +75,7 @@ export async function build(options: BuildOptions = {}): Promise<readonly BuiltP
 async function buildPart(name: PartName, outdir: string, version: string): Promise<BuiltPart> {
   const { entry, budget } = PARTS[name];
   if (!existsSync(join(root, entry))) throw new Error(`${entry} is not there`);
+  const page = name === PLUGIN ? await bundlePage() : undefined;
   const { metafile } = await bundle({
     absWorkingDir: root,
     entryPoints: { [name]: entry },
@@ -93,11 +95,18 @@ async function buildPart(name: PartName, outdir: string, version: string): Promi
     legalComments: "none",
     logLevel: "error",
     // NODE_ENV is the libraries' own switch to their shipping form.
-    define: { PODSEIDON_VERSION: JSON.stringify(version), "process.env.NODE_ENV": '"production"' },
+    define: {
+      PODSEIDON_VERSION: JSON.stringify(version),
+      PODSEIDON_DASHBOARD_SCRIPT: JSON.stringify(page?.script ?? ""),
+      PODSEIDON_DASHBOARD_STYLE: JSON.stringify(page?.style ?? ""),
+      "process.env.NODE_ENV": '"production"',
+    },
     // Libraries in CommonJS require Node's own modules; an ES module has no `require` but this one.
     banner: { js: 'import{createRequire as __cr}from"node:module";const require=__cr(import.meta.url);' },
   });
   if (name === PLUGIN) await addCommands(outdir);
+  // What the page is made of ships in the plugin.
+  Object.assign(metafile.inputs, page?.metafile.inputs);
   return {
     name,
     path: join(outdir, `${name}.mjs`),

@@ -83,6 +83,25 @@ const imports: readonly [title: string, folder: string, source: string, expected
   ["the plugin may use shared", "scripts/kubectl-podseidon", 'import "../../shared/kube/b.ts";', undefined],
   ["the plugin must not use scripts", "scripts/kubectl-podseidon", 'import "../root.ts";', "the plugin imports"],
   ["the plugin must not use a cluster", "scripts/kubectl-podseidon", 'import "../control-plane/b.ts";', "the plugin"],
+  ["its page may use what is sent", "scripts/kubectl-podseidon/dashboard/page", 'import "../wire.ts";', undefined],
+  [
+    "its page may use shared",
+    "scripts/kubectl-podseidon/dashboard/page",
+    'import "../../../../shared/observe/b.ts";',
+    undefined,
+  ],
+  [
+    "its page must not use the server",
+    "scripts/kubectl-podseidon/dashboard/page",
+    'import "../board.ts";',
+    "runs in browsers",
+  ],
+  [
+    "its page must not use Node.js",
+    "scripts/kubectl-podseidon/dashboard/page",
+    'import "node:http";',
+    "runs in browsers",
+  ],
   ["scripts do not ship", "webhook", 'import { b } from "../scripts/b.ts";', "the webhook imports"],
   [
     "scripts must not use helpers of tests",

@@ -7,7 +7,7 @@ import { root } from "./root.ts";
 const MAX_COLUMNS = 120;
 const MAX_LINES = 400;
 
-const sources = globSync("**/*.{ts,mjs}", { cwd: root, exclude: (path) => /(^|\/)(node_modules|dist)$/.test(path) })
+const sources = globSync("**/*.{ts,tsx,mjs}", { cwd: root, exclude: (path) => /(^|\/)(node_modules|dist)$/.test(path) })
   .sort()
   .map((file) => ({ file, lines: readFileSync(join(root, file), "utf8").trimEnd().split("\n") }));
 

@@ -30,9 +30,13 @@ interface Step {
 
 const LAYER_RULES = ["plugin", "suspicious/noImportCycles", "style/noRestrictedGlobals", "style/noRestrictedImports"];
 
+/** It runs in browsers: other globals, and JSX. */
+const DASHBOARD_PAGE = "scripts/kubectl-podseidon/dashboard/page/tsconfig.json";
+
 const STEPS: readonly Step[] = [
   { name: "lint", title: "lint and format", run: () => tool("biome", "check", "--error-on-warnings") },
   { name: "types", title: "types", run: () => tool("tsc", "--noEmit") },
+  { name: "types", title: "types of the dashboard's page", run: () => tool("tsc", "--noEmit", "-p", DASHBOARD_PAGE) },
   {
     name: "layers",
     title: "imports point one way",

@@ -7,6 +7,7 @@ import { parseArgs } from "node:util";
 import { version } from "../../shared/runtime/version.ts";
 import { release, resume, suspend } from "./changes.ts";
 import { candidates, completion } from "./completion.ts";
+import { dashboard } from "./dashboard/dashboard.ts";
 import { doctor } from "./doctor/doctor.ts";
 import { drainCheck } from "./drain.ts";
 import { explain } from "./explain/explain.ts";
@@ -34,6 +35,7 @@ export const COMMANDS: readonly Command[] = [
   gates,
   explain,
   drainCheck,
+  dashboard,
   doctor,
   suspend,
   resume,

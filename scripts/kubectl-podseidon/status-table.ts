@@ -21,7 +21,10 @@ export function headOf({ allNamespaces, isWide }: TableStyle): readonly string[]
   return allNamespaces ? ["NAMESPACE", ...head] : head;
 }
 
-export function rowOf(view: ProtectorView, { allNamespaces, isWide }: TableStyle): readonly string[] {
+/** A view whose state may be that it is gone. */
+export type ShownView = Omit<ProtectorView, "state"> & { readonly state: ProtectorView["state"] | "deleted" };
+
+export function rowOf(view: ShownView, { allNamespaces, isWide }: TableStyle): readonly string[] {
   const { suspended } = view;
   const until = suspended === undefined ? "-" : (suspended.until ?? "it is resumed");
   return [
@@ -38,7 +41,7 @@ export function rowOf(view: ProtectorView, { allNamespaces, isWide }: TableStyle
   ];
 }
 
-function cellsText({ cells }: ProtectorView): string {
+function cellsText({ cells }: ShownView): string {
   const present = cells.filter(({ state, total }) => state !== "removed" && (total > 0 || state !== "ok"));
   const good = present.filter(({ state }) => state === "ok").length;
   return `${good}/${present.length}`;

@@ -3,7 +3,7 @@ import { sleep } from "../../shared/runtime/clock.ts";
 import type { Context } from "./invocation/command.ts";
 import { CommandError, messageOf } from "./invocation/errors.ts";
 import { columns } from "./invocation/output.ts";
-import { headOf, rowOf, type TableStyle } from "./status-table.ts";
+import { headOf, rowOf, type ShownView, type TableStyle } from "./status-table.ts";
 import type { ProtectorView } from "./view.ts";
 
 /** The protectors are listed again this often: as many requests as a person who repeats the command. */
@@ -21,11 +21,13 @@ export async function watchStatus(context: Context, { views, read, style }: Watc
   let shown = new Map<string, ProtectorView>();
   let now = views;
   let isFirst = true;
+  context.progress.end();
   for (;;) {
     const changed = now.filter((view) => !isSame(shown.get(keyOf(view)), view, style));
     const there = new Set(now.map(keyOf));
     const gone = [...shown.values()].filter((view) => !there.has(keyOf(view)));
-    const rows = [...changed, ...gone.map((view) => ({ ...view, state: "deleted" }))].map((view) => rowOf(view, style));
+    const deleted = gone.map((view): ShownView => ({ ...view, state: "deleted" }));
+    const rows = [...changed, ...deleted].map((view) => rowOf(view, style));
     // Of all rows, so that the columns of later lines are below those of earlier ones.
     const [head = "", ...rest] = columns([headOf(style), ...rows, ...now.map((view) => rowOf(view, style))], "   ");
     const lines = [...(isFirst ? [head] : []), ...rest.slice(0, rows.length)];

@@ -13,6 +13,7 @@ import {
 } from "../../shared/schema/annotations.ts";
 import { type Condition, isDeleting, type PodProtector, STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { parseMs } from "../../shared/schema/time.ts";
+import type { HealthState } from "./health.ts";
 
 export interface CellView {
   readonly cell: string;
@@ -69,7 +70,7 @@ export interface ProtectorView {
     | undefined;
   readonly released: string | undefined;
   readonly conditions: readonly Condition[];
-  readonly state: string;
+  readonly state: HealthState;
 }
 
 /** `nowMs` is this machine's wall clock: ages are for people, no decision uses them. */
@@ -169,7 +170,7 @@ function viewReservations({ cellID, ledger }: CellState, nowMs: number): Reserva
 type Facts = Omit<ProtectorView, "state"> & { readonly deleting: boolean };
 
 /** The first thing that an operator should know, in one or two words. */
-function stateOf(facts: Facts, state: ProtectorState): string {
+function stateOf(facts: Facts, state: ProtectorState): HealthState {
   if (facts.suspended !== undefined) return facts.suspended.cells === undefined ? "suspended" : "partly suspended";
   if (facts.released !== undefined) return "released";
   if (state.spec.warnsOnly) return "only warns";

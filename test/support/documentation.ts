@@ -154,6 +154,7 @@ export function harmless(command: string, context: string, stand: Stand): string
   for (const [word, value] of Object.entries(stand))
     text = text.replace(new RegExp(`(?<![\\w./-])${word}(?![\\w./-])`, "g"), value);
   const words = text.split(/\s+/);
+  if (text.includes("podseidon dashboard")) return `${text} --help`;
   if (words[1] === "podseidon") return text.replace(/\s+--yes\b/, "");
   if (/\b(auth|config|create token|rollout status)\b/.test(text) || /--(dry-run|help)\b/.test(text)) return text;
   return words.some((word) => CHANGES.test(word)) ? `${text} --dry-run=server` : text;

@@ -73,6 +73,12 @@ export class ProgressLine {
     if (this.#terminal.interactive) this.#shown = undefined;
   }
 
+  /** Shows nothing any more: the command has what it waited for, and goes on until somebody ends it. */
+  end(): void {
+    this.#timer?.cancel();
+    this.clear();
+  }
+
   #begin(): void {
     this.#sinceMs = this.#ports.clock.monotonicMs();
     this.#shown = undefined;

@@ -1,0 +1,174 @@
+/**
+ * What the dashboard shows of all cores: rows, cells, reservations, refusals and the last hour. Changes are marked as
+ * they come; `update` collects them for the page, however many there were.
+ */
+import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
+import { viewProtector } from "../view.ts";
+import { CellNames, cellRows, fleetCounts, oldestReservations } from "./fleet.ts";
+import { CapacityHistory, FleetHistory } from "./history.ts";
+import { deniedBetween, type ProtectorEvent } from "./refusals.ts";
+import { type CellShare, detailOfView, reservationsOf, rowOfView, sharesOf } from "./rows.ts";
+import {
+  type DashboardUpdate,
+  type Detail,
+  type FleetPoint,
+  type ProtectorRow,
+  type RefusalRow,
+  type ReservationRow,
+  rowKey,
+  type WatchRow,
+} from "./wire.ts";
+
+/** Refusals that are kept, the newest. */
+export const MAX_REFUSALS = 200;
+/** An update that begins a page holds so many rows that the browser reads each in some milliseconds. */
+const ROWS_A_PART = 250;
+/** So many updates pass until each protector was looked at again: a heartbeat becomes stale without a change. */
+const SWEEP_UPDATES = 20;
+
+export interface Shown {
+  readonly core: number;
+  readonly protector: PodProtector;
+  readonly row: ProtectorRow;
+  readonly shares: readonly CellShare[];
+  readonly reservations: readonly ReservationRow[];
+  readonly history: CapacityHistory;
+}
+
+export class Board {
+  readonly #startedMs: number;
+  readonly #shown = new Map<string, Shown>();
+  readonly #cellNames = new CellNames();
+  readonly #fleet = new FleetHistory();
+  /** Changed since the last update: the object as it is, or undefined when it is gone. */
+  readonly #changed = new Map<string, { readonly core: number; readonly protector: PodProtector } | undefined>();
+  /** By UID, the one that changed last at the end. */
+  readonly #refusals = new Map<string, RefusalRow>();
+  readonly #newRefusals = new Set<string>();
+  #denied = 0;
+  #sweep: IterableIterator<[string, Shown]> | undefined;
+  #point: FleetPoint | undefined;
+  /** What the last update said, so that the next one says only what differs. */
+  readonly #said = new Map<keyof DashboardUpdate, string>();
+
+  constructor(startedMs: number) {
+    this.#startedMs = startedMs;
+  }
+
+  get size(): number {
+    return this.#shown.size;
+  }
+
+  get history(): readonly FleetPoint[] {
+    return this.#fleet.points;
+  }
+
+  changed(core: number, before: PodProtector | undefined, after: PodProtector | undefined): void {
+    const { metadata } = after ?? before ?? {};
+    if (metadata !== undefined)
+      this.#changed.set(`${core}/${namespacedName(metadata)}`, after && { core, protector: after });
+  }
+
+  /** `isNew` is false for Events that were there before the dashboard was: when they were counted is not known. */
+  event(core: number, before: ProtectorEvent | undefined, after: ProtectorEvent, isNew: boolean): void {
+    if (after.refusal === undefined) return;
+    const { id } = after.refusal;
+    this.#refusals.delete(id);
+    this.#refusals.set(id, { ...after.refusal, core });
+    this.#newRefusals.add(id);
+    if (isNew) this.#denied += deniedBetween(before, after);
+    const [oldest] = this.#refusals.keys();
+    if (this.#refusals.size > MAX_REFUSALS && oldest !== undefined) this.#refusals.delete(oldest);
+  }
+
+  /** What differs from the last update. */
+  update(nowMs: number, watches: readonly WatchRow[]): DashboardUpdate {
+    const rows: ProtectorRow[] = [];
+    const gone: string[] = [];
+    for (const [key, found] of this.#changed) {
+      if (found !== undefined) this.#look(key, found, nowMs, rows);
+      else if (this.#shown.delete(key)) gone.push(key);
+    }
+    const isQuiet = this.#changed.size === 0;
+    this.#changed.clear();
+    this.#lookAgain(nowMs, rows);
+    const refusals = [...this.#newRefusals].flatMap((id) => this.#refusals.get(id) ?? []);
+    this.#newRefusals.clear();
+    this.#point = this.#fleet.record(nowMs, fleetCounts(this.#shown.values()), this.#denied);
+    this.#denied = 0;
+    return {
+      atMs: nowMs,
+      ...this.#ifNews("cellNames", this.#cellNames.all),
+      ...(rows.length > 0 ? { rows } : {}),
+      ...(gone.length > 0 ? { gone } : {}),
+      ...(refusals.length > 0 ? { refusals } : {}),
+      ...(isQuiet && rows.length === 0 ? {} : this.#ifNews("cells", this.#cells())),
+      ...(isQuiet && rows.length === 0 ? {} : this.#ifNews("reservations", oldestReservations(this.#shown.values()))),
+      ...this.#ifNews("point", this.#point),
+      ...this.#ifNews("watches", watches),
+    };
+  }
+
+  /** The whole as of the last update, in parts. */
+  *parts(nowMs: number, watches: readonly WatchRow[]): Iterable<DashboardUpdate> {
+    const rows = [...this.#shown.values()].map(({ row }) => row);
+    yield { atMs: nowMs, cellNames: [...this.#cellNames.all], watches: [...watches] };
+    for (let from = 0; from < rows.length; from += ROWS_A_PART)
+      yield { atMs: nowMs, rows: rows.slice(from, from + ROWS_A_PART) };
+    yield {
+      atMs: nowMs,
+      cells: this.#cells(),
+      reservations: oldestReservations(this.#shown.values()),
+      refusals: [...this.#refusals.values()],
+    };
+  }
+
+  detail(key: string, nowMs: number): Detail | undefined {
+    const shown = this.#shown.get(key);
+    if (shown === undefined) return undefined;
+    const { core, protector, row, history } = shown;
+    return {
+      row,
+      ...detailOfView(viewProtector(protector, nowMs), { core, nowMs }),
+      refusals: [...this.#refusals.values()].filter((refusal) => rowKey(refusal) === key),
+      history: [...history.points()],
+    };
+  }
+
+  #look(key: string, found: Pick<Shown, "core" | "protector">, nowMs: number, rows: ProtectorRow[]): void {
+    const before = this.#shown.get(key);
+    const { core, protector } = found;
+    const view = viewProtector(protector, nowMs);
+    const row = rowOfView(view, { core, nowMs }, (cell) => this.#cellNames.indexOf(cell));
+    const history = before?.history ?? new CapacityHistory(this.#startedMs);
+    history.record(nowMs, row);
+    const isSame = before !== undefined && JSON.stringify(before.row) === JSON.stringify(row);
+    this.#shown.set(key, {
+      ...{ core, protector, history },
+      row: isSame ? before.row : row,
+      shares: sharesOf(view, nowMs),
+      reservations: reservationsOf(view, { core, nowMs }),
+    });
+    if (!isSame) rows.push(row);
+  }
+
+  #lookAgain(nowMs: number, rows: ProtectorRow[]): void {
+    for (let left = Math.ceil(this.#shown.size / SWEEP_UPDATES); left > 0; left--) {
+      this.#sweep ??= this.#shown.entries();
+      const { value, done } = this.#sweep.next();
+      if (done === true) this.#sweep = undefined;
+      else this.#look(value[0], value[1], nowMs, rows);
+    }
+  }
+
+  #cells() {
+    return cellRows(this.#shown.values());
+  }
+
+  #ifNews<K extends keyof DashboardUpdate>(key: K, value: DashboardUpdate[K] | readonly unknown[]) {
+    const text = JSON.stringify(value);
+    if (this.#said.get(key) === text) return {};
+    this.#said.set(key, text);
+    return { [key]: value };
+  }
+}

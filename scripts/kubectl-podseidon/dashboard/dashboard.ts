@@ -1,0 +1,66 @@
+/** `dashboard`: a live page about all protectors, on this machine. */
+import { podProtectorPath, withQuery } from "../../../shared/kube/client/api-path.ts";
+import type { ClusterClient } from "../invocation/cluster.ts";
+import { statusOf } from "../invocation/cluster.ts";
+import type { Command, Context } from "../invocation/command.ts";
+import { CommandError, type ExitCode } from "../invocation/errors.ts";
+import { Board } from "./board.ts";
+import { Collector } from "./collector.ts";
+import { DashboardServer } from "./dashboard-server.ts";
+import { loadPageFiles } from "./page-files.ts";
+
+const MAX_CORES = 20;
+const MAX_PORT = 65_535;
+
+function portOf(context: Context): number {
+  const text = context.text("port") ?? "0";
+  const port = Number(text);
+  if (!/^\d+$/.test(text) || port > MAX_PORT) throw new CommandError(`--port: ${text} is no port`);
+  return port;
+}
+
+/** Throws a sentence where the page would stay empty. */
+async function requireReadable(client: ClusterClient, namespace: string | undefined): Promise<void> {
+  const response = await client.raw("GET", withQuery(podProtectorPath(namespace ?? ""), { limit: 1 }));
+  if (response.status !== 200)
+    throw new CommandError(`${client.name}: the protectors can't be listed: ${statusOf(response).message}`);
+}
+
+async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
+  if (context.isForPrograms) throw new CommandError("the dashboard is a page for people: leave --output away");
+  const { ports } = context;
+  const port = portOf(context);
+  const clients = args.length === 0 ? [await context.core()] : await Promise.all(args.map((one) => context.named(one)));
+  // The dashboard is about everything, unless a namespace is asked for.
+  const namespace = context.is("all-namespaces") ? undefined : context.text("namespace");
+  for (const client of clients) await requireReadable(client, namespace);
+  const startedMs = ports.clock.nowMs();
+  const board = new Board(startedMs);
+  const collectors = clients.map((client, core) => new Collector({ core, client, namespace, ports, board }));
+  const server = await DashboardServer.start({
+    ...{ board, namespace, port, startedMs, ports },
+    watches: () => collectors.flatMap((collector) => collector.states()),
+    page: await loadPageFiles(),
+    cores: clients.map(({ name }) => name),
+  });
+  for (const collector of collectors) collector.start();
+  context.progress.end();
+  context.terminal.out(`${server.url}\n`);
+  context.terminal.err("Whoever has this address may read the page. It is there until Ctrl-C.\n");
+  // A signal ends the process.
+  return await new Promise<never>(() => {});
+}
+
+export const dashboard: Command = {
+  name: "dashboard",
+  usage: "[CORE-CONTEXT ...]",
+  summary: "A live page about all protectors, in a browser on this machine.",
+  doing: "looking for the cluster",
+  description:
+    "Prints the page's address, and serves it until Ctrl-C: protectors by health, capacity against promise over the " +
+    "last hour, reservations, cells, and what was denied. Named contexts are several core clusters on one page. " +
+    "It shows all namespaces unless --namespace is given. It only reads protectors and Events.",
+  flags: { port: { type: "string", value: "PORT", help: "Of 127.0.0.1; a free one when unset." } },
+  arity: [0, MAX_CORES],
+  run,
+};

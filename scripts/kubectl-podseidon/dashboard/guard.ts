@@ -1,0 +1,45 @@
+/**
+ * Who may read the dashboard: who knows the secret in its path. Other users of the machine reach the port, and any web
+ * page can send requests to it. A page from elsewhere can't read a response, unless its name was made to resolve to this
+ * machine (DNS rebinding): the Host header then has that name. A cookie would be sent to every port of the machine.
+ */
+import { timingSafeEqual } from "node:crypto";
+import type { IncomingMessage } from "node:http";
+
+const LOOPBACK = /^(?:127\.0\.0\.1|localhost|\[::1\])(?::\d{1,5})?$/;
+/** What a browser says of a request that the page itself made, or that a person typed. */
+const OWN_SITES = ["same-origin", "none"];
+
+export type Admission =
+  | { readonly kind: "granted" /** Behind the secret, without a leading slash or query. */; readonly path: string }
+  | { readonly kind: "refused"; readonly status: number; readonly why: string };
+
+const refused = (status: number, why: string): Admission => ({ kind: "refused", status, why });
+
+export function admit({ method, url = "", headers }: IncomingMessage, secret: string): Admission {
+  if (!LOOPBACK.test(headers.host ?? "")) return refused(421, "this server is for requests to 127.0.0.1");
+  if (method !== "GET") return refused(405, "this server is read with GET");
+  const site = headers["sec-fetch-site"];
+  if (site !== undefined && !OWN_SITES.includes(String(site))) return refused(403, "another site asked for this");
+  const [, given = "", path = ""] = /^\/([^/?]*)\/?([^?]*)/.exec(url) ?? [];
+  if (!isSame(given, secret)) return refused(404, "open the address that kubectl podseidon dashboard printed");
+  return { kind: "granted", path };
+}
+
+function isSame(given: string, secret: string): boolean {
+  const [a, b] = [Buffer.from(given), Buffer.from(secret)];
+  return a.length === b.length && timingSafeEqual(a, b);
+}
+
+/** Nothing is loaded from elsewhere, nothing is kept, and nobody may frame or refer to the page. */
+export const SECURITY_HEADERS: Readonly<Record<string, string>> = {
+  "content-security-policy":
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  "cache-control": "no-store",
+  "cross-origin-opener-policy": "same-origin",
+  "cross-origin-resource-policy": "same-origin",
+  "referrer-policy": "no-referrer",
+  "x-content-type-options": "nosniff",
+  "x-frame-options": "DENY",
+};

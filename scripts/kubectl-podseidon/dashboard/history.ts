@@ -1,0 +1,118 @@
+/** The last hour in slots of some seconds: of each slot the tightest moment, which a reader looks for, and the last. */
+import type { CapacityPoint, FleetPoint } from "./wire.ts";
+
+export const SLOT_MS = 15_000;
+const WINDOW_MS = 3_600_000;
+export const SLOTS = WINDOW_MS / SLOT_MS;
+/** The tightest and the last point of each slot. */
+export const MAX_POINTS = 2 * SLOTS;
+const COLUMNS = 4;
+const FIRST_POINTS = 4;
+
+type Counts = Omit<CapacityPoint, "atMs">;
+
+const spareOf = ({ available, required }: Counts): number => available - required;
+
+/**
+ * Capacity against promise of one protector. Holds what changed, in at most {@link MAX_POINTS} points of 16 bytes:
+ * thousands of protectors have one each.
+ */
+export class CapacityHistory {
+  readonly #originMs: number;
+  #points = new Uint32Array(FIRST_POINTS * COLUMNS);
+  #first = 0;
+  #length = 0;
+
+  /** `originMs` is when the process began: times are stored as seconds since. */
+  constructor(originMs: number) {
+    this.#originMs = originMs;
+  }
+
+  record(nowMs: number, counts: Counts): void {
+    const last = this.#at(this.#length - 1);
+    if (last !== undefined && isEqual(last, counts)) return;
+    const before = this.#at(this.#length - 2);
+    const slot = slotOf(nowMs);
+    const isThird = last !== undefined && before !== undefined && slotOf(before.atMs) === slot;
+    // The last point of the slot makes room for this one; the tightest of the three stays.
+    if (isThird && slotOf(last.atMs) === slot) {
+      if (spareOf(last) < spareOf(before)) this.#set(this.#length - 2, last.atMs, last);
+      this.#length--;
+    }
+    this.#push(nowMs, counts);
+    this.#forget(nowMs);
+  }
+
+  /** The oldest first. A point holds until the next. */
+  points(): readonly CapacityPoint[] {
+    return Array.from({ length: this.#length }, (_, index) => this.#at(index)).filter((point) => point !== undefined);
+  }
+
+  #push(atMs: number, counts: Counts): void {
+    const capacity = this.#points.length / COLUMNS;
+    if (this.#first + this.#length === capacity) {
+      const used = this.#points.subarray(this.#first * COLUMNS, (this.#first + this.#length) * COLUMNS);
+      // Twice as long as it has to be, so that points move rarely.
+      const grown = new Uint32Array(Math.max(FIRST_POINTS, 2 * this.#length) * COLUMNS);
+      grown.set(used);
+      this.#points = grown;
+      this.#first = 0;
+    }
+    this.#length++;
+    this.#set(this.#length - 1, atMs, counts);
+  }
+
+  #set(index: number, atMs: number, { available, required, reserved }: Counts): void {
+    const seconds = Math.max(0, Math.floor((atMs - this.#originMs) / 1000));
+    this.#points.set([seconds, available, required, reserved], (this.#first + index) * COLUMNS);
+  }
+
+  #at(index: number): CapacityPoint | undefined {
+    if (index < 0 || index >= this.#length) return undefined;
+    const from = (this.#first + index) * COLUMNS;
+    const [seconds = 0, available = 0, required = 0, reserved = 0] = this.#points.subarray(from, from + COLUMNS);
+    return { atMs: this.#originMs + seconds * 1000, available, required, reserved };
+  }
+
+  /** A point older than the window goes once the next one is, too: until then it is what held. */
+  #forget(nowMs: number): void {
+    for (;;) {
+      const next = this.#at(1);
+      if (next === undefined || (next.atMs > nowMs - WINDOW_MS && this.#length <= MAX_POINTS)) return;
+      this.#first++;
+      this.#length--;
+    }
+  }
+}
+
+const slotOf = (atMs: number): number => Math.floor(atMs / SLOT_MS);
+
+function isEqual(a: Counts, b: Counts): boolean {
+  return a.available === b.available && a.required === b.required && a.reserved === b.reserved;
+}
+
+type FleetCounts = Omit<FleetPoint, "atMs" | "denied">;
+
+/** All protectors together: a point for each slot, at its worst moment, and the denials of the whole slot. */
+export class FleetHistory {
+  readonly #points: FleetPoint[] = [];
+
+  get points(): readonly FleetPoint[] {
+    return this.#points;
+  }
+
+  /** Returns the point of the present slot. */
+  record(nowMs: number, counts: FleetCounts, denied: number): FleetPoint {
+    const atMs = slotOf(nowMs) * SLOT_MS;
+    const last = this.#points.at(-1);
+    if (last?.atMs !== atMs) {
+      this.#points.push({ atMs, ...counts, denied });
+      if (this.#points.length > SLOTS) this.#points.shift();
+    } else {
+      const isWorse =
+        counts.missing > last.missing || (counts.missing === last.missing && spareOf(counts) < spareOf(last));
+      this.#points[this.#points.length - 1] = { ...last, ...(isWorse ? counts : {}), denied: last.denied + denied };
+    }
+    return this.#points.at(-1) ?? { atMs, ...counts, denied };
+  }
+}

@@ -1,0 +1,192 @@
+/** One chart of the last hour: uPlot draws it, a sentence and a table say the same. */
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import { minuteText, numberText } from "./words.ts";
+
+export const WINDOW_SECONDS = 3600;
+const HEIGHT = 170;
+/** The table has a row for so many points. */
+const POINTS_A_ROW = 20;
+
+interface ChartLine {
+  readonly label: string;
+  /** A variable of the style sheet. */
+  readonly colour: string;
+  readonly kind: "step" | "area" | "dashed" | "bars";
+  readonly values: readonly number[];
+  /** What a row of the table says of several points. */
+  readonly inTable: "lowest" | "highest" | "sum";
+}
+
+interface ChartOptions {
+  readonly title: string;
+  /** What the chart shows, in a sentence. */
+  readonly summary: string;
+  readonly atMs: readonly number[];
+  readonly endMs: number;
+  readonly lines: readonly ChartLine[];
+}
+
+export function Chart(options: ChartOptions) {
+  const { title, summary, lines } = options;
+  const place = useRef<HTMLDivElement>(null);
+  const drawn = useRef<Drawing>(null);
+  useEffect(() => {
+    if (place.current === null) return;
+    const drawing = new Drawing(place.current, options);
+    drawn.current = drawing;
+    return () => drawing.stop();
+  }, []);
+  useEffect(() => drawn.current?.draw(options));
+  return (
+    <figure class="chart">
+      <figcaption>
+        <h3>{title}</h3>
+        <ul class="key">
+          {lines.map(({ label, colour, kind }) => (
+            <li key={label}>
+              <i class={`mark ${kind}`} style={{ color: `var(--${colour})` }} aria-hidden="true" />
+              {label}
+            </li>
+          ))}
+        </ul>
+      </figcaption>
+      <div ref={place} class="plot" role="img" aria-label={`${title}. ${summary}`} />
+      <details>
+        <summary>
+          As a table<span class="hidden">: {title}</span>
+        </summary>
+        <ChartTable {...options} />
+      </details>
+    </figure>
+  );
+}
+
+function ChartTable({ title, atMs, lines }: ChartOptions) {
+  const starts = atMs.flatMap((at, index) => (index % POINTS_A_ROW === 0 ? [[at, index] as const] : []));
+  return (
+    <table>
+      <caption class="hidden">{title}</caption>
+      <thead>
+        <tr>
+          <th scope="col">From</th>
+          {lines.map(({ label, inTable }) => (
+            <th key={label} scope="col" class="number">
+              {label}, {inTable}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {starts.map(([at, from]) => (
+          <tr key={at}>
+            <th scope="row">{minuteText(at)}</th>
+            {lines.map(({ label, values, inTable }) => (
+              <td key={label} class="number">
+                {numberText(summed(values.slice(from, from + POINTS_A_ROW), inTable))}
+              </td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function summed(values: readonly number[], how: ChartLine["inTable"]): number {
+  if (how === "sum") return values.reduce((sum, value) => sum + value, 0);
+  return how === "lowest" ? Math.min(...values) : Math.max(...values);
+}
+
+/** uPlot in its place: as wide as it, in the colours of the style sheet, drawn again when those change. */
+class Drawing {
+  readonly #place: HTMLElement;
+  readonly #dark = matchMedia("(prefers-color-scheme: dark)");
+  readonly #resized: ResizeObserver;
+  readonly #recolour = (): void => this.#start();
+  #options: ChartOptions;
+  #plot: uPlot | undefined;
+
+  constructor(place: HTMLElement, options: ChartOptions) {
+    this.#place = place;
+    this.#options = options;
+    this.#resized = new ResizeObserver(() => this.#fit());
+    this.#start();
+    this.#resized.observe(place);
+    this.#dark.addEventListener("change", this.#recolour);
+  }
+
+  draw(options: ChartOptions): void {
+    const { lines } = this.#options;
+    this.#options = options;
+    if (options.lines.length !== lines.length) this.#start();
+    this.#plot?.setData(dataOf(options), false);
+    this.#plot?.setScale("x", rangeOf(options));
+  }
+
+  stop(): void {
+    this.#resized.disconnect();
+    this.#dark.removeEventListener("change", this.#recolour);
+    this.#plot?.destroy();
+  }
+
+  #fit(): void {
+    this.#plot?.setSize({ width: this.#place.clientWidth, height: HEIGHT });
+  }
+
+  #start(): void {
+    this.#plot?.destroy();
+    const style = getComputedStyle(this.#place);
+    const colourOf = (name: string): string => style.getPropertyValue(`--${name}`).trim();
+    const axis = { stroke: colourOf("soft"), grid: { stroke: colourOf("line"), width: 1 }, ticks: { show: false } };
+    const { lines } = this.#options;
+    this.#plot = new uPlot(
+      {
+        width: Math.max(1, this.#place.clientWidth),
+        height: HEIGHT,
+        legend: { show: false },
+        cursor: { show: false },
+        scales: { x: { time: true }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
+        axes: [
+          { ...axis, size: 26, values: (_, times) => times.map((time) => minuteText(time * 1000)), space: 70 },
+          { ...axis, size: 48, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? short(tick) : "")) },
+        ],
+        series: [{}, ...lines.map((line) => seriesOf(line, colourOf))],
+      },
+      dataOf(this.#options),
+      this.#place,
+    );
+    this.#plot.setScale("x", rangeOf(this.#options));
+  }
+}
+
+function seriesOf({ label, colour, kind }: ChartLine, colourOf: (name: string) => string): uPlot.Series {
+  const stroke = colourOf(colour);
+  const { stepped, bars } = uPlot.paths;
+  const common = { label, stroke, width: 2, points: { show: false } };
+  if (kind === "bars") {
+    const paths = bars?.({ size: [0.8, 12, 2] });
+    return { ...common, fill: stroke, width: 0, ...(paths === undefined ? {} : { paths }) };
+  }
+  const paths = stepped?.({ align: 1 });
+  return {
+    ...common,
+    ...(paths === undefined ? {} : { paths }),
+    ...(kind === "area" ? { fill: colourOf("area") } : {}),
+    ...(kind === "dashed" ? { dash: [6, 4] } : {}),
+  };
+}
+
+function dataOf({ atMs, lines }: ChartOptions): uPlot.AlignedData {
+  return [atMs.map((at) => at / 1000), ...lines.map(({ values }) => [...values])];
+}
+
+function rangeOf({ endMs }: ChartOptions): { min: number; max: number } {
+  const max = endMs / 1000;
+  return { min: max - WINDOW_SECONDS, max };
+}
+
+/** `12k` of 12,000: the axis is narrow. */
+function short(value: number): string {
+  return value >= 10_000 ? `${value / 1000}k` : String(value);
+}

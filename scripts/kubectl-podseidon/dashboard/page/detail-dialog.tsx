@@ -1,0 +1,246 @@
+/** One protector in full, over the page. Escape and the browser's back button close it. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
+import type { CapacityPoint, Detail } from "../wire.ts";
+import { Age } from "./age.tsx";
+import { nowMs, repeat } from "./browser-clock.ts";
+import { Chart, WINDOW_SECONDS } from "./chart.tsx";
+import { readDetail } from "./connection.ts";
+import { HealthMark } from "./health-summary.tsx";
+import { RefusalList, ReservationTable } from "./lists.tsx";
+import { store } from "./store.ts";
+import { countText, numberText, STATE_WORDS } from "./words.ts";
+
+/** The detail is read again so often, and whenever its row changes. */
+const READ_EVERY_MS = 5_000;
+/** Core, namespace and name. */
+const KEY_PARTS = 3;
+
+export function DetailDialog() {
+  const key = store.selected.value;
+  const dialog = useRef<HTMLDialogElement>(null);
+  const isOpen = key !== undefined;
+  useEffect(() => {
+    if (isOpen && dialog.current?.open === false) dialog.current.showModal();
+    if (!isOpen) dialog.current?.close();
+  }, [isOpen]);
+  return (
+    <dialog ref={dialog} class="detail" aria-labelledby="detail-title" onClose={closeDetail}>
+      {key === undefined ? null : <Opened key={key} protector={key} />}
+    </dialog>
+  );
+}
+
+function closeDetail(): void {
+  if (location.hash !== "") history.pushState(null, "", location.pathname);
+  store.selected.value = undefined;
+}
+
+function Opened({ protector }: { readonly protector: string }) {
+  const [detail, setDetail] = useState<Detail | undefined>(undefined);
+  const [isGone, setGone] = useState(false);
+  const row = store.present().get(protector);
+  useEffect(() => {
+    let isShown = true;
+    const read = async (): Promise<void> => {
+      const found = await readDetail(protector);
+      if (!isShown) return;
+      if (found !== undefined) setDetail(found);
+      setGone(found === undefined);
+    };
+    void read();
+    const stop = repeat(READ_EVERY_MS, () => void read());
+    return () => {
+      isShown = false;
+      stop();
+    };
+  }, [protector, row]);
+  const [, namespace = "", name = ""] = protector.split("/");
+  return (
+    <>
+      <header>
+        <h2 id="detail-title" tabIndex={-1}>
+          <bdi>{name}</bdi>{" "}
+          <span class="soft">
+            <bdi>{namespace}</bdi>
+          </span>
+        </h2>
+        <button type="button" onClick={closeDetail}>
+          Close
+        </button>
+      </header>
+      {isGone ? <p class="notice">This protector is gone, or the plugin gives no answer.</p> : null}
+      {detail === undefined ? <p>{isGone ? "" : "Reading it ..."}</p> : <Facts detail={detail} />}
+    </>
+  );
+}
+
+function Facts({ detail }: { readonly detail: Detail }) {
+  const { row, source, derivation, suspended, reservations, reservationCount, refusals } = detail;
+  return (
+    <>
+      <p class="verdict">
+        <HealthMark state={row.state} /> <b>{row.state}</b>. {STATE_WORDS[row.state]}
+      </p>
+      <dl class="facts">
+        <Fact name="Promised" value={countText(row.required, "pod")} />
+        <Fact name="Available" value={`${numberText(row.available)} of ${numberText(row.total)}`} />
+        <Fact name="Reserved" value={numberText(row.reserved)} />
+        <Fact name="Disruptions allowed now" value={numberText(row.allowed)} />
+        <Fact name="Source" value={source} />
+        {derivation === "" ? null : <Fact name="Derived from" value={derivation} />}
+        {suspended === "" ? null : <Fact name="Suspended" value={suspended} />}
+      </dl>
+      <History points={detail.history} />
+      <CellFacts detail={detail} />
+      <h3>Reservations</h3>
+      {reservations.length === 0 ? <p>None.</p> : <ReservationTable reservations={reservations} />}
+      {reservationCount > reservations.length ? (
+        <p>and {numberText(reservationCount - reservations.length)} more</p>
+      ) : null}
+      <h3>Refusals</h3>
+      {refusals.length === 0 ? <p>None in the last hour.</p> : <RefusalList refusals={refusals.toReversed()} />}
+      <Conditions detail={detail} />
+    </>
+  );
+}
+
+function Fact({ name, value }: { readonly name: string; readonly value: string }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>
+        <bdi>{value}</bdi>
+      </dd>
+    </div>
+  );
+}
+
+function History({ points }: { readonly points: readonly CapacityPoint[] }) {
+  const last = points.at(-1);
+  if (last === undefined) return null;
+  const endMs = nowMs.value;
+  const first = endMs - WINDOW_SECONDS * 1000;
+  // The last point holds until now; one from before the window holds at its beginning.
+  const shown = [...points.map((point) => ({ ...point, atMs: Math.max(point.atMs, first) })), { ...last, atMs: endMs }];
+  const column = (key: keyof CapacityPoint): number[] => shown.map((point) => point[key]);
+  const least = Math.min(...shown.map(({ available, required }) => available - required));
+  const summary =
+    least < 0 ? `At the worst moment ${countText(-least, "pod")} were missing.` : `Never fewer than ${least} to spare.`;
+  return (
+    <Chart
+      title={CHART_WORDS.capacity}
+      {...{ summary, endMs }}
+      atMs={column("atMs")}
+      lines={[
+        { label: CHART_WORDS.available, colour: "total", kind: "area", values: column("available"), inTable: "lowest" },
+        {
+          label: CHART_WORDS.promised,
+          colour: "promise",
+          kind: "dashed",
+          values: column("required"),
+          inTable: "highest",
+        },
+        { label: CHART_WORDS.reserved, colour: "c1", kind: "step", values: column("reserved"), inTable: "highest" },
+      ]}
+    />
+  );
+}
+
+function CellFacts({ detail }: { readonly detail: Detail }) {
+  return (
+    <>
+      <h3>Cells</h3>
+      <div class="wide">
+        <table>
+          <caption class="hidden">Cells of this protector</caption>
+          <thead>
+            <tr>
+              <th scope="col">Cell</th>
+              <th scope="col">State</th>
+              <th scope="col" class="number">
+                Available
+              </th>
+              <th scope="col" class="number">
+                Reserved
+              </th>
+              <th scope="col" class="number">
+                Heartbeat
+              </th>
+              <th scope="col" class="number">
+                Last event
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {detail.cells.map((cell) => (
+              <tr key={cell.cell}>
+                <th scope="row">{cell.cell}</th>
+                <td>{cell.state}</td>
+                <td class="number">
+                  {numberText(cell.available)} of {numberText(cell.total)}
+                </td>
+                <td class="number">{numberText(cell.reserved)}</td>
+                <td class="number">
+                  <Age sinceMs={cell.heartbeatMs} />
+                </td>
+                <td class="number">
+                  <Age sinceMs={cell.lastEventMs} />
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}
+
+function Conditions({ detail: { conditions } }: { readonly detail: Detail }) {
+  if (conditions.length === 0) return null;
+  return (
+    <>
+      <h3>Conditions</h3>
+      <div class="wide">
+        <table>
+          <caption class="hidden">Conditions of this protector</caption>
+          <thead>
+            <tr>
+              <th scope="col">Type</th>
+              <th scope="col">Status</th>
+              <th scope="col">Reason</th>
+              <th scope="col">Message</th>
+            </tr>
+          </thead>
+          <tbody>
+            {conditions.map(({ type, status, reason, message }) => (
+              <tr key={type}>
+                <th scope="row">{type}</th>
+                <td>{status}</td>
+                <td>{reason}</td>
+                <td class="message">
+                  <bdi>{message}</bdi>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}
+
+/** Opens what the address names. */
+export function followAddress(): void {
+  const [, ...parts] = location.hash.split("/");
+  store.selected.value = parts.length === KEY_PARTS ? parts.map(decoded).join("/") : undefined;
+}
+
+/** Somebody may have typed it. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}

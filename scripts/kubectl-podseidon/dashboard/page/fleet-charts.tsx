@@ -1,0 +1,55 @@
+/** The last hour of all protectors together. */
+import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
+import type { FleetPoint } from "../wire.ts";
+import { Chart } from "./chart.tsx";
+import { store } from "./store.ts";
+import { countText, minuteText, numberText } from "./words.ts";
+
+export function FleetCharts() {
+  const points = store.points.value;
+  const hello = store.hello.value;
+  const last = points.at(-1);
+  if (last === undefined || hello === undefined) return null;
+  const atMs = points.map((point) => point.atMs);
+  const endMs = last.atMs + hello.slotMs;
+  const column = (key: keyof FleetPoint): number[] => points.map((point) => point[key]);
+  const worst = Math.max(...column("missing"));
+  const denied = column("denied").reduce((sum, count) => sum + count, 0);
+  const since = minuteText(Math.max(hello.startedMs, endMs - 3_600_000));
+  return (
+    <section class="charts" aria-label="The last hour">
+      <Chart
+        title={CHART_WORDS.capacity}
+        summary={`Now ${numberText(last.available)} are available, ${numberText(last.required)} promised.`}
+        {...{ atMs, endMs }}
+        lines={[
+          line(CHART_WORDS.available, "total", "area", column("available"), "lowest"),
+          line(CHART_WORDS.promised, "promise", "dashed", column("required"), "highest"),
+          line(CHART_WORDS.reserved, "c1", "step", column("reserved"), "highest"),
+        ]}
+      />
+      <Chart
+        title={CHART_WORDS.missing}
+        summary={worst === 0 ? `None since ${since}.` : `At most ${countText(worst, "pod")} since ${since}.`}
+        {...{ atMs, endMs }}
+        lines={[line("missing", "bad", "step", column("missing"), "highest")]}
+      />
+      <Chart
+        title={CHART_WORDS.answers}
+        summary={`${countText(denied, "disruption")} denied since ${since}.`}
+        {...{ atMs, endMs }}
+        lines={[line(CHART_WORDS.denied, "bad", "bars", column("denied"), "sum")]}
+      />
+    </section>
+  );
+}
+
+function line(
+  label: string,
+  colour: string,
+  kind: "step" | "area" | "dashed" | "bars",
+  values: readonly number[],
+  inTable: "lowest" | "highest" | "sum",
+) {
+  return { label, colour, kind, values, inTable };
+}

@@ -1,0 +1,206 @@
+/** What is under way in all protectors: refusals as they happen, reservations, cells. */
+import { type CellRow, type RefusalRow, type ReservationRow, rowKey } from "../wire.ts";
+import { Age } from "./age.tsx";
+import { detailAddress } from "./protector-table.tsx";
+import { store } from "./store.ts";
+import { countText, numberText } from "./words.ts";
+
+const SHOWN_REFUSALS = 30;
+const SHOWN_RESERVATIONS = 15;
+
+function ProtectorLink(place: { readonly core: number; readonly namespace: string; readonly name: string }) {
+  return (
+    <a href={detailAddress(rowKey(place))}>
+      <bdi>{`${place.namespace}/${place.name}`}</bdi>
+    </a>
+  );
+}
+
+export function Refusals() {
+  const refusals = store.refusals.value;
+  const forbidden = store.watches.value.filter(({ what, state }) => what === "Events" && state === "forbidden");
+  return (
+    <section class="refusals" aria-labelledby="refusals-title">
+      <h2 id="refusals-title">Refusals</h2>
+      {forbidden.map(({ core, why }) => (
+        <p key={core} class="notice">
+          Your user may not list and watch Events of {store.hello.value?.cores[core]}, so that refusals there are not
+          shown. <span class="soft">{why}</span>
+        </p>
+      ))}
+      <p class="soft">As the webhook's Events say. A disruption that is told to retry in a second makes no Event.</p>
+      {refusals.length === 0 ? <p>None.</p> : <RefusalList refusals={refusals.slice(0, SHOWN_REFUSALS)} isLinked />}
+    </section>
+  );
+}
+
+interface RefusalListOptions {
+  readonly refusals: readonly RefusalRow[];
+  readonly isLinked?: boolean;
+}
+
+export function RefusalList({ refusals, isLinked = false }: RefusalListOptions) {
+  return (
+    <ol class="feed">
+      {refusals.map((refusal) => (
+        <li key={refusal.id} class={refusal.what === "denied" ? "bad" : "wait"}>
+          <p>
+            <b>{refusal.what}</b> {refusal.count > 1 ? `${countText(refusal.count, "time")}, last ` : ""}
+            <Age sinceMs={refusal.lastMs} /> ago {isLinked ? <ProtectorLink {...refusal} /> : null}
+          </p>
+          <p class="message">
+            <bdi>{refusal.message}</bdi>
+          </p>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+export function Reservations() {
+  const { all, oldest } = store.reservations.value;
+  return (
+    <section aria-labelledby="reservations-title">
+      <h2 id="reservations-title">Reservations</h2>
+      {oldest.length === 0 ? (
+        <p>None: no disruption is under way.</p>
+      ) : (
+        <>
+          <p class="soft">
+            The oldest of {numberText(all)}. A reservation is settled when its disruption has happened, or can't any
+            more.
+          </p>
+          <ReservationTable reservations={oldest.slice(0, SHOWN_RESERVATIONS)} isLinked />
+        </>
+      )}
+    </section>
+  );
+}
+
+interface ReservationTableOptions {
+  readonly reservations: readonly ReservationRow[];
+  readonly isLinked?: boolean;
+}
+
+export function ReservationTable({ reservations, isLinked = false }: ReservationTableOptions) {
+  return (
+    <div class="wide">
+      <table>
+        <caption class="hidden">Reservations, the oldest first</caption>
+        <thead>
+          <tr>
+            <th scope="col">Pod</th>
+            {isLinked ? <th scope="col">Protector</th> : null}
+            <th scope="col">Cell</th>
+            <th scope="col">Operation</th>
+            <th scope="col" class="number">
+              Holds
+            </th>
+            <th scope="col" class="number">
+              Age
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {reservations.map((one) => (
+            <tr key={`${rowKey(one)}/${one.cell}/${one.pod}/${one.operation}/${one.sinceMs}`}>
+              <th scope="row">
+                <bdi>{one.pod}</bdi>
+              </th>
+              {isLinked ? (
+                <td>
+                  <ProtectorLink {...one} />
+                </td>
+              ) : null}
+              <td>{one.cell}</td>
+              <td>{one.operation}</td>
+              <td class="number">{one.weight}</td>
+              <td class="number">
+                <Age sinceMs={one.sinceMs} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+export function Cells() {
+  const cells = store.cells.value;
+  const cores = store.hello.value?.cores ?? [];
+  return (
+    <section aria-labelledby="cells-title">
+      <h2 id="cells-title">Cells</h2>
+      {cells.length === 0 ? (
+        <p>None: no aggregator has counted pods.</p>
+      ) : (
+        <div class="wide">
+          <table>
+            <caption class="hidden">Cells and how far behind they are</caption>
+            <thead>
+              <tr>
+                <th scope="col">Cell</th>
+                <th scope="col" class="number">
+                  Protectors
+                </th>
+                <th scope="col" class="number">
+                  Available
+                </th>
+                <th scope="col" class="number">
+                  Reserved
+                </th>
+                <th scope="col" class="number">
+                  Heartbeat
+                </th>
+                <th scope="col" class="number">
+                  Furthest behind
+                </th>
+                <th scope="col">State</th>
+              </tr>
+            </thead>
+            <tbody>
+              {cells.map((cell) => (
+                <tr key={`${cell.core}/${cell.cell}`}>
+                  <th scope="row">
+                    {cell.cell}
+                    {cores.length > 1 ? <span class="soft"> in {cores[cell.core]}</span> : null}
+                  </th>
+                  <td class="number">{numberText(cell.protectors)}</td>
+                  <td class="number">{numberText(cell.available)}</td>
+                  <td class="number">{numberText(cell.reserved)}</td>
+                  <td class="number">
+                    <Age sinceMs={cell.newestMs} />
+                  </td>
+                  <td class="number">
+                    <Age sinceMs={cell.oldestMs} />
+                  </td>
+                  <td>{cellState(cell)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}
+
+function cellState({ protectors, onHold, stale, notCounted }: CellRow) {
+  const isStale = stale > 0 && stale === protectors;
+  const parts = [
+    ...(isStale ? ["no heartbeat"] : []),
+    ...(onHold > 0 ? [`on hold in ${numberText(onHold)}`] : []),
+    ...(stale > 0 && !isStale ? [`stale in ${numberText(stale)}`] : []),
+    ...(notCounted > 0 ? [`not counted in ${numberText(notCounted)}`] : []),
+  ];
+  const health = parts.length === 0 ? "order" : "attention";
+  return (
+    <>
+      <span class={`shape ${health}`} aria-hidden="true">
+        {health === "order" ? "●" : "◆"}
+      </span>{" "}
+      {parts.length === 0 ? "ok" : parts.join(", ")}
+    </>
+  );
+}

@@ -1,0 +1,96 @@
+/** What the page knows: messages of the plugin change it, and what is drawn follows. */
+import { batch, computed, signal } from "@preact/signals";
+import type { DashboardUpdate, FleetPoint, Hello, ProtectorRow, RefusalRow } from "../wire.ts";
+import { rowKey } from "../wire.ts";
+import { countStates, filterRows, NO_FILTER, namespacesOf, PAGE_ROWS, sortRows, WORST_FIRST } from "./rows.ts";
+
+/** As many as the plugin keeps. */
+const MAX_REFUSALS = 200;
+const MAX_POINTS = 240;
+
+type Cells = NonNullable<DashboardUpdate["cells"]>;
+type Reservations = NonNullable<DashboardUpdate["reservations"]>;
+type Watches = NonNullable<DashboardUpdate["watches"]>;
+
+export class Store {
+  readonly #rows = new Map<string, ProtectorRow>();
+  readonly #version = signal(0);
+  readonly hello = signal<Hello | undefined>(undefined);
+  readonly cellNames = signal<readonly string[]>([]);
+  readonly cells = signal<Cells>([]);
+  readonly reservations = signal<Reservations>({ all: 0, oldest: [] });
+  /** The newest first. */
+  readonly refusals = signal<readonly RefusalRow[]>([]);
+  readonly points = signal<readonly FleetPoint[]>([]);
+  readonly watches = signal<Watches>([]);
+  /** Unix milliseconds of the last message; 0 before the first. */
+  readonly heardMs = signal(0);
+  readonly isConnected = signal(false);
+
+  readonly filter = signal(NO_FILTER);
+  readonly order = signal(WORST_FIRST);
+  readonly page = signal(0);
+  /** The key of the protector whose detail is open. */
+  readonly selected = signal<string | undefined>(undefined);
+
+  readonly states = computed(() => countStates(this.present().values()));
+  readonly namespaces = computed(() => namespacesOf(this.present().values()));
+  readonly found = computed(() => sortRows(filterRows(this.present().values(), this.filter.value), this.order.value));
+  readonly pages = computed(() => Math.max(1, Math.ceil(this.found.value.length / PAGE_ROWS)));
+  readonly shownPage = computed(() => Math.min(this.page.value, this.pages.value - 1));
+  readonly shown = computed(() => {
+    const from = this.shownPage.value * PAGE_ROWS;
+    return this.found.value.slice(from, from + PAGE_ROWS);
+  });
+
+  /** The rows; who reads them by this is told of their changes. */
+  present(): ReadonlyMap<string, ProtectorRow> {
+    this.#version.value;
+    return this.#rows;
+  }
+
+  /** A stream has begun: everything follows. */
+  greet(hello: Hello, nowMs: number): void {
+    batch(() => {
+      this.#rows.clear();
+      this.#version.value++;
+      this.hello.value = hello;
+      this.points.value = hello.history.slice(-MAX_POINTS);
+      this.refusals.value = [];
+      this.isConnected.value = true;
+      this.heardMs.value = nowMs;
+    });
+  }
+
+  apply(update: DashboardUpdate, nowMs: number): void {
+    batch(() => {
+      const { rows = [], gone = [], cellNames, cells, reservations, refusals, point, watches } = update;
+      for (const row of rows) this.#rows.set(rowKey(row), row);
+      for (const key of gone) this.#rows.delete(key);
+      if (rows.length + gone.length > 0) this.#version.value++;
+      if (cellNames !== undefined) this.cellNames.value = cellNames;
+      if (cells !== undefined) this.cells.value = cells;
+      if (reservations !== undefined) this.reservations.value = reservations;
+      if (refusals !== undefined) this.#refuse(refusals);
+      if (point !== undefined) this.#add(point);
+      if (watches !== undefined) this.watches.value = watches;
+      this.heardMs.value = nowMs;
+    });
+  }
+
+  #refuse(news: readonly RefusalRow[]): void {
+    const ids = new Set(news.map(({ id }) => id));
+    const others = this.refusals.value.filter(({ id }) => !ids.has(id));
+    this.refusals.value = [...news.toReversed(), ...others]
+      .toSorted((a, b) => b.lastMs - a.lastMs)
+      .slice(0, MAX_REFUSALS);
+  }
+
+  #add(point: FleetPoint): void {
+    const before = this.points.value;
+    const kept = before.at(-1)?.atMs === point.atMs ? before.slice(0, -1) : before;
+    this.points.value = [...kept, point].slice(-MAX_POINTS);
+  }
+}
+
+export const store = new Store();

@@ -1,0 +1,95 @@
+/** A protector's view as the rows and the detail that the page shows. Pure: times become absolute, so that they stay. */
+import type { CellView, ProtectorView } from "../view.ts";
+import { type Detail, type ProtectorRow, type ReservationRow, UNKNOWN_MS } from "./wire.ts";
+
+/** Of one protector, the oldest reservations. */
+const MAX_RESERVATIONS = 100;
+const MAX_DETAIL_CELLS = 200;
+
+/** Where a protector is, and when it was looked at. */
+export interface Seen {
+  readonly core: number;
+  readonly nowMs: number;
+}
+
+/** A cell of one protector, for the sums by cell. */
+export interface CellShare {
+  readonly cell: string;
+  readonly state: CellView["state"];
+  readonly available: number;
+  readonly reserved: number;
+  readonly heartbeatMs: number;
+}
+
+/** As in `status`: a cell without pods of it matters only while it is not in order. */
+function presentCells({ cells }: ProtectorView): readonly CellView[] {
+  return cells.filter(({ state, total }) => state !== "removed" && (total > 0 || state !== "ok"));
+}
+
+export function rowOfView(view: ProtectorView, { core, nowMs }: Seen, indexOf: (cell: string) => number): ProtectorRow {
+  const { namespace, name, state, required, available, total, reserved, allowed, oldestReservationMs } = view;
+  const present = presentCells(view);
+  return {
+    ...{ core, namespace, name, state, required, available, total, reserved, allowed },
+    cells: present.map(({ cell }) => indexOf(cell)),
+    cellsOk: present.filter((cell) => cell.state === "ok").length,
+    oldestMs: since(nowMs, oldestReservationMs),
+  };
+}
+
+export function sharesOf(view: ProtectorView, nowMs: number): readonly CellShare[] {
+  return view.cells
+    .filter(({ state }) => state !== "removed")
+    .map(({ cell, state, available, reserved, heartbeatAgeMs }) => {
+      return { cell, state, available, reserved, heartbeatMs: since(nowMs, heartbeatAgeMs) };
+    });
+}
+
+export function reservationsOf(view: ProtectorView, { core, nowMs }: Seen): ReservationRow[] {
+  const { namespace, name } = view;
+  return view.reservations.slice(0, MAX_RESERVATIONS).map(({ cell, pod, operation, weight, firstAgeMs }) => {
+    return {
+      core,
+      namespace,
+      name,
+      cell,
+      pod: pod ?? "(packed)",
+      operation,
+      weight,
+      sinceMs: since(nowMs, firstAgeMs),
+    };
+  });
+}
+
+type DetailOfView = Omit<Detail, "row" | "refusals" | "history">;
+
+export function detailOfView(view: ProtectorView, seen: Seen): DetailOfView {
+  const { nowMs } = seen;
+  return {
+    source: view.source ?? (view.managed ? "unknown" : "none: made by hand"),
+    derivation: view.derivation ?? "",
+    suspended: suspensionOf(view),
+    cells: view.cells
+      .slice(0, MAX_DETAIL_CELLS)
+      .map(({ cell, state, hold, available, total, reserved, heartbeatAgeMs, lastEventAgeMs }) => ({
+        ...{ cell, available, total, reserved },
+        state: hold === undefined ? state : `${state}: ${hold.split("/")[0]}`,
+        heartbeatMs: since(nowMs, heartbeatAgeMs),
+        lastEventMs: since(nowMs, lastEventAgeMs),
+      })),
+    reservations: reservationsOf(view, seen),
+    reservationCount: view.reservations.length,
+    conditions: view.conditions.map(({ type, status, reason, message }) => ({ type, status, reason, message })),
+  };
+}
+
+function suspensionOf({ suspended }: ProtectorView): string {
+  if (suspended === undefined) return "";
+  const where = suspended.cells === undefined ? "" : `in ${suspended.cells.join(", ")} `;
+  const why = suspended.reason === undefined ? "" : `: ${suspended.reason}`;
+  return `${where}until ${suspended.until ?? "it is resumed"}${why}`;
+}
+
+function since(nowMs: number, ageMs: number | undefined): number {
+  return ageMs === undefined ? UNKNOWN_MS : Math.floor(nowMs - ageMs);
+}

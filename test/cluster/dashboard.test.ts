@@ -1,0 +1,162 @@
+/**
+ * `kubectl podseidon dashboard`, as it ships, on a real core: what its page gets, and the page itself in a headless
+ * Chromium, where there is one.
+ */
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { get, type IncomingMessage } from "node:http";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { root } from "../../scripts/root.ts";
+import { Browser, chromium } from "../support/cluster/browser.ts";
+import {
+  nameOf,
+  namespaceOf,
+  RunningDashboard,
+  refuse,
+  startCore,
+  writeCounts,
+  writeMany,
+} from "../support/cluster/dashboard-core.ts";
+
+const FEW = 5;
+const AXE = readFileSync(join(root, "node_modules/axe-core/axe.min.js"), "utf8");
+/** What axe finds, contrast included, in a word for each kind and place. */
+const SERIOUS = `axe.run({ resultTypes: ["violations"] }).then(({ violations }) => violations
+  .filter(({ impact }) => impact === "serious" || impact === "critical")
+  .flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => id + ": " + html.slice(0, 200) + failureSummary)))`;
+
+let core: Cluster;
+let dashboard: RunningDashboard;
+
+beforeAll(async () => {
+  core = await startCore();
+  await writeMany(core, FEW);
+  dashboard = await RunningDashboard.start(core.kubeconfig);
+});
+
+afterAll(async () => {
+  await dashboard?.stop();
+  await core?.stop();
+});
+
+/** The stream of a page; `until` reads until what has come since the last call has the text. */
+async function updates(url: string) {
+  const asked = get(`${url}updates`);
+  const [response]: IncomingMessage[] = await once(asked, "response");
+  if (response === undefined) throw new Error("no response");
+  const chunks = response.setEncoding("utf8")[Symbol.asyncIterator]();
+  return {
+    until: async (wanted: RegExp): Promise<string> => {
+      let text = "";
+      while (!wanted.test(text)) {
+        const { value, done } = await chunks.next();
+        if (done === true) throw new Error(`the stream ended without ${wanted}`);
+        text += value;
+      }
+      return text;
+    },
+    close: () => response.destroy(),
+  };
+}
+
+describe("what a page gets", () => {
+  test("is each protector, then each change, and refusals as they happen", async () => {
+    const page = await updates(dashboard.url);
+    await page.until(new RegExp(`"name":"${nameOf(FEW - 1)}"`));
+    await page.until(/"what":"Events","state":"live"/);
+    await writeCounts(core, "shop", nameOf(0), { required: 4, available: 2, total: 5 });
+    expect(await page.until(/"state":"below minimum"/)).toContain(`"name":"${nameOf(0)}"`);
+    await refuse(core, "shop", nameOf(0), "pod shop/app-0 may not be deleted now");
+    expect(await page.until(/"refusals"/)).toContain("pod shop/app-0 may not be deleted now");
+    page.close();
+  });
+
+  test("says so while the core gives no answer, and when it does again", async () => {
+    const page = await updates(dashboard.url);
+    await page.until(/"what":"protectors","state":"live"/);
+    const { "kube-apiserver": apiserver } = core.processes;
+    await apiserver.kill();
+    expect(await page.until(/"what":"protectors","state":"stale"/)).toMatch(/"why":"[^"]+"/);
+    await apiserver.start();
+    await page.until(/"what":"protectors","state":"live"/);
+    page.close();
+  });
+});
+
+test("a user who may read protectors alone is told that Events are forbidden", async () => {
+  const [group, version] = ["rbac.authorization.k8s.io", "v1"];
+  const rules = [
+    { apiGroups: ["podseidon.kubewharf.io"], resources: ["podprotectors"], verbs: ["get", "list", "watch"] },
+  ];
+  const role = { apiGroup: group, kind: "ClusterRole", name: "reader" };
+  await core.apply([
+    { apiVersion: `${group}/${version}`, kind: "ClusterRole", metadata: { name: "reader" }, rules },
+    {
+      ...{ apiVersion: `${group}/${version}`, kind: "ClusterRoleBinding", metadata: { name: "reader" } },
+      ...{ roleRef: role, subjects: [{ kind: "User", name: "eve", apiGroup: group }] },
+    },
+  ]);
+  const kubeconfig = await core.kubeconfigFor({ user: "eve" }, { path: join(core.directory, "eve") });
+  await core.waitFor("the role", async () => {
+    const args = ["auth", "can-i", "watch", "podprotectors.podseidon.kubewharf.io", "-A"];
+    return (await core.kubectl(args, { kubeconfig })).code === 0;
+  });
+  const hers = await RunningDashboard.start(kubeconfig);
+  const page = await updates(hers.url);
+  await page.until(new RegExp(`"name":"${nameOf(0)}"`));
+  await page.until(/"what":"Events","state":"forbidden".*"why":"[^"]*forbidden/);
+  page.close();
+  expect(await hers.stop()).toBe("SIGINT");
+});
+
+describe.runIf(chromium !== undefined)("the page in a browser", () => {
+  let browser: Browser;
+
+  beforeAll(async () => {
+    browser = await Browser.start();
+    await browser.size(1440, 1100);
+    await browser.open(dashboard.url);
+    await browser.until(`document.querySelectorAll("#protectors tbody tr").length === ${FEW}`);
+  });
+  afterAll(() => browser?.stop());
+
+  test("has the worst protector first, and reads it with the keyboard alone", async () => {
+    await writeCounts(core, namespaceOf(2), nameOf(2), { required: 9, available: 1, total: 9 });
+    await browser.until(`document.querySelector("#protectors tbody tr").textContent.includes("${nameOf(2)}")`);
+    await browser.press("/");
+    await browser.until(`document.activeElement.id === "search"`);
+    for (const letter of "0002") await browser.press(letter);
+    await browser.until(`document.querySelectorAll("#protectors tbody tr").length === 1`);
+    await browser.evaluate(`document.querySelector("#protectors tbody a").focus()`);
+    await browser.press("Enter");
+    await browser.until(`document.querySelector("dialog[open]")?.textContent.includes("Fewer pods are available")`);
+    await browser.press("Escape");
+    await browser.until(`document.querySelector("dialog[open]") === null && location.hash === ""`);
+    expect(await browser.evaluate(`document.activeElement.textContent`)).toBe(nameOf(2));
+  });
+
+  test.each(["light", "dark"] as const)("has no serious fault of accessibility, %s", async (scheme) => {
+    await browser.colours(scheme);
+    await browser.evaluate(AXE);
+    expect(await browser.evaluate(SERIOUS)).toEqual([]);
+    await browser.evaluate(`document.querySelector("#protectors tbody a").click()`);
+    await browser.until(`document.querySelector("dialog[open] canvas") !== null`);
+    expect(await browser.evaluate(SERIOUS)).toEqual([]);
+    await browser.press("Escape");
+    await browser.until(`document.querySelector("dialog[open]") === null`);
+  });
+
+  test("shows what a tenant wrote as text", async () => {
+    const hostile = `<img src=x onerror="document.title='owned'"><script>document.title="owned"</script>`;
+    await refuse(core, namespaceOf(1), nameOf(1), hostile);
+    await browser.until(`document.querySelector(".feed")?.textContent.includes("onerror")`);
+    expect(await browser.evaluate(`[document.title, document.images.length]`)).toEqual(["podseidon", 0]);
+  });
+
+  test("asks nobody but the plugin, and breaks none of its own rules", () => {
+    expect(browser.requested.filter((url) => !url.startsWith(dashboard.url))).toEqual([]);
+    expect(browser.complaints).toEqual([]);
+  });
+});
