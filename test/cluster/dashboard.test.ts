@@ -25,7 +25,7 @@ const AXE = readFileSync(join(root, "node_modules/axe-core/axe.min.js"), "utf8")
 /** What axe finds, contrast included, in a word for each kind and place. */
 const SERIOUS = `axe.run({ resultTypes: ["violations"] }).then(({ violations }) => violations
   .filter(({ impact }) => impact === "serious" || impact === "critical")
-  .flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => id + ": " + html.slice(0, 200) + failureSummary)))`;
+  .flatMap(({ id, nodes }) => nodes.map((node) => [id, node.html.slice(0, 200), node.failureSummary].join(": "))))`;
 
 let core: Cluster;
 let dashboard: RunningDashboard;

@@ -6,7 +6,7 @@ import { namespacedName, type PodProtector } from "../../../shared/schema/podpro
 import { viewProtector } from "../view.ts";
 import { CellNames, cellRows, fleetCounts, oldestReservations } from "./fleet.ts";
 import { CapacityHistory, FleetHistory } from "./history.ts";
-import { deniedBetween, type ProtectorEvent } from "./refusals.ts";
+import { deniedBetween, type EventAtProtector } from "./refusals.ts";
 import { type CellShare, detailOfView, reservationsOf, rowOfView, sharesOf } from "./rows.ts";
 import {
   type DashboardUpdate,
@@ -70,7 +70,7 @@ export class Board {
   }
 
   /** `isNew` is false for Events that were there before the dashboard was: when they were counted is not known. */
-  event(core: number, before: ProtectorEvent | undefined, after: ProtectorEvent, isNew: boolean): void {
+  event(core: number, before: EventAtProtector | undefined, after: EventAtProtector, isNew: boolean): void {
     if (after.refusal === undefined) return;
     const { id } = after.refusal;
     this.#refusals.delete(id);

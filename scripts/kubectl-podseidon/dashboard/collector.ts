@@ -6,7 +6,7 @@ import type { Ports } from "../../../shared/runtime/clock.ts";
 import { namespacedName, type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import type { ClusterClient } from "../invocation/cluster.ts";
 import type { Board } from "./board.ts";
-import { EVENT_SELECTOR, type ProtectorEvent, parseProtectorEvent } from "./refusals.ts";
+import { EVENT_SELECTOR, type EventAtProtector, parseProtectorEvent } from "./refusals.ts";
 import type { WatchRow } from "./wire.ts";
 
 /** A stream that is lost for a moment is no news. */
@@ -38,7 +38,7 @@ export class Collector {
       unparsable: "keepLast",
     });
     protectors.reflector.subscribe({ changed: (before, after) => board.changed(core, before, after) });
-    const events = new Watched<ProtectorEvent>(core, "Events", ports, {
+    const events = new Watched<EventAtProtector>(core, "Events", ports, {
       ...{ name: `Events of ${client.name}`, transport, ports, path: corePath("events", namespace) },
       query: { fieldSelector: EVENT_SELECTOR },
       parse: parseProtectorEvent,

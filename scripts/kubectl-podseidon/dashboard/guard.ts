@@ -1,7 +1,8 @@
 /**
  * Who may read the dashboard: who knows the secret in its path. Other users of the machine reach the port, and any web
- * page can send requests to it. A page from elsewhere can't read a response, unless its name was made to resolve to this
- * machine (DNS rebinding): the Host header then has that name. A cookie would be sent to every port of the machine.
+ * page can send requests to it. A page from elsewhere can't read a response, unless its name was made to resolve to
+ * this machine (DNS rebinding): the Host header then has that name. A cookie would be sent to every port of the
+ * machine.
  */
 import { timingSafeEqual } from "node:crypto";
 import type { IncomingMessage } from "node:http";
@@ -10,13 +11,13 @@ const LOOPBACK = /^(?:127\.0\.0\.1|localhost|\[::1\])(?::\d{1,5})?$/;
 /** What a browser says of a request that the page itself made, or that a person typed. */
 const OWN_SITES = ["same-origin", "none"];
 
-export type Admission =
+export type AccessDecision =
   | { readonly kind: "granted" /** Behind the secret, without a leading slash or query. */; readonly path: string }
   | { readonly kind: "refused"; readonly status: number; readonly why: string };
 
-const refused = (status: number, why: string): Admission => ({ kind: "refused", status, why });
+const refused = (status: number, why: string): AccessDecision => ({ kind: "refused", status, why });
 
-export function admit({ method, url = "", headers }: IncomingMessage, secret: string): Admission {
+export function admit({ method, url = "", headers }: IncomingMessage, secret: string): AccessDecision {
   if (!LOOPBACK.test(headers.host ?? "")) return refused(421, "this server is for requests to 127.0.0.1");
   if (method !== "GET") return refused(405, "this server is read with GET");
   const site = headers["sec-fetch-site"];

@@ -1,4 +1,4 @@
-/** The files of the page: in a build they are part of the bundle; code that runs from source bundles them at its start. */
+/** The files of the page. A build has them in its bundle; code that runs from source bundles them at its start. */
 declare const PODSEIDON_DASHBOARD_SCRIPT: string | undefined;
 declare const PODSEIDON_DASHBOARD_STYLE: string | undefined;
 

@@ -30,7 +30,7 @@ const KubernetesEvent = v.object({
   series: v.optional(v.nullable(v.object({ count: v.number(), lastObservedTime: text }))),
 });
 
-export interface ProtectorEvent {
+export interface EventAtProtector {
   readonly key: string;
   readonly uid: string;
   readonly version: string;
@@ -38,7 +38,7 @@ export interface ProtectorEvent {
   readonly refusal: Omit<RefusalRow, "core"> | undefined;
 }
 
-export function parseProtectorEvent(raw: unknown): ProtectorEvent {
+export function parseProtectorEvent(raw: unknown): EventAtProtector {
   const { metadata, involvedObject, reason, message, ...times } = v.parse(KubernetesEvent, raw);
   const { uid, resourceVersion: version, namespace, name } = metadata;
   const what = WORDS[reason ?? ""];
@@ -58,7 +58,7 @@ export function parseProtectorEvent(raw: unknown): ProtectorEvent {
 }
 
 /** How many disruptions were denied between two states of an Event. */
-export function deniedBetween(before: ProtectorEvent | undefined, after: ProtectorEvent): number {
+export function deniedBetween(before: EventAtProtector | undefined, after: EventAtProtector): number {
   if (after.refusal?.reason !== DENIED) return 0;
   return Math.max(0, after.refusal.count - (before?.refusal?.count ?? 0));
 }

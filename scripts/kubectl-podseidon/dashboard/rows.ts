@@ -1,4 +1,4 @@
-/** A protector's view as the rows and the detail that the page shows. Pure: times become absolute, so that they stay. */
+/** A protector's view as the rows and the detail of the page. Pure. Ages become times, so that they stay the same. */
 import type { CellView, ProtectorView } from "../view.ts";
 import { type Detail, type ProtectorRow, type ReservationRow, UNKNOWN_MS } from "./wire.ts";
 
