@@ -1,7 +1,7 @@
 import { defineConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
-const SIMULATION_TESTS = ["test/simulation/**/*.test.ts", "test/explore/**/*.test.ts"];
+const SIMULATION_TESTS = ["test/simulation/**/*.test.ts", "test/explore/**/*.test.ts", "test/spec/**/*.test.ts"];
 /** Each rule of the simulation's ablations is still found in the sources; any change of a source can break that. */
 const ABLATION_SOURCES = "test/simulation/ablation/*.test.ts";
 
