@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders } from "node:http";
+import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { Agent, request } from "node:https";
 
 /** A small HTTPS client for one server, for tests and scripts: JSON in, JSON out, certificates verified. */
@@ -109,6 +109,15 @@ export class ApiserverClient {
     const answer = await this.request(method, path, body, options);
     if (answer.status >= 400) throw new ApiError(method, path, answer);
     return answer.body;
+  }
+
+  /** Resolves with the response to a POST, whose body goes on until `signal`; rejects without a response. */
+  stream(path: string, body: unknown, signal: AbortSignal): Promise<IncomingMessage> {
+    return new Promise((resolve, reject) => {
+      const call = request(`${this.url}${path}`, { method: "POST", agent: this.#agent, signal }, resolve);
+      call.on("error", reject);
+      call.end(JSON.stringify(body));
+    });
   }
 
   async get(path: string): Promise<unknown> {

@@ -79,6 +79,7 @@ export class Cluster implements AsyncDisposable {
   #stopping = false;
   #nodes = 0;
   #snapshots = 0;
+  #etcdHistory = 0;
 
   /**
    * Starts a cluster and resolves when it serves. Rejects with the end of the log of what did not start; nothing is
@@ -227,18 +228,30 @@ export class Cluster implements AsyncDisposable {
    * started again, as etcd's documentation demands; `keepApiserver` leaves it running with its caches.
    */
   async restoreEtcd(snapshot: EtcdSnapshot, options: { readonly keepApiserver?: boolean } = {}): Promise<void> {
-    const { etcd, "kube-apiserver": apiserver } = this.processes;
+    const { "kube-apiserver": apiserver } = this.processes;
     if (options.keepApiserver !== true) await apiserver.kill();
-    await replaceEtcdData(etcd, this.#setting.etcdDataDirectory, snapshot);
+    await this.#replaceEtcd(snapshot);
     if (options.keepApiserver !== true) await apiserver.start();
   }
 
   /** Empties etcd, as after the loss of its disks. The apiserver starts again and creates only its own objects. */
   async wipeEtcd(): Promise<void> {
-    const { etcd, "kube-apiserver": apiserver } = this.processes;
+    const { "kube-apiserver": apiserver } = this.processes;
     await apiserver.kill();
-    await replaceEtcdData(etcd, this.#setting.etcdDataDirectory);
+    await this.#replaceEtcd();
     await apiserver.start();
+  }
+
+  /** How often etcd's data were replaced: revisions of two histories do not compare. */
+  get etcdHistory(): number {
+    return this.#etcdHistory;
+  }
+
+  async #replaceEtcd(snapshot?: EtcdSnapshot): Promise<void> {
+    const { etcd } = this.processes;
+    await etcd.kill();
+    this.#etcdHistory++;
+    await replaceEtcdData(etcd, this.#setting.etcdDataDirectory, snapshot);
   }
 
   /**

@@ -63,6 +63,22 @@ export class EtcdClient {
     await this.#post("/v3/kv/txn", { success });
   }
 
+  /**
+   * What etcd tells of the keys that begin with `prefix`, from a revision on, until `signal` or the end of the
+   * connection.
+   */
+  async *watch(prefix: string, from: number, signal: AbortSignal): AsyncGenerator<unknown> {
+    const range = { key: encode(prefix), range_end: prefixEnd(prefix) };
+    const creation = { ...range, start_revision: String(from), progress_notify: true };
+    const response = await this.#client.stream("/v3/watch", { create_request: creation }, signal);
+    let rest = "";
+    for await (const chunk of response.setEncoding("utf8")) {
+      const lines = `${rest}${String(chunk)}`.split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) yield field(JSON.parse(line), "result");
+    }
+  }
+
   close(): void {
     this.#client.close();
   }

@@ -40,6 +40,8 @@ export interface EnvironmentOptions {
    */
   readonly kubeconfig?: (component: string, cluster: Cluster) => Promise<string>;
   readonly environment?: Readonly<Record<string, string>>;
+  /** Opens a port in front of the webhooks' balancer, at which the cells call them; the balancer itself by default. */
+  readonly front?: (core: Cluster, balancer: Balancer) => Promise<number>;
 }
 
 export class TestEnvironment implements AsyncDisposable {
@@ -50,6 +52,7 @@ export class TestEnvironment implements AsyncDisposable {
   readonly balancer: Balancer;
   readonly #options: EnvironmentOptions;
   readonly #directory: string;
+  #port = 0;
 
   private constructor(
     core: Cluster,
@@ -90,6 +93,7 @@ export class TestEnvironment implements AsyncDisposable {
   }
 
   async #install(): Promise<void> {
+    this.#port = (await this.#options.front?.(this.core, this.balancer)) ?? this.balancer.port;
     await this.core.apply(readFileSync(CRD, "utf8"));
     // For the release register in the core and the backups of protectors in the cells.
     const clusters = [...new Set([this.core, ...this.cells.values()])];
@@ -161,14 +165,14 @@ export class TestEnvironment implements AsyncDisposable {
   }
 
   async register(cell: string): Promise<void> {
-    const url = `https://127.0.0.1:${this.balancer.port}`;
+    const url = `https://127.0.0.1:${this.#port}`;
     const caPem = this.core.identity.certificateAuthorityPem;
     await this.cell(cell).apply(registrations({ cell, url, caPem, ...this.#options.registration }));
   }
 
   /** Creates the webhook configuration of the counted gate in a cell. */
   async registerGate(cell: string): Promise<void> {
-    const url = `https://127.0.0.1:${this.balancer.port}`;
+    const url = `https://127.0.0.1:${this.#port}`;
     await this.cell(cell).apply([gateRegistration({ cell, url, caPem: this.core.identity.certificateAuthorityPem })]);
   }
 

@@ -5,11 +5,12 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
-import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { OtherWebhook } from "../support/cluster/other-webhook.ts";
 import { createReadyPods, eachAtMost } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { REPORT_ENVIRONMENT, reported } from "../support/cluster/report.ts";
+import { HistoryRecorder } from "../support/history/history-recorder.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const PODS_PER_CELL = FULL ? 500 : 100;
@@ -49,19 +50,24 @@ interface Tally {
 }
 
 let environment: TestEnvironment;
+let recorder: HistoryRecorder;
 
 beforeAll(async () => {
-  environment = await TestEnvironment.start({
+  ({ environment, recorder } = await HistoryRecorder.start({
     cells: CELLS,
     cell: CELL,
     settle: SETTLE,
     aggregatorArgs: ["--heartbeat-interval=10m"],
     environment: REPORT_ENVIRONMENT,
-  });
+  }));
 });
 
 afterAll(async () => {
-  await environment?.stop();
+  try {
+    await recorder?.judged();
+  } finally {
+    await environment?.stop();
+  }
 });
 
 /** Creates pods and their protector, and waits until they are counted. */
@@ -156,7 +162,7 @@ async function attack(
     note(`${attempts.length} deletions are sent at once`);
     tally = await deleteAll(attempts, async () => {
       if (fault !== undefined) note(fault);
-      await middle?.();
+      await recorder.during(fault ?? "nothing", async () => await middle?.());
     });
   });
   if (tally === undefined) throw new Error("nothing was deleted");
