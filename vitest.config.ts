@@ -4,6 +4,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 const SIMULATION_TESTS = ["test/simulation/**/*.test.ts", "test/explore/**/*.test.ts", "test/spec/**/*.test.ts"];
 /** Each rule of the simulation's ablations is still found in the sources; any change of a source can break that. */
 const ABLATION_SOURCES = "test/simulation/ablation/*.test.ts";
+const CHECKER_TESTS = "test/histories/checker/*.test.ts";
 
 /** A failure that can't be repeated at will has to say everything at once. */
 const chaiConfig = { truncateThreshold: 2000 };
@@ -49,7 +50,7 @@ export default defineConfig({
           expect: expectConfig,
           // Files share processes: to start one and load the modules again for each file took half of the time.
           isolate: false,
-          include: ["{shared,webhook,controllers,scripts}/**/*.test.ts", ABLATION_SOURCES],
+          include: ["{shared,webhook,controllers,scripts}/**/*.test.ts", ABLATION_SOURCES, CHECKER_TESTS],
           testTimeout: 5 * MINUTE_MS,
           hookTimeout: 5 * MINUTE_MS,
         },
@@ -73,7 +74,7 @@ export default defineConfig({
           chaiConfig,
           expect: expectConfig,
           include: ["test/**/*.test.ts"],
-          exclude: SIMULATION_TESTS,
+          exclude: [...SIMULATION_TESTS, CHECKER_TESTS],
           globalSetup: "test/support/cluster/binaries-setup.ts",
           // Clusters mostly wait: four files at a time keep two cores busy. At full size a file keeps them busy alone.
           maxWorkers: process.env.PODSEIDON_TEST_SIZE === "full" ? 1 : 4,

@@ -83,7 +83,8 @@ function fullRecord(bytes: Bytes, before: Before): AdmissionRecord {
   const nonces = Array.from({ length: bytes.unsigned() }, () =>
     bytes.unsigned() === 0 ? bytes.token() : bytes.text(),
   );
-  return { nonces, paid: (flags & 1) !== 0, admittedMs };
+  // Stands for earlier ones that are not kept.
+  return { nonces: nonces.filter((nonce) => nonce !== "+"), paid: (flags & 1) !== 0, admittedMs };
 }
 
 function skipName(bytes: Bytes, isGenerated: boolean): void {

@@ -25,6 +25,7 @@ export class ReviewTap implements AsyncDisposable {
     this.#server = createServer({ cert: options.certificatePem, key: options.privateKeyPem }, (client) =>
       this.#serve(client),
     );
+    this.#server.on("tlsClientError", () => {});
   }
 
   static async start(options: TapOptions): Promise<ReviewTap> {
@@ -77,6 +78,5 @@ export class ReviewTap implements AsyncDisposable {
       socket.on("error", close);
       socket.on("close", close);
     }
-    this.#server.on("tlsClientError", () => {});
   }
 }
