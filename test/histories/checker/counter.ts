@@ -8,8 +8,8 @@ import type { History, Moment, Review } from "./history.ts";
 import { at, texts } from "./json.ts";
 import type { Judgement } from "./judgement.ts";
 import { isDead, isReady, isSelected, nameOfUid, versionsByUid } from "./pods.ts";
-import { counted, estimate, isEnforcing, type ProtectorState } from "./protector.ts";
-import { type Admission, isWithin, type ProtectorHistory } from "./protector-history.ts";
+import { counted, estimate, isEnforcing, type StoredState } from "./protector.ts";
+import { isWithin, type ProtectorHistory, type StoredAdmission } from "./protector-history.ts";
 
 const FORCE = "podseidon.kubewharf.io/force-delete";
 /** A replica decides by a cache that was confirmed within this time (docs/design.md#what-a-decision-rests-on). */
@@ -55,7 +55,7 @@ function during(versions: readonly { readonly atMs: number; readonly object: unk
 
 /** Each allowed disruption of an available pod has a version that records it, and that no other answer needs. */
 function judgeAllowed(protector: ProtectorHistory, reviewed: readonly Reviewed[], judgement: Judgement): void {
-  const free = new Map<string, Admission[]>();
+  const free = new Map<string, StoredAdmission[]>();
   for (const one of protector.admissions) push(free, nameOf(one.cell, one.uid, one.operation), one);
   // The answer whose time ends first chooses first: what it leaves fits those that have more time.
   const byEnd = [...reviewed].sort((a, b) => a.to.history - b.to.history || a.to.revision - b.to.revision);
@@ -84,7 +84,7 @@ function needsRecord(protector: ProtectorHistory, { review, to, pods }: Reviewed
   return states.every((state) => state !== undefined && covers(state, review.operation, pods));
 }
 
-function covers(state: ProtectorState, operation: string, pods: readonly unknown[]): boolean {
+function covers(state: StoredState, operation: string, pods: readonly unknown[]): boolean {
   const isMatched = (pod: unknown): boolean => {
     const labels = texts(pod, "metadata", "labels");
     const ignored = at(state.spec, "ignoredPodSelector");
@@ -136,7 +136,7 @@ function judgeDenied(protector: ProtectorHistory, { review, uid, to }: Reviewed,
 const REASONS = ["AtMinimum", "Reserved", "NotCounted", "OnHold"];
 const isReasonJudged = (reason: string): boolean => REASONS.includes(reason);
 
-function isReason(reason: string, state: ProtectorState, cell: string, uid: string): boolean {
+function isReason(reason: string, state: StoredState, cell: string, uid: string): boolean {
   const entry = state.cells.get(cell);
   const needs = entry?.reservations.get(uid)?.weight === 1 ? 0 : 1;
   // Counts under an older spec do not count (`specHash`), which is not judged here.
@@ -156,7 +156,7 @@ function isReason(reason: string, state: ProtectorState, cell: string, uid: stri
 }
 
 /** All cells were counted by the same spec, so that nobody waits for a count. */
-function isOfSpec(state: ProtectorState, cell: string): boolean {
+function isOfSpec(state: StoredState, cell: string): boolean {
   const hashes = [...state.cells.values()].map(({ specHash }) => specHash).filter((hash) => hash !== "");
   return new Set(hashes).size <= 1 || state.cells.get(cell)?.specHash === "";
 }

@@ -3,11 +3,11 @@ import type { History, ObjectVersion } from "./history.ts";
 import { at, texts } from "./json.ts";
 import type { Judgement } from "./judgement.ts";
 import { hasCountedGate, isAvailable, isSelected, PodWalk } from "./pods.ts";
-import type { CellEntry, ProtectorState } from "./protector.ts";
-import type { ProtectorHistory, Step } from "./protector-history.ts";
+import type { CellEntry, StoredState } from "./protector.ts";
+import type { ProtectorHistory, StoredStep } from "./protector-history.ts";
 
 interface Claim {
-  readonly step: Step;
+  readonly step: StoredStep;
   readonly cell: string;
   readonly entry: CellEntry;
   readonly position: number;
@@ -42,7 +42,7 @@ export function judgeCounts(history: History, protectors: readonly ProtectorHist
 }
 
 /** A count that this version publishes. */
-function claimsIn(step: Step): readonly Claim[] {
+function claimsIn(step: StoredStep): readonly Claim[] {
   const { before, after } = step;
   const claims: Claim[] = [];
   for (const [cell, entry] of after?.cells ?? []) {
@@ -64,7 +64,7 @@ function isSame(before: CellEntry | undefined, after: CellEntry): boolean {
   );
 }
 
-function specsOf(before: ProtectorState | undefined, after: ProtectorState | undefined): readonly unknown[] {
+function specsOf(before: StoredState | undefined, after: StoredState | undefined): readonly unknown[] {
   return [after, before].flatMap((state) => (state === undefined ? [] : [state.spec]));
 }
 
@@ -93,5 +93,6 @@ function judgePast(
 }
 
 function wordsOf({ step, cell, entry, position }: Claim): string {
-  return `revision ${step.moment.revision} counts ${entry.available} at ${position} of ${cell}, which is not what there was`;
+  const { revision } = step.moment;
+  return `revision ${revision} counts ${entry.available} at ${position} of ${cell}, which is not what there was`;
 }

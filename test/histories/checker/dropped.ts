@@ -5,7 +5,7 @@
 import type { History, ObjectVersion, Review } from "./history.ts";
 import type { Judgement } from "./judgement.ts";
 import { isDead, nameOfUid, versionsByUid } from "./pods.ts";
-import type { ProtectorHistory, Step } from "./protector-history.ts";
+import type { ProtectorHistory, StoredStep } from "./protector-history.ts";
 
 interface PodPast {
   readonly versions: readonly ObjectVersion[];
@@ -52,7 +52,7 @@ interface Drop {
 }
 
 /** A deleted protector, and an entry that was removed or begins a new epoch, drop nothing by a rule. */
-function dropsIn({ before, after }: Step): readonly Drop[] {
+function dropsIn({ before, after }: StoredStep): readonly Drop[] {
   const drops: Drop[] = [];
   if (before === undefined || after?.uid !== before.uid) return drops;
   for (const [cell, entry] of before.cells) {
@@ -69,7 +69,7 @@ function dropsIn({ before, after }: Step): readonly Drop[] {
 
 /** The pod that ended by a review that was over before its record was dropped. */
 function whyTooEarly(
-  step: Step,
+  step: StoredStep,
   cell: string,
   pasts: readonly PodPast[],
   reviews: readonly Review[],

@@ -47,7 +47,7 @@ export interface Review {
   readonly reasons: ReadonlyMap<string, string>;
 }
 
-export interface FaultSpan {
+interface FaultSpan {
   readonly what: string;
   readonly fromMs: number;
   readonly toMs: number;

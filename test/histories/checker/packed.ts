@@ -3,7 +3,7 @@
 const OPERATIONS = ["DELETE", "EVICT", "UPDATE"];
 const SUFFIX = "bcdfghjklmnpqrstvwxz2456789";
 
-export interface AdmissionRecord {
+export interface StoredRecord {
   readonly nonces: readonly string[];
   readonly paid: boolean;
   /** Of the newest admission. */
@@ -13,7 +13,7 @@ export interface AdmissionRecord {
 /** All records of one pod, by operation. */
 export interface PodReservation {
   readonly weight: number;
-  readonly records: ReadonlyMap<string, AdmissionRecord>;
+  readonly records: ReadonlyMap<string, StoredRecord>;
 }
 
 class Bytes {
@@ -65,14 +65,14 @@ interface Before {
   micros: number;
 }
 
-function plainRecord(bytes: Bytes, before: Before, paid: boolean): AdmissionRecord {
+function plainRecord(bytes: Bytes, before: Before, paid: boolean): StoredRecord {
   const nonces = [bytes.token()];
   before.version += bytes.signed();
   before.micros += bytes.signed();
   return { nonces, paid, admittedMs: before.micros / 1000 };
 }
 
-function fullRecord(bytes: Bytes, before: Before): AdmissionRecord {
+function fullRecord(bytes: Bytes, before: Before): StoredRecord {
   const flags = bytes.byte();
   if ((flags & 2) !== 0) before.version += bytes.signed();
   else if ((flags & 4) !== 0) bytes.text();
@@ -105,7 +105,7 @@ export function unpack(packed: string, nameOfUid: (uid: string) => string): Read
     const flags = bytes.byte();
     const uid = (flags & 16) !== 0 ? nameOfUid(bytes.text()) : bytes.take(8).toString("hex");
     if ((flags & 2) !== 0) skipName(bytes, (flags & 4) !== 0);
-    const records = new Map<string, AdmissionRecord>();
+    const records = new Map<string, StoredRecord>();
     if ((flags & 8) !== 0) records.set(operation(flags >> 6), plainRecord(bytes, before, (flags & 32) !== 0));
     else {
       for (let more = bytes.unsigned(); more > 0; more--)

@@ -11,7 +11,7 @@ export function nameOfUid(uid: string): string {
   return createHash("sha256").update(uid).digest("hex").slice(0, 16);
 }
 
-export function conditionOf(pod: unknown, type: string): unknown {
+function conditionOf(pod: unknown, type: string): unknown {
   return list(pod, "status", "conditions").find((one) => at(one, "type") === type);
 }
 

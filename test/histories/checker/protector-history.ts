@@ -1,18 +1,18 @@
 /** One protector over all histories of its core: which version was stored when, and which admissions each one adds. */
 import type { History, Moment } from "./history.ts";
-import { type ProtectorState, stateOf } from "./protector.ts";
+import { type StoredState, stateOf } from "./protector.ts";
 
 /** A stored version, or a deletion. */
-export interface Step {
+export interface StoredStep {
   readonly moment: Moment;
   readonly atMs: number;
-  readonly before: ProtectorState | undefined;
-  readonly after: ProtectorState | undefined;
+  readonly before: StoredState | undefined;
+  readonly after: StoredState | undefined;
 }
 
 /** An admission that a version records and none before it did. */
-export interface Admission {
-  readonly step: Step;
+export interface StoredAdmission {
+  readonly step: StoredStep;
   readonly cell: string;
   /** The name of the pod's UID. */
   readonly uid: string;
@@ -21,12 +21,12 @@ export interface Admission {
 
 export class ProtectorHistory {
   readonly key: string;
-  readonly steps: readonly Step[];
-  readonly admissions: readonly Admission[];
+  readonly steps: readonly StoredStep[];
+  readonly admissions: readonly StoredAdmission[];
   /** By history of the core. */
   readonly #startMs: ReadonlyMap<number, number>;
 
-  constructor(key: string, steps: readonly Step[], startMs: ReadonlyMap<number, number>) {
+  constructor(key: string, steps: readonly StoredStep[], startMs: ReadonlyMap<number, number>) {
     this.key = key;
     this.steps = steps;
     this.admissions = admissionsIn(steps);
@@ -37,7 +37,7 @@ export class ProtectorHistory {
    * The states that were stored at some time between the two moments, undefined where there was none: the one of the
    * first moment, and all after it up to the last.
    */
-  between(from: Moment, to: Moment): readonly (ProtectorState | undefined)[] {
+  between(from: Moment, to: Moment): readonly (StoredState | undefined)[] {
     const before = this.steps.findLast(
       ({ moment }) => moment.history === from.history && moment.revision <= from.revision,
     );
@@ -46,7 +46,7 @@ export class ProtectorHistory {
   }
 
   /** As {@link between}, from so many milliseconds earlier. */
-  since(fromMs: number, from: Moment, to: Moment): readonly (ProtectorState | undefined)[] {
+  since(fromMs: number, from: Moment, to: Moment): readonly (StoredState | undefined)[] {
     const earlier = this.steps.findLast(({ atMs, moment }) => atMs <= fromMs && moment.history <= from.history);
     const start = earlier?.moment ?? { history: this.#firstHistory(), revision: 0 };
     return this.between(start, to);
@@ -65,9 +65,9 @@ export function isWithin(moment: Moment, from: Moment, to: Moment): boolean {
 }
 
 export function protectorsOf(history: History): readonly ProtectorHistory[] {
-  const steps = new Map<string, Step[]>();
+  const steps = new Map<string, StoredStep[]>();
   for (const timeline of history.protectors) {
-    const now = new Map<string, ProtectorState>();
+    const now = new Map<string, StoredState>();
     const first = timeline.versions.findIndex(({ revision }) => revision > timeline.inherits);
     const inherited = first < 0 ? timeline.versions : timeline.versions.slice(0, first);
     for (const version of inherited) set(now, version.key, stateOf(version));
@@ -88,8 +88,8 @@ export function protectorsOf(history: History): readonly ProtectorHistory[] {
 /** What a restored core has is there from the beginning of its new history, and adds no admission. */
 function beginAgain(
   { history, inherits, startMs }: History["protectors"][number],
-  now: ReadonlyMap<string, ProtectorState>,
-  steps: ReadonlyMap<string, Step[]>,
+  now: ReadonlyMap<string, StoredState>,
+  steps: ReadonlyMap<string, StoredStep[]>,
 ): void {
   for (const [key, known] of steps) {
     const state = now.get(key);
@@ -102,9 +102,9 @@ function set<T>(map: Map<string, T>, key: string, value: T | undefined): void {
   else map.set(key, value);
 }
 
-function admissionsIn(steps: readonly Step[]): readonly Admission[] {
+function admissionsIn(steps: readonly StoredStep[]): readonly StoredAdmission[] {
   const seen = new Set<string>();
-  const found: Admission[] = [];
+  const found: StoredAdmission[] = [];
   for (const step of steps) {
     for (const [cell, { reservations }] of step.after?.cells ?? []) {
       for (const [uid, { records }] of reservations) {

@@ -1,7 +1,7 @@
 /** What one stored version of a protector says: promise, counts and reservations. */
 import type { ObjectVersion } from "./history.ts";
 import { at, integer, list, text } from "./json.ts";
-import type { AdmissionRecord, PodReservation } from "./packed.ts";
+import type { PodReservation, StoredRecord } from "./packed.ts";
 import { unpack } from "./packed.ts";
 import { nameOfUid } from "./pods.ts";
 
@@ -20,7 +20,7 @@ export interface CellEntry {
   readonly weight: number;
 }
 
-export interface ProtectorState {
+export interface StoredState {
   readonly version: ObjectVersion;
   readonly uid: string;
   readonly generation: number;
@@ -30,7 +30,7 @@ export interface ProtectorState {
 }
 
 /** Undefined for a deletion. */
-export function stateOf(version: ObjectVersion): ProtectorState | undefined {
+export function stateOf(version: ObjectVersion): StoredState | undefined {
   const { object } = version;
   if (object === undefined) return undefined;
   const cells = new Map(list(object, "status", "cells").map((cell) => [text(cell, "cellID"), entryOf(cell)]));
@@ -83,7 +83,7 @@ function addBucket(bucket: unknown, reservations: Map<string, PodReservation>): 
   return before === undefined ? own : 0;
 }
 
-function recordOf(bucket: unknown): AdmissionRecord {
+function recordOf(bucket: unknown): StoredRecord {
   const nonces = text(bucket, "nonce")
     .split(",")
     .filter((nonce) => nonce !== "" && nonce !== "+");
@@ -91,28 +91,19 @@ function recordOf(bucket: unknown): AdmissionRecord {
 }
 
 /** The pods that may be taken down to the promise: the estimate of docs/design.md#admission. */
-export function estimate(state: ProtectorState, isCertain: (cell: string) => boolean = () => true): number {
+export function estimate(state: StoredState, isCertain: (cell: string) => boolean = () => true): number {
   let sum = 0;
   for (const [cell, entry] of state.cells)
     if (entry.isCounted && !entry.isOnHold && isCertain(cell)) sum += Math.max(0, entry.available - entry.weight);
   return sum;
 }
 
-export function counted(state: ProtectorState): number {
+export function counted(state: StoredState): number {
   return [...state.cells.values()].reduce((sum, { available }) => sum + available, 0);
 }
 
-export function recordIn(
-  state: ProtectorState | undefined,
-  cell: string,
-  uid: string,
-  operation: string,
-): AdmissionRecord | undefined {
-  return state?.cells.get(cell)?.reservations.get(uid)?.records.get(operation);
-}
-
 /** Whether the protector decides about such a disruption at all. */
-export function isEnforcing(state: ProtectorState, operation: string): boolean {
+export function isEnforcing(state: StoredState, operation: string): boolean {
   const { spec } = state;
   if (state.minAvailable <= 0 || at(spec, "suspend") !== undefined) return false;
   if (["Warn", "Off"].includes(text(spec, "enforcement"))) return false;

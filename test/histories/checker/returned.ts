@@ -4,10 +4,10 @@
  */
 import type { History } from "./history.ts";
 import type { Judgement } from "./judgement.ts";
-import type { ProtectorHistory, Step } from "./protector-history.ts";
+import type { ProtectorHistory, StoredStep } from "./protector-history.ts";
 
 /** For a busy machine: a bound against what stays, not a measure of how soon it goes. */
-export const SLACK_MS = 60_000;
+const SLACK_MS = 60_000;
 
 export function judgeReturned(history: History, protectors: readonly ProtectorHistory[], judgement: Judgement): void {
   for (const { key, steps } of protectors) {
@@ -31,7 +31,7 @@ export function judgeReturned(history: History, protectors: readonly ProtectorHi
 }
 
 /** The records that a version has in cells without a hold, and whether it adds an admission to them. */
-function heldIn({ before, after }: Step): ReadonlyMap<string, boolean> {
+function heldIn({ before, after }: StoredStep): ReadonlyMap<string, boolean> {
   const held = new Map<string, boolean>();
   for (const [cell, entry] of after?.cells ?? []) {
     if (entry.isOnHold) continue;

@@ -78,9 +78,13 @@ export class HistoryRecorder {
     await Promise.all(this.#pending);
     this.#write({ kind: "end" });
     await this.#close();
+    const startMs = performance.now();
     const { violations, numbers } = judge(readFileSync(this.#file, "utf8").split("\n"));
+    const seconds = ((performance.now() - startMs) / 1000).toFixed(1);
     const missing = needed.filter((what) => (numbers.get(what) ?? 0) === 0);
-    process.stdout.write(`history: ${[...numbers].map(([what, number]) => `${number} ${what}`).join(", ")}\n`);
+    process.stdout.write(
+      `history: ${[...numbers].map(([what, number]) => `${number} ${what}`).join(", ")} in ${seconds} s\n`,
+    );
     const failures = this.#failures.map(String);
     expect({ failures, missing, violations: violations.slice(0, 20) }, this.#file).toEqual({
       failures: [],

@@ -1,4 +1,4 @@
-/** Finds the messages in a stream of HTTP/1.1, without pipelining: what an apiserver and a webhook say to each other. */
+/** Finds the messages in a stream of HTTP/1.1 without pipelining, as apiservers and webhooks speak. */
 
 export interface HttpMessage {
   /** The request line or the status line, and the headers. */
