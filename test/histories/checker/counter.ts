@@ -4,7 +4,7 @@
  * an allowed disruption takes quota with the version that first records it, and a denied one is right at some version
  * that was stored meanwhile.
  */
-import type { History, Moment, Review } from "./history.ts";
+import type { History, Moment, RecordedReview } from "./history.ts";
 import { at, texts } from "./json.ts";
 import type { Judgement } from "./judgement.ts";
 import { isDead, isReady, isSelected, nameOfUid, versionsByUid } from "./pods.ts";
@@ -16,7 +16,7 @@ const FORCE = "podseidon.kubewharf.io/force-delete";
 const CONFIRMED_MS = 15_000;
 
 interface Reviewed {
-  readonly review: Review;
+  readonly review: RecordedReview;
   readonly uid: string;
   readonly to: Moment;
   /** The versions of the pod that the decision may rest on. */
@@ -47,7 +47,10 @@ function reviewedPods(history: History): readonly Reviewed[] {
 }
 
 /** What a live read of an eviction may have seen. The recorder sees a version some time after it was stored. */
-function during(versions: readonly { readonly atMs: number; readonly object: unknown }[], review: Review): unknown[] {
+function during(
+  versions: readonly { readonly atMs: number; readonly object: unknown }[],
+  review: RecordedReview,
+): unknown[] {
   const before = versions.findLast(({ atMs }) => atMs <= review.fromMs);
   const later = versions.filter(({ atMs }) => atMs > review.fromMs && atMs <= review.toMs + CONFIRMED_MS);
   return [...(before === undefined ? [] : [before]), ...later].map(({ object }) => object);
@@ -165,7 +168,7 @@ function nameOf(cell: string, uid: string, operation: string): string {
   return `${cell} ${uid} ${operation}`;
 }
 
-function nameOfReview({ operation, key, cell, id }: Review): string {
+function nameOfReview({ operation, key, cell, id }: RecordedReview): string {
   return `${operation} of ${key} in ${cell} (${id})`;
 }
 

@@ -2,7 +2,7 @@
  * No record is dropped before its disruption can no longer be committed: where a pod was alive at the position with
  * which its record was dropped, its end needs a review that was answered later.
  */
-import type { History, ObjectVersion, Review } from "./history.ts";
+import type { History, ObjectVersion, RecordedReview } from "./history.ts";
 import type { Judgement } from "./judgement.ts";
 import { isDead, nameOfUid, versionsByUid } from "./pods.ts";
 import type { ProtectorHistory, StoredStep } from "./protector-history.ts";
@@ -20,7 +20,7 @@ export function judgeDropped(history: History, protectors: readonly ProtectorHis
       timelines.map(({ versions, startMs }) => ({ of: versionsByUid(versions), startMs })),
     ]),
   );
-  const reviews = new Map<string, Review[]>();
+  const reviews = new Map<string, RecordedReview[]>();
   for (const review of history.reviews) {
     const uid = nameOfUid(review.podUid);
     reviews.set(uid, [...(reviews.get(uid) ?? []), review]);
@@ -72,7 +72,7 @@ function whyTooEarly(
   step: StoredStep,
   cell: string,
   pasts: readonly PodPast[],
-  reviews: readonly Review[],
+  reviews: readonly RecordedReview[],
 ): string | undefined {
   const position = step.after?.cells.get(cell)?.position ?? 0;
   const versions = pasts.findLast(({ startMs }) => startMs <= step.atMs)?.versions ?? [];
@@ -85,7 +85,7 @@ function whyTooEarly(
   // Something else than a review ended it, or a review that was not recorded.
   if (allowed.length === 0) return undefined;
   const { history, revision } = step.moment;
-  const isLater = ({ to }: Review): boolean =>
+  const isLater = ({ to }: RecordedReview): boolean =>
     to === undefined || to.history > history || (to.history === history && to.revision >= revision);
   return allowed.some(isLater) ? undefined : death.key;
 }

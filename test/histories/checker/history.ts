@@ -27,7 +27,7 @@ export interface ObjectVersion {
   readonly object: unknown;
 }
 
-export interface Review {
+export interface RecordedReview {
   readonly cell: string;
   readonly id: string;
   /** `DELETE`, or `EVICT` for the creation of an eviction. */
@@ -67,7 +67,7 @@ export interface History {
   /** Cell id to cluster name. */
   readonly cells: ReadonlyMap<string, string>;
   readonly settleMs: number;
-  readonly reviews: readonly Review[];
+  readonly reviews: readonly RecordedReview[];
   readonly faults: readonly FaultSpan[];
   readonly endMs: number;
   /** Of the core. */
@@ -88,7 +88,7 @@ class Reader {
   cells = new Map<string, string>();
   settleMs = 0;
   endMs = Number.NaN;
-  readonly reviews: Review[] = [];
+  readonly reviews: RecordedReview[] = [];
   readonly faults: { what: string; fromMs: number; toMs: number }[] = [];
   /** By cluster and kind. */
   readonly timelines = new Map<string, OpenTimeline[]>();
@@ -176,7 +176,7 @@ export function readHistory(lines: Iterable<string>): History {
   };
 }
 
-function reviewIn(line: unknown): Review {
+function reviewIn(line: unknown): RecordedReview {
   const answer = at(line, "answer");
   const to = at(line, "to");
   const isAnswered = integer(answer, "status") === 200;
