@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { load } from "js-yaml";
 import * as v from "valibot";
 import { describe, expect, test } from "vitest";
+import { CHART_WORDS } from "../shared/observe/chart-words.ts";
 import { metricsOf } from "../test/support/documentation.ts";
 import { root } from "./root.ts";
 
@@ -116,6 +117,29 @@ test("the dashboard asks for metrics that exist, panel by panel", () => {
   const { panels } = v.parse(Panels, JSON.parse(dashboard));
   expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
   expect(new Set(panels.map(({ gridPos: { x, y } }) => `${x}/${y}`)).size).toBe(panels.length);
+});
+
+describe("the dashboard of Grafana", () => {
+  const Target = v.object({ expr: v.string(), legendFormat: v.string() });
+  const Dashboard = v.object({
+    templating: v.object({ list: v.array(v.object({ name: v.string() })) }),
+    panels: v.array(v.object({ title: v.string(), targets: v.optional(v.array(Target), []) })),
+  });
+  const { templating, panels } = v.parse(Dashboard, JSON.parse(dashboard));
+
+  test("has the words of the plugin's dashboard and of the report", () => {
+    const words = panels.flatMap(({ title, targets }) => [title, ...targets.map((target) => target.legendFormat)]);
+    expect(Object.values(CHART_WORDS).filter((word) => !words.includes(word))).toEqual([]);
+  });
+
+  test("asks, in each query, about the chosen cluster, and somewhere about each variable", () => {
+    const queries = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
+    const selectors = queries.flatMap((expr) => [...expr.matchAll(/podseidon_\w+(\{[^}]*\})?/g)]);
+    expect(selectors.filter(([, labels = ""]) => !labels.includes('cluster=~"$cluster"'))).toEqual([]);
+    const variables = templating.list.map(({ name }) => name).filter((name) => name !== "datasource");
+    expect(variables).toEqual(["cluster", "cell", "namespace"]);
+    for (const name of variables) expect(queries.some((expr) => expr.includes(`${name}=~"$${name}"`))).toBe(true);
+  });
 });
 
 test.each<[string, string[]]>([

@@ -1,4 +1,5 @@
 /** A recording as one HTML file that needs nothing else: no script, no font, no network. */
+import { CHART_WORDS } from "../../shared/observe/chart-words.ts";
 import { availabilityChart, clusterCharts, escapeHtml, numbered, reviewChart } from "./chart.ts";
 import { floors, type Recording } from "./record.ts";
 
@@ -77,8 +78,8 @@ function facts(recording: Recording): string {
       worst === undefined ? "lowest availability" : `available at the tightest moment, ${worst.promised} promised`,
     ],
     [String(count("admitted")), "disruptions allowed"],
-    [String(count("refused")), "denied"],
-    [String(count("busy")), "told to retry in a second"],
+    [String(count("refused")), CHART_WORDS.denied],
+    [String(count("busy")), CHART_WORDS.busy],
     [String(faults), faults === 1 ? "fault injected" : "faults injected"],
   ];
   const cards = entries.map(([value, text]) => `<div><b>${escapeHtml(value)}</b>${escapeHtml(text)}</div>`);
@@ -140,20 +141,20 @@ export function reportPage(recording: Recording): string {
 <p class="verdict${good ? "" : " bad"}">${escapeHtml(verdict)}</p>
 <p class="soft">Recorded ${escapeHtml(startedAt)}, ${seconds(durationMs)}, on ${escapeHtml(clusters.join(", "))}.</p>
 ${facts(recording)}
-<h2>Available pods, all clusters</h2>
+<h2>${CHART_WORDS.capacity}</h2>
 ${key([
-  ["total", "available"],
-  ["promise", "promised"],
+  ["total", CHART_WORDS.available],
+  ["promise", CHART_WORDS.promised],
   ["rising", "promised, but never reached yet: the workload was scaled up"],
   ["forbidden", "below the promise, once it was reached"],
   ["fault", "the numbers are told below"],
 ])}
 <div class="chart">${availabilityChart(recording)}</div>
-<h2>Deletions and evictions by answer</h2>
+<h2>${CHART_WORDS.answers}</h2>
 ${key([
-  ["good", "allowed"],
-  ["bad", "denied"],
-  ["wait", "told to retry in a second"],
+  ["good", CHART_WORDS.allowed],
+  ["bad", CHART_WORDS.denied],
+  ["wait", CHART_WORDS.busy],
 ])}
 <div class="chart">${reviewChart(recording)}</div>
 <h2>Available pods, by cluster</h2>

@@ -5,6 +5,8 @@ import { minuteText, numberText } from "./words.ts";
 
 export const WINDOW_SECONDS = 3600;
 const HEIGHT = 170;
+/** Steps between the ticks of an axis that counts pods. */
+const WHOLE = [0, 1, 2, 3, 4, 5, 6].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
 /** The table has a row for so many points. */
 const POINTS_A_ROW = 20;
 
@@ -149,7 +151,7 @@ class Drawing {
         scales: { x: { time: true }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
         axes: [
           { ...axis, size: 26, values: (_, times) => times.map((time) => minuteText(time * 1000)), space: 70 },
-          { ...axis, size: 48, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? short(tick) : "")) },
+          { ...axis, size: 48, incrs: WHOLE, values: (_, ticks) => ticks.map(short) },
         ],
         series: [{}, ...lines.map((line) => seriesOf(line, colourOf))],
       },

@@ -27,6 +27,7 @@ export function ProtectorTable() {
             <tr>
               <Head sort="state">State</Head>
               <Head sort="name">Protector</Head>
+              <th scope="col">Namespace</th>
               <th scope="col" class="number">
                 Promised
               </th>
@@ -174,12 +175,12 @@ function Row({ row }: { readonly row: ProtectorRow }) {
       <th scope="row">
         <a href={detailAddress(rowKey(row))}>
           <bdi>{name}</bdi>
-        </a>{" "}
-        <span class="soft">
-          <bdi>{namespace}</bdi>
-          {cores.length > 1 ? ` in ${cores[core]}` : ""}
-        </span>
+        </a>
       </th>
+      <td class="soft">
+        <bdi>{namespace}</bdi>
+        {cores.length > 1 ? ` in ${cores[core]}` : ""}
+      </td>
       <td class="number">{numberText(required)}</td>
       <td class="number">
         {numberText(available)} <span class="soft">of {numberText(total)}</span>

@@ -6,7 +6,7 @@ import { UNKNOWN_MS } from "../wire.ts";
 export const HEALTH_WORDS: Readonly<Record<Health, { readonly title: string; readonly hint: string }>> = {
   trouble: { title: "In trouble", hint: "A promise is broken, or nobody can keep it." },
   attention: {
-    title: "Look at",
+    title: "Needs a look",
     hint: "No pod can go now, a cell is behind, or somebody has loosened the protection.",
   },
   order: { title: "In order", hint: "Pods can go without breaking a promise." },
@@ -36,8 +36,10 @@ export function ageAt(nowMs: number, sinceMs: number): string {
   return sinceMs === UNKNOWN_MS ? "-" : age(Math.max(0, nowMs - sinceMs));
 }
 
-const clockFormat = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const minuteFormat = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+/** As logs and Kubernetes have them, in the time zone of the browser. */
+const minutes = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } as const;
+const minuteFormat = new Intl.DateTimeFormat("en", minutes);
+const clockFormat = new Intl.DateTimeFormat("en", { ...minutes, second: "2-digit" });
 const numberFormat = new Intl.NumberFormat("en");
 
 export const clockText = (atMs: number): string => clockFormat.format(atMs);
