@@ -12,6 +12,8 @@ export interface Bounds {
   readonly changes: number;
   /** Times that a component fails. */
   readonly faults: number;
+  /** `spec.minReadySeconds`: with 1 pods that become ready mature when the clock ticks, once. */
+  readonly minReadySeconds: number;
   /** `spec.admissionHistoryConfig.compactThreshold`: with 0 each reservation is packed. */
   readonly compactThreshold: number;
 }
@@ -24,5 +26,6 @@ export const DEFAULTS: Bounds = {
   admissions: 2,
   changes: 1,
   faults: 1,
+  minReadySeconds: 0,
   compactThreshold: 100,
 };

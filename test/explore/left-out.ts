@@ -29,5 +29,12 @@ export const LEFT_OUT_RULES: readonly LeftOutRule[] = [
   leftOut("LiveRead", "S1", { changes: 2 }),
   leftOut("RepeatNeedsWeight", "S1", { minAvailable: 2, changes: 2 }),
   leftOut("Reserved", "S1"),
+  leftOut("PinImmature", "S1", { minReadySeconds: 1, changes: 2 }),
+  leftOut("MaturityPosition", "S1", { minReadySeconds: 1, changes: 2 }),
+  leftOut("DecideAgain", "S1"),
+  leftOut("DecideTogether", "S1"),
+  leftOut("SpecHash", "S1", { faults: 1 }),
+  leftOut("LostHistory", "S1", { faults: 1 }),
+  leftOut("Hold", "S1", { faults: 1 }),
   leftOut("RollbackByNonce", "S5"),
 ];

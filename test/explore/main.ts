@@ -16,7 +16,8 @@ const HELP = `usage: npm run explore -- [BOUNDS] [--without RULE] [--minutes M] 
   --min-available N    of the protector (default 1)
   --admissions N       disruptions that are admitted (default 2)
   --changes N          changes of pods by themselves (default 1)
-  --faults N           crashes of leaders, and second leaders (default 1)
+  --faults N           crashes of leaders, second leaders, removed entries, edits of the spec (default 1)
+  --min-ready-seconds N  with 1 pods mature when the clock ticks, once (default 0)
   --compact-threshold N  with 0 the history is packed (default 100)
   --without RULE       leave out a rule of the protocol (test/simulation/ablation/rules.ts), and tell the shortest
                        story that breaks an invariant
@@ -37,6 +38,7 @@ async function main(): Promise<number> {
       admissions: { type: "string" },
       changes: { type: "string" },
       faults: { type: "string" },
+      "min-ready-seconds": { type: "string" },
       "compact-threshold": { type: "string" },
       without: { type: "string", multiple: true, default: [] },
       minutes: { type: "string", default: "10" },
@@ -56,6 +58,7 @@ async function main(): Promise<number> {
     admissions: whole("admissions", values.admissions, DEFAULTS.admissions),
     changes: whole("changes", values.changes, DEFAULTS.changes),
     faults: whole("faults", values.faults, DEFAULTS.faults),
+    minReadySeconds: whole("min-ready-seconds", values["min-ready-seconds"], DEFAULTS.minReadySeconds),
     compactThreshold: whole("compact-threshold", values["compact-threshold"], DEFAULTS.compactThreshold),
   };
   const millions = whole("states", values.states, 16);

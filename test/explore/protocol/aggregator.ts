@@ -7,12 +7,14 @@ import { specFacts } from "../../../shared/decide/availability/spec-facts.ts";
 import { FirstSeenTimes } from "../../../shared/decide/settling/first-seen.ts";
 import { checkHistory } from "../../../shared/decide/settling/lost-history.ts";
 import type { Evidence } from "../../../shared/decide/settling/settle-rules.ts";
-import { cellEntry, type PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
+import { cellEntry } from "../../../shared/schema/podprotector.ts";
 import { NOW_MS } from "../../support/decide/fixtures.ts";
 import {
   isPresent,
+  isRequested,
   type Nonce,
   type PodStage,
+  type SmallWorld,
   stateAt,
   versionAt,
   type WorldCell,
@@ -22,15 +24,21 @@ import {
 import {
   type CellForm,
   cellID,
+  editsKey,
+  entryForm,
+  entryKey,
+  HOLD,
   nonceText,
   podOf,
   positionText,
   type RecordForm,
   type ReservationForm,
   readCell,
+  type Specs,
   storedProtector,
   throughJson,
   uidOf,
+  wallMs,
 } from "./stored.ts";
 
 /**
@@ -42,6 +50,9 @@ export type Proof = "none" | "list" | number;
 export interface Account {
   /** The snapshot is older than the stored count, so nothing is written. */
   readonly isStale: boolean;
+  /** Admissions may be lost: the epoch rises, and the cell goes on hold. */
+  readonly isLost: boolean;
+  readonly adoptedEpoch: number;
   /** The cell after the write; undefined when there is nothing to write. */
   readonly written: CellForm | undefined;
 }
@@ -53,49 +64,71 @@ const PROOF_MS = 9_500;
 const SEEN_LONG_AGO_MS = 1_000;
 const SEEN_LATELY_MS = 9_200;
 
+/** What an account reads of a world, beside its cell. */
+type Counted = Pick<SmallWorld, "edits" | "clock">;
+
 /** How far the newest admission of a record is. */
 type Age = "unseen" | "lately" | "longAgo";
 
 interface Input {
   readonly cell: CellForm;
-  /** The states in the snapshot, and the ages of the records, by pod and operation. */
-  readonly states: readonly PodStage[];
+  readonly aggregator: WorldCell["aggregators"][number];
+  /** As the snapshot shows them. */
+  readonly pods: readonly { readonly state: PodStage; readonly isOutside: boolean }[];
+  readonly holdAge: Age;
+  /** Of the records, by pod and operation. */
   readonly ages: readonly (readonly Age[])[];
   readonly proof: Proof;
 }
 
 export class CountDecisions {
-  readonly #spec: PodProtectorSpec;
+  readonly #specs: Specs;
   readonly #accounts = new Map<string, Account>();
 
-  constructor(spec: PodProtectorSpec) {
-    this.#spec = spec;
+  constructor(specs: Specs) {
+    this.#specs = specs;
   }
 
   /** What aggregator number `which` makes of the stored cell, with the snapshot at `position`. */
-  account(cell: WorldCell, which: number, position: number, proof: Proof): Account {
-    const key = keyOf(cell, which, position, proof);
+  account(world: Counted, cell: WorldCell, which: number, position: number, proof: Proof): Account {
+    const key = keyOf(world, cell, which, position, proof);
     const known = this.#accounts.get(key);
     if (known !== undefined) return known;
-    const account = this.#account(inputOf(cell, which, position, proof));
+    const account = this.#account(world, inputOf(cell, which, position, proof));
     this.#accounts.set(key, account);
     return account;
   }
 
-  #account(input: Input): Account {
-    const protector = storedProtector([input.cell], this.#spec);
+  #account({ edits, clock }: Counted, input: Input): Account {
+    const { cell, aggregator, proof } = input;
+    const protector = storedProtector([cell], this.#specs.of(edits));
     const stored = cellEntry(protector, cellID(0));
-    const pods = input.states.flatMap((state, pod) => (isPresent(state) ? [podOf(pod, state)] : []));
+    const present = input.pods.map(({ state }, pod) => (isPresent(state) ? podOf(pod, state) : undefined));
+    const pods = present.filter((pod) => pod !== undefined);
+    const counted = present.filter((_, pod) => !(edits.isSelectorEdited && input.pods[pod]?.isOutside === true));
     const position = positionText(0);
+    // A LIST that was sent after the epoch was seen adopts it.
+    const isAdopting = proof === "list" && aggregator.isKnowing && aggregator.knownEpoch >= cell.epoch;
+    const adoptedEpoch = isAdopting ? Math.max(aggregator.adoptedEpoch, cell.epoch) : aggregator.adoptedEpoch;
+    const { uid: protectorUID, resourceVersion: protectorVersion } = protector.metadata;
+    const nowMs = wallMs(clock);
     const history = checkHistory({
-      protectorUID: protector.metadata.uid,
-      protectorVersion: protector.metadata.resourceVersion,
+      protectorUID,
+      protectorVersion,
       stored,
-      known: undefined,
+      known: aggregator.isKnowing
+        ? {
+            protectorUID,
+            protectorVersion,
+            wasCounted: aggregator.knewCounts,
+            epoch: aggregator.knownEpoch,
+            position: undefined,
+          }
+        : undefined,
       isMarkedRestored: false,
       etcdRestore: undefined,
       token: () => "token",
-      nowMs: NOW_MS,
+      nowMs,
     });
     const plan = planReconcile({
       protector,
@@ -118,10 +151,10 @@ export class CountDecisions {
           unconfirmedGeneration: () => undefined,
           declinedGeneration: () => undefined,
         },
-        pods,
+        pods: counted.filter((pod) => pod !== undefined),
         history,
-        adoptedEpoch: 0,
-        nowMs: NOW_MS,
+        adoptedEpoch,
+        nowMs,
         monotonicMs: NOW_MONOTONIC_MS,
         settleMs: SETTLE_MS,
         seen: seenOf(input),
@@ -132,14 +165,16 @@ export class CountDecisions {
       },
     });
     const isStale = plan.result.stale !== undefined;
-    if (plan.status === undefined) return { isStale, written: undefined };
+    const isLost = history.lost !== undefined;
+    if (plan.status === undefined) return { isStale, isLost, adoptedEpoch, written: undefined };
     const after = throughJson({ ...protector, status: plan.status });
-    return { isStale, written: readCell(after, 0, input.states.length) };
+    return { isStale, isLost, adoptedEpoch, written: readCell(after, 0, input.pods.length) };
   }
 }
 
-function seenOf({ ages }: Input): FirstSeenTimes {
+function seenOf({ ages, holdAge }: Input): FirstSeenTimes {
   const seen = new FirstSeenTimes();
+  if (holdAge !== "unseen") seen.observe(`hold/${HOLD}`, holdAge === "longAgo" ? SEEN_LONG_AGO_MS : SEEN_LATELY_MS);
   for (const [pod, ofPod] of ages.entries())
     for (const [operation, age] of ofPod.entries())
       if (age !== "unseen")
@@ -156,17 +191,26 @@ function evidenceOf({ proof }: Input): Evidence {
 }
 
 function inputOf(cell: WorldCell, which: number, position: number, proof: Proof): Input {
-  const { total, available, pods } = cell;
+  const aggregator = cell.aggregators[which];
+  if (aggregator === undefined) throw new Error(`the cell has no aggregator ${which}`);
   return {
     cell: {
-      ...{ total, available },
+      ...entryForm(cell),
       position: Math.sign(cell.position - position),
-      reservations: pods.map((pod, index) => formOf(pod, index, position)),
+      reservations: cell.pods.map((pod, index) => formOf(pod, index, position)),
     },
-    states: pods.map((pod) => stateAt(pod, position)),
-    ages: pods.map(({ reservation }) => agesOf(reservation, which)),
+    aggregator,
+    pods: cell.pods.map((pod) => ({ state: stateAt(pod, position), isOutside: pod.isOutside })),
+    holdAge: holdAgeOf(cell, aggregator),
+    ages: cell.pods.map(({ reservation }) => agesOf(reservation, which)),
     proof,
   };
+}
+
+/** A settle period after the hold was seen, no request is in flight that was admitted before. */
+function holdAgeOf({ pods }: WorldCell, { sawHold }: Input["aggregator"]): Age {
+  if (!sawHold) return "unseen";
+  return pods.some(isRequested) ? "lately" : "longAgo";
 }
 
 function formOf(pod: WorldPod, index: number, position: number): ReservationForm | undefined {
@@ -195,10 +239,15 @@ function ageOf(nonces: readonly Nonce[], which: number): Age {
   return nonces.some(({ inFlight }) => inFlight) ? "lately" : "longAgo";
 }
 
-function keyOf(cell: WorldCell, which: number, position: number, proof: Proof): string {
-  let key = `${proof},${cell.total},${cell.available},${Math.sign(cell.position - position)}`;
+function keyOf({ edits, clock }: Counted, cell: WorldCell, which: number, position: number, proof: Proof): string {
+  const aggregator = cell.aggregators[which];
+  if (aggregator === undefined) return "";
+  const { isKnowing, knewCounts, knownEpoch, adoptedEpoch } = aggregator;
+  let key = `${proof}${editsKey(edits)}${clock}${entryKey(cell)}:${Math.sign(cell.position - position)}`;
+  key += `${isKnowing ? "k" : "-"}${knewCounts ? "c" : "-"}${knownEpoch},${adoptedEpoch}`;
+  if (cell.isOnHold) key += holdAgeOf(cell, aggregator).charAt(1);
   for (const pod of cell.pods) {
-    key += `|${stateAt(pod, position)}`;
+    key += `|${stateAt(pod, position)}${pod.isOutside ? "o" : ""}`;
     const { reservation } = pod;
     if (reservation === undefined) continue;
     key += reservation.packed ? `p${reservation.weight}` : reservation.weight;

@@ -3,22 +3,24 @@
  * encoded. Between the two there is always JSON.
  */
 
-import { specFacts } from "../../../shared/decide/availability/spec-facts.ts";
+import { maturityCutoffMs } from "../../../shared/decide/availability/availability.ts";
+import { specFacts, specHash } from "../../../shared/decide/availability/spec-facts.ts";
 import { encodeBuckets } from "../../../shared/decide/ledger/ledger-encode.ts";
 import { hashUid, type Reservation, type ReservationRecord } from "../../../shared/decide/ledger/reservation.ts";
 import { parseCell } from "../../../shared/decide/state/protector-state.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import {
+  type Aggregation,
   type CellStatus,
   type Operation,
   type PodProtector,
   type PodProtectorSpec,
   parsePodProtector,
 } from "../../../shared/schema/podprotector.ts";
-import { formatMs } from "../../../shared/schema/time.ts";
+import { formatMs, parseMs } from "../../../shared/schema/time.ts";
 import { makePod, makeSpec, NOW_MS } from "../../support/decide/fixtures.ts";
 import type { Bounds } from "../bounds.ts";
-import { OPERATIONS, POD, type PodStage } from "../world/world.ts";
+import { type Edits, OPERATIONS, POD, type PodStage, type WorldCell } from "../world/world.ts";
 
 /** One operation's record: the reviewed version, relative to what it is compared with. */
 export interface RecordForm {
@@ -37,10 +39,17 @@ export interface ReservationForm {
 
 /** One cell's entry: the reservations of pods by number. */
 export interface CellForm {
+  readonly isCounted: boolean;
   readonly total: number;
+  readonly ready: number;
   readonly available: number;
   /** -1, 0 or 1 as well. */
   readonly position: number;
+  readonly isOfEditedSelector: boolean;
+  readonly cutoff: number;
+  readonly epoch: number;
+  /** The text of the hold. */
+  readonly hold: string | undefined;
   readonly reservations: readonly (ReservationForm | undefined)[];
 }
 
@@ -50,8 +59,60 @@ const SUMMARY = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAva
 const POSITIONS = ["7", "20", "21"];
 const VERSIONS = ["5", "10", "30"];
 
-export function specOf({ minAvailable, compactThreshold }: Bounds): PodProtectorSpec {
-  return makeSpec({ minAvailable, admissionHistoryConfig: { compactThreshold } });
+/** The stored hold. */
+export const HOLD = "Hold/0-stored";
+/** What an edit of the counted selector adds to a spec. */
+const EDITED = { aggregationSelector: { matchLabels: { app: "web", counted: "yes" } } };
+/** How much later it is at 1 of the world's clock. */
+const TICK_SECONDS = 10;
+
+/** The aggregators' wall clock. */
+export function wallMs(clock: number): number {
+  return NOW_MS + clock * TICK_SECONDS * 1000;
+}
+
+/** The specs that a world may have: one protector, edited or not. */
+export class Specs {
+  readonly #bounds: Bounds;
+  readonly #made = new Map<string, PodProtectorSpec>();
+
+  constructor(bounds: Bounds) {
+    this.#bounds = bounds;
+  }
+
+  of(edits: Edits): PodProtectorSpec {
+    const key = editsKey(edits);
+    const made = this.#made.get(key) ?? this.#make(edits);
+    this.#made.set(key, made);
+    return made;
+  }
+
+  #make({ isMinimumRaised, isSelectorEdited, isSuspended }: Edits): PodProtectorSpec {
+    const { minAvailable, compactThreshold, minReadySeconds } = this.#bounds;
+    return makeSpec({
+      minAvailable: minAvailable + (isMinimumRaised ? 1 : 0),
+      minReadySeconds,
+      admissionHistoryConfig: { compactThreshold },
+      ...(isSelectorEdited ? EDITED : {}),
+      ...(isSuspended ? { suspend: { enabled: true } } : {}),
+    });
+  }
+}
+
+export function editsKey({ isMinimumRaised, isSelectorEdited, isSuspended }: Edits): string {
+  return `${isMinimumRaised ? "m" : ""}${isSelectorEdited ? "s" : ""}${isSuspended ? "u" : ""}`;
+}
+
+/** The stored counts, without reservations; of a position it is not said what it is relative to. */
+export function entryForm(cell: WorldCell): Omit<CellForm, "position" | "reservations"> {
+  const { isCounted, total, ready, available, isOfEditedSelector, cutoff, epoch, isOnHold } = cell;
+  return { isCounted, total, ready, available, isOfEditedSelector, cutoff, epoch, hold: isOnHold ? HOLD : undefined };
+}
+
+export function entryKey(cell: WorldCell): string {
+  const { isCounted, total, ready, available, isOfEditedSelector, cutoff, epoch, isOnHold } = cell;
+  const flags = `${isCounted ? "c" : "-"}${isOfEditedSelector ? "s" : "-"}${isOnHold ? "h" : "-"}`;
+  return `${flags}${total},${ready},${available},${cutoff},${epoch}`;
 }
 
 export function cellID(cell: number): string {
@@ -75,12 +136,19 @@ export function nonceText(operation: number, pod: number, index: number): string
   return `${operation}${pod}${String(index).padStart(6, "0")}`;
 }
 
+const READY_FOR_SECONDS: Readonly<Record<PodStage, number>> = {
+  [POD.Ready]: 3600,
+  [POD.TakenTerminating]: 3600,
+  [POD.Maturing]: 0,
+  [POD.Immature]: -TICK_SECONDS,
+};
+
 /** The pod as an apiserver shows it, at the version that record versions are relative to. */
 export function podOf(pod: number, state: PodStage): Pod {
   return makePod(`db-${pod}`, {
     uid: uidOf(pod),
     resourceVersion: versionText(0),
-    readyForSeconds: state === POD.Ready || state === POD.TakenTerminating ? 3600 : undefined,
+    readyForSeconds: READY_FOR_SECONDS[state],
     terminating: state === POD.Terminating || state === POD.TakenTerminating,
   });
 }
@@ -99,24 +167,34 @@ export function throughJson(protector: PodProtector): PodProtector {
 }
 
 function storedCell(cell: CellForm, index: number, spec: PodProtectorSpec): CellStatus {
-  const { total, available, position } = cell;
-  const { specHash, compactThreshold } = specFacts(spec);
+  const { compactThreshold } = specFacts(spec);
   const reservations = cell.reservations.flatMap((form, pod) => (form === undefined ? [] : [reservationOf(form, pod)]));
   return {
     cellID: cellID(index),
-    aggregation: {
-      totalReplicas: total,
-      availableReplicas: available,
-      readyReplicas: available,
-      scheduledReplicas: total,
-      runningReplicas: total,
-      lastEventTime: WALL,
-      heartbeatTime: WALL,
-      epoch: 0,
-      resourceVersion: positionText(position),
-      specHash,
-    },
+    aggregation: aggregationOf(cell, spec),
     admissionHistory: { buckets: encodeBuckets({ reservations, ranges: [] }, compactThreshold) },
+  };
+}
+
+/** As an aggregator left it, or, of a cell that was removed, as the generator did. */
+function aggregationOf(cell: CellForm, spec: PodProtectorSpec): Aggregation {
+  const { isCounted, total, ready, available, position, epoch, hold, cutoff } = cell;
+  if (!isCounted) return { totalReplicas: 0, availableReplicas: 0, epoch, ...(hold === undefined ? {} : { hold }) };
+  const { minReadySeconds } = specFacts(spec);
+  const cutoffMs = maturityCutoffMs(wallMs(cutoff), specFacts(spec));
+  return {
+    totalReplicas: total,
+    availableReplicas: available,
+    readyReplicas: ready,
+    scheduledReplicas: total,
+    runningReplicas: total,
+    lastEventTime: WALL,
+    heartbeatTime: WALL,
+    epoch,
+    resourceVersion: positionText(position),
+    specHash: specHash(cell.isOfEditedSelector ? { ...spec, ...EDITED } : { ...spec, aggregationSelector: undefined }),
+    ...(minReadySeconds > 0 ? { maturityCutoff: formatMs(cutoffMs) } : {}),
+    ...(hold === undefined ? {} : { hold }),
   };
 }
 
@@ -154,10 +232,18 @@ export function readCell(protector: PodProtector, index: number, pods: number): 
   const reservations = Array.from({ length: pods }, (_, pod) => formOf(ledger.get(uidOf(pod), `db-${pod}`)));
   const found = reservations.filter((form) => form !== undefined).length;
   if (found !== ledger.size) throw new Error(`S7: ${ledger.size} reservations, of which ${found} are of a pod`);
+  const { resourceVersion, hold, epoch = 0 } = aggregation ?? {};
+  const edited = specHash({ ...protector.spec, ...EDITED });
   return {
+    isCounted: resourceVersion !== undefined,
     total: aggregation?.totalReplicas ?? 0,
+    ready: aggregation?.readyReplicas ?? 0,
     available: aggregation?.availableReplicas ?? 0,
-    position: POSITIONS.indexOf(aggregation?.resourceVersion ?? "") - 1,
+    position: resourceVersion === undefined ? 0 : POSITIONS.indexOf(resourceVersion) - 1,
+    isOfEditedSelector: aggregation?.specHash === edited,
+    cutoff: parseMs(aggregation?.maturityCutoff) >= NOW_MS ? 1 : 0,
+    epoch,
+    hold,
     reservations,
   };
 }

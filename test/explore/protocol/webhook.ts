@@ -3,22 +3,30 @@
  * distinct input is decided once and remembered. Inputs differ only by what a decision can tell apart: a version is
  * older than the reviewed one, the same, or newer.
  */
+import { isDeepStrictEqual } from "node:util";
 import { encodeStatus } from "../../../shared/decide/state/encode-status.ts";
 import { ProtectorVersion } from "../../../shared/decide/state/protector-version.ts";
-import type { PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { type Batch, planBatch } from "../../../webhook/reserve/batch.ts";
 import type { PendingRequest } from "../../../webhook/reserve/pending-queue.ts";
 import { NOW_MS } from "../../support/decide/fixtures.ts";
-import { OPERATIONS, type PodStage, type WorldCell, type WorldReservation } from "../world/world.ts";
+import { OPERATIONS, type PodStage, type SmallWorld, type WorldReservation } from "../world/world.ts";
+
+/** What decisions read of a world. */
+type Asked = Pick<SmallWorld, "cells" | "edits">;
+
 import {
   type CellForm,
   cellID,
+  editsKey,
+  entryForm,
+  entryKey,
   nonceText,
   podOf,
   type RecordForm,
   type ReservationForm,
   readCell,
+  type Specs,
   storedProtector,
   throughJson,
   uidOf,
@@ -41,6 +49,8 @@ export interface Review {
 export interface Written {
   readonly form: ReservationForm | undefined;
   readonly packed: readonly boolean[];
+  /** The pods that are not among the others, where more than one was reviewed. */
+  readonly reviewed?: readonly number[];
 }
 
 export interface AllowedReview {
@@ -50,92 +60,132 @@ export interface AllowedReview {
 }
 
 const NEW_NONCE = "new00000";
+const READ_MS = 1;
 const NO_DEADLINE = { arrivedMs: 0, deadlineMs: Number.POSITIVE_INFINITY };
 const LONG_AGO = formatMs(NOW_MS - 3_600_000);
 /** More nonces of a record make no difference. */
 const NONCES = 2;
 
 export class AdmissionDecisions {
-  readonly #spec: PodProtectorSpec;
-  readonly #allowances = new Map<string, AllowedReview | undefined>();
+  readonly #specs: Specs;
+  readonly #outcomes = new Map<string, AllowedReview | undefined>();
   readonly #rollBacks = new Map<string, Written>();
+  readonly #batches = new Map<string, readonly AllowedReview[] | undefined>();
 
-  constructor(spec: PodProtectorSpec) {
-    this.#spec = spec;
+  constructor(specs: Specs) {
+    this.#specs = specs;
   }
 
   /** What the webhook answers, and has written by then; undefined for a denial. */
-  admit(cells: readonly WorldCell[], review: Review): AllowedReview | undefined {
-    const { operation, state, isOvertaken } = review;
-    const key = `${keyOf(cells, review)}${operation}${state}${isOvertaken ? "o" : ""}`;
-    if (this.#allowances.has(key)) return this.#allowances.get(key);
-    const allowance = this.#admit(formsOf(cells, review), review);
-    this.#allowances.set(key, allowance);
-    return allowance;
+  admit(world: Asked, review: Review): AllowedReview | undefined {
+    const key = keyOf(world, review);
+    if (this.#outcomes.has(key)) return this.#outcomes.get(key);
+    const outcome = this.#admit(world, review, pendingOf(review, 0));
+    this.#outcomes.set(key, outcome);
+    return outcome;
   }
 
-  #admit(cells: readonly CellForm[], { operation, state, isOvertaken }: Review): AllowedReview | undefined {
-    const request = {
-      cell: cellID(0),
-      operation: OPERATIONS[operation] ?? "DELETE",
-      nonce: NEW_NONCE,
-      pod: podOf(0, state),
-      forced: false,
-      criterion: "Available",
-      startTime: WALL,
-      staleRefreshBefore: LONG_AGO,
-    } as const;
-    const pending: PendingRequest = {
-      kind: "reserve",
-      request,
-      decideOnly: false,
-      podReadMs: 1,
-      reread: () => Promise.resolve({ kind: "gone" }),
-      isCallerGone: () => false,
-      attempt: undefined,
-      settle: () => undefined,
-      ...NO_DEADLINE,
-    };
-    const { batch, written } = this.#plan(cells, pending, isOvertaken ? 2 : 0);
+  #admit(world: Asked, review: Review, pending: PendingRequest): AllowedReview | undefined {
+    const { batch, forms } = this.#plan(world, [review], [pending]);
     const free = batch.free[0]?.decision;
     if (free !== undefined) return { reason: free.reason, written: undefined };
     // An eviction whose pod has to be read again is another review.
     const [decision] = batch.decisions.values();
-    return decision && { reason: decision.reason, written };
+    return decision && { reason: decision.reason, written: writtenOf(forms, 0, 1) };
+  }
+
+  /**
+   * As {@link admit}, by a replica that has decided on `before`, and has met a conflict. Undefined where that makes no
+   * difference.
+   */
+  admitAgain(before: Asked, world: Asked, review: Review): AllowedReview | undefined {
+    const key = `${keyOf(before, review)}>${keyOf(world, review)}`;
+    if (this.#outcomes.has(key)) return this.#outcomes.get(key);
+    const pending = pendingOf(review, 0);
+    this.#plan(before, [review], [pending]);
+    const again = this.#admit(world, review, pending);
+    const isSame = isDeepStrictEqual(again, this.admit(world, review));
+    const outcome = isSame ? undefined : again;
+    this.#outcomes.set(key, outcome);
+    return outcome;
+  }
+
+  /** What one write makes of two reviews of pods of one cell; undefined unless both are allowed and written. */
+  admitTogether(world: Asked, first: Review, second: Review): readonly AllowedReview[] | undefined {
+    const key = keyOf(world, first, second);
+    if (this.#batches.has(key)) return this.#batches.get(key);
+    const { batch, forms } = this.#plan(world, [first, second], [pendingOf(first, 0), pendingOf(second, 1)]);
+    const reviewed = [first.pod, second.pod];
+    const outcomes = [...batch.decisions.values()].map(({ reason }, pod) => ({
+      reason,
+      written: { ...writtenOf(forms, pod, reviewed.length), reviewed },
+    }));
+    const outcome = outcomes.length === reviewed.length ? outcomes : undefined;
+    this.#batches.set(key, outcome);
+    return outcome;
   }
 
   /** What is left after one admission of the reviewed pod's record was taken back. */
-  rollBack(cells: readonly WorldCell[], review: Review): Written {
-    const { operation } = review;
-    const key = `${keyOf(cells, review)}${operation}`;
+  rollBack(world: Asked, review: Review): Written {
+    const key = keyOf(world, review);
     const known = this.#rollBacks.get(key);
     if (known !== undefined) return known;
-    const nonce = nonceText(operation, 0, 0);
+    const { operation } = review;
     const pending: PendingRequest = {
       kind: "rollBack",
       cell: cellID(0),
       uid: uidOf(0),
       operation: OPERATIONS[operation] ?? "DELETE",
-      nonce,
+      nonce: nonceText(operation, 0, 0),
       ...NO_DEADLINE,
     };
-    const { written } = this.#plan(formsOf(cells, review), pending, 0);
+    const { forms } = this.#plan(world, [review], [pending]);
+    const written = writtenOf(forms, 0, 1);
     this.#rollBacks.set(key, written);
     return written;
   }
 
-  #plan(cells: readonly CellForm[], pending: PendingRequest, sinceMs: number): { batch: Batch; written: Written } {
-    const protector = storedProtector(cells, this.#spec);
-    const batch = planBatch(new ProtectorVersion(protector, 0), [pending], () => sinceMs);
+  /** Decides on the stored form, and reads back what is written of the reviewed cell. */
+  #plan(world: Asked, reviews: readonly Review[], pending: readonly PendingRequest[]) {
+    const cells = formsOf(world, reviews);
+    const protector = storedProtector(cells, this.#specs.of(world.edits));
+    const sinceMs = reviews.some(({ isOvertaken }) => isOvertaken) ? READ_MS + 1 : 0;
+    const batch: Batch = planBatch(new ProtectorVersion(protector, 0), pending, () => sinceMs);
     for (const { error } of batch.broken) throw error;
     const after = throughJson({ ...protector, status: encodeStatus(batch.working, protector.status) });
     for (const [index, cell] of cells.slice(1).entries())
-      if (JSON.stringify(readCell(after, index + 1, cell.reservations.length)) !== JSON.stringify(cell))
+      if (!isDeepStrictEqual(readCell(after, index + 1, cell.reservations.length), cell))
         throw new Error("an admission has changed another cell");
-    const { reservations } = readCell(after, 0, cells[0]?.reservations.length ?? 0);
-    const [form, ...others] = reservations;
-    return { batch, written: { form, packed: others.map((other) => other?.packed === true) } };
+    return { batch, forms: readCell(after, 0, cells[0]?.reservations.length ?? 0).reservations };
   }
+}
+
+function pendingOf({ operation, state }: Review, pod: number): PendingRequest {
+  return {
+    kind: "reserve",
+    request: {
+      cell: cellID(0),
+      operation: OPERATIONS[operation] ?? "DELETE",
+      nonce: NEW_NONCE,
+      pod: podOf(pod, state),
+      forced: false,
+      criterion: "Available",
+      startTime: WALL,
+      staleRefreshBefore: LONG_AGO,
+    },
+    decideOnly: false,
+    podReadMs: READ_MS,
+    reread: () => Promise.resolve({ kind: "gone" }),
+    isCallerGone: () => false,
+    attempt: undefined,
+    settle: () => undefined,
+    ...NO_DEADLINE,
+  };
+}
+
+/** Of reviewed pod number `pod`; the pods after the `reviewed` ones are others that have a reservation. */
+function writtenOf(forms: CellForm["reservations"], pod: number, reviewed: number): Written {
+  return { form: forms[pod], packed: forms.slice(reviewed).map((other) => other?.packed === true) };
 }
 
 /** True for the nonce of the admission that was just made. */
@@ -158,31 +208,40 @@ function reservationKey(reservation: WorldReservation | undefined, version: numb
   return key;
 }
 
-function keyOf(cells: readonly WorldCell[], { cell: at, pod: asked, version }: Review): string {
-  let key = "";
-  for (const [index, { total, available, position, pods }] of cells.entries()) {
-    key += index === at ? `*${position >= version ? 1 : 0}` : "/";
-    key += `${total},${available}`;
-    for (const [pod, { reservation }] of pods.entries()) {
-      if (index === at && pod === asked) key += `!${reservationKey(reservation, version)}`;
+function keyOf({ cells, edits }: Asked, ...reviews: readonly Review[]): string {
+  const [first] = reviews;
+  let key = editsKey(edits);
+  for (const { operation, state, isOvertaken } of reviews) key += `${operation}${state}${isOvertaken ? "o" : ""}`;
+  for (const [index, cell] of cells.entries()) {
+    const isReviewed = index === first?.cell;
+    key += isReviewed ? "*" : "/";
+    if (isReviewed) for (const { version } of reviews) key += cell.position >= version ? "r" : "-";
+    key += entryKey(cell);
+    for (const [pod, { reservation }] of cell.pods.entries()) {
+      const review = isReviewed ? reviews.findIndex((one) => one.pod === pod) : -1;
+      if (review >= 0) key += `!${review}${reservationKey(reservation, reviews[review]?.version)}`;
       else if (reservation !== undefined) key += `;${reservationKey(reservation, undefined)}`;
     }
   }
   return key;
 }
 
-/** The reviewed pod is the first one, and its cell is the first. Pods without a reservation are not stored. */
-function formsOf(cells: readonly WorldCell[], { cell: at, pod: asked, version }: Review): readonly CellForm[] {
+/** The reviewed cell is the first, and the reviewed pods are its first. Pods without a reservation are not stored. */
+function formsOf({ cells }: Asked, reviews: readonly Review[]): readonly CellForm[] {
   const forms: CellForm[] = [];
-  for (const [index, { total, available, position, pods }] of cells.entries()) {
-    const own = index === at ? [reservationForm(pods[asked]?.reservation, 0, version)] : [];
-    const reservations: (ReservationForm | undefined)[] = own;
-    for (const [pod, { reservation }] of pods.entries())
-      if (reservation !== undefined && !(index === at && pod === asked))
+  const [first] = reviews;
+  for (const [index, cell] of cells.entries()) {
+    const isReviewed = index === first?.cell;
+    const asked = isReviewed ? reviews : [];
+    const reservations = asked.map(({ pod, version }, place) =>
+      reservationForm(cell.pods[pod]?.reservation, place, version),
+    );
+    for (const [pod, { reservation }] of cell.pods.entries())
+      if (reservation !== undefined && !asked.some((review) => review.pod === pod))
         reservations.push(reservationForm(reservation, reservations.length, undefined));
-    const reached = position >= version ? 1 : -1;
-    const form = { total, available, position: index === at ? reached : 0, reservations };
-    if (index === at) forms.unshift(form);
+    const isReached = asked.every(({ version }) => cell.position >= version);
+    const form = { ...entryForm(cell), position: isReached || !cell.isCounted ? 0 : -1, reservations };
+    if (isReviewed) forms.unshift(form);
     else forms.push(form);
   }
   return forms;

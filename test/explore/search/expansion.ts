@@ -2,7 +2,7 @@
 
 import type { Bounds } from "../bounds.ts";
 import { CountDecisions } from "../protocol/aggregator.ts";
-import { specOf } from "../protocol/stored.ts";
+import { Specs } from "../protocol/stored.ts";
 import { AdmissionDecisions } from "../protocol/webhook.ts";
 import { canonicalText, parseText } from "../world/canonical.ts";
 import { Continuation } from "../world/continuation.ts";
@@ -45,13 +45,13 @@ export class Expansion {
   readonly #hash: TextHash = { low: 0, high: 0 };
 
   constructor(bounds: Bounds, memory: VisitedMemory) {
-    const spec = specOf(bounds);
-    const webhook = new AdmissionDecisions(spec);
-    const aggregator = new CountDecisions(spec);
+    const specs = new Specs(bounds);
+    const admissions = new AdmissionDecisions(specs);
+    const counts = new CountDecisions(specs);
     this.#bounds = bounds;
     this.#visited = new Visited(memory);
-    this.#steps = new Steps(webhook, aggregator, bounds.minAvailable);
-    this.#continuation = new Continuation(webhook, aggregator, bounds.minAvailable);
+    this.#steps = new Steps(admissions, counts, bounds);
+    this.#continuation = new Continuation(admissions, counts, bounds.minAvailable);
   }
 
   /** The first state. */

@@ -3,6 +3,7 @@
  * any more, and in admissions that share a record and are alike. A character is a small number.
  */
 import {
+  type Edits,
   isLive,
   type Nonce,
   OLDER,
@@ -20,13 +21,14 @@ const OFFSET = 1;
 
 /** Makes `world` canonical, and returns its text. */
 export function canonicalText(world: SmallWorld): string {
-  const { admissions, changes, faults, lost } = world;
+  const { admissions, changes, faults, lost, clock } = world;
   const cells = world.cells.map((cell) => ({ cell, text: cellText(cell) }));
   if (cells.length > 1) {
     cells.sort(byText);
     world.cells = cells.map(({ cell }) => cell);
   }
-  return numbers([admissions, changes, faults, lost]) + cells.map(({ text }) => text).join("");
+  const head = [admissions, changes, faults, lost, clock, editsNumber(world.edits)];
+  return numbers(head) + cells.map(({ text }) => text).join("");
 }
 
 function byText(a: { text: string }, b: { text: string }): number {
@@ -41,17 +43,34 @@ function numbers(values: readonly number[]): string {
 
 function cellText(cell: WorldCell): string {
   forgetPast(cell);
-  const { end, total, available, position, aggregators } = cell;
   const pods = cell.pods.map((pod) => ({ pod, text: podText(pod) }));
   pods.sort(byText);
   cell.pods = pods.map(({ pod }) => pod);
-  const head = [end, total, available, position, aggregators.length, ...aggregators.map((one) => one.position)];
+  const { end, total, ready, available, position, epoch, aggregators } = cell;
+  const head = [end, total, ready, available, position, epoch, cellFlags(cell), aggregators.length];
+  for (const one of aggregators) head.push(one.position, one.knownEpoch, one.adoptedEpoch, flags(aggregatorFlags(one)));
   return numbers(head) + pods.map(({ text }) => text).join("");
+}
+
+function flags(values: readonly boolean[]): number {
+  return values.reduce((sum, value, index) => sum + (value ? 1 << index : 0), 0);
+}
+
+function cellFlags({ isCounted, isOfEditedSelector, isOnHold, cutoff }: WorldCell): number {
+  return flags([isCounted, isOfEditedSelector, isOnHold, cutoff > 0]);
+}
+
+function aggregatorFlags({ isKnowing, knewCounts, sawHold }: WorldCell["aggregators"][number]): readonly boolean[] {
+  return [isKnowing, knewCounts, sawHold];
+}
+
+function editsNumber({ isMinimumRaised, isSelectorEdited, isSuspended }: Edits): number {
+  return flags([isMinimumRaised, isSelectorEdited, isSuspended]);
 }
 
 /** Changes that every snapshot has become the base; of an older version only that it is older is kept. */
 function forgetPast(cell: WorldCell): void {
-  let known = cell.position;
+  let known = cell.isCounted ? cell.position : cell.end;
   for (const { position } of cell.aggregators) known = Math.min(known, position);
   if (known === 0) return;
   for (const pod of cell.pods) {
@@ -64,7 +83,7 @@ function forgetPast(cell: WorldCell): void {
       if (record !== undefined) record.version = moved(record.version);
   }
   for (const aggregator of cell.aggregators) aggregator.position -= known;
-  cell.position -= known;
+  cell.position = Math.max(0, cell.position - known);
   cell.end -= known;
 }
 
@@ -84,10 +103,10 @@ function remembered(state: PodStage): PodStage {
   return state === POD.TakenGone ? POD.Gone : state;
 }
 
-function podText({ base, earlier, log, reservation, unrecorded }: WorldPod): string {
+function podText({ base, earlier, log, reservation, unrecorded, isOutside }: WorldPod): string {
   const values = [base, earlier, log.length];
   for (const { place, state } of log) values.push(place, state);
-  values.push((unrecorded[0] === true ? 1 : 0) + (unrecorded[1] === true ? 2 : 0));
+  values.push(flags([unrecorded[0] === true, unrecorded[1] === true, isOutside]));
   if (reservation === undefined) return numbers([...values, 0]);
   values.push(1 + reservation.weight + (reservation.packed ? 2 : 0));
   for (const record of reservation.records) pushRecord(values, record);
@@ -132,15 +151,29 @@ function nonceOf(number: number, aggregators: number): Nonce {
 export function parseText(text: string, cells: number, pods: number): SmallWorld {
   let at = 0;
   const next = (): number => text.charCodeAt(at++) - OFFSET;
-  const world: SmallWorld = { admissions: next(), changes: next(), faults: next(), lost: next(), cells: [] };
+  const counts = { admissions: next(), changes: next(), faults: next(), lost: next(), clock: next() };
+  const edits = next();
+  const [isMinimumRaised, isSelectorEdited, isSuspended] = [isSet(edits, 0), isSet(edits, 1), isSet(edits, 2)];
+  const world: SmallWorld = { ...counts, edits: { isMinimumRaised, isSelectorEdited, isSuspended }, cells: [] };
   for (let index = 0; index < cells; index++) world.cells.push(parseCell(next, pods));
   return world;
 }
 
+function isSet(flag: number, index: number): boolean {
+  return (flag & (1 << index)) !== 0;
+}
+
 function parseCell(next: () => number, pods: number): WorldCell {
-  const cell = { end: next(), total: next(), available: next(), position: next() };
-  const aggregators = times(next(), () => ({ position: next() }));
-  return { ...cell, aggregators, pods: times(pods, () => parsePod(next, aggregators.length)) };
+  const counts = { end: next(), total: next(), ready: next(), available: next(), position: next(), epoch: next() };
+  const flag = next();
+  const kind = { isCounted: isSet(flag, 0), isOfEditedSelector: isSet(flag, 1), isOnHold: isSet(flag, 2) };
+  const aggregators = times(next(), () => {
+    const numbers = { position: next(), knownEpoch: next(), adoptedEpoch: next() };
+    const own = next();
+    return { ...numbers, isKnowing: isSet(own, 0), knewCounts: isSet(own, 1), sawHold: isSet(own, 2) };
+  });
+  const cutoff = isSet(flag, 3) ? 1 : 0;
+  return { ...counts, ...kind, cutoff, aggregators, pods: times(pods, () => parsePod(next, aggregators.length)) };
 }
 
 function parsePod(next: () => number, aggregators: number): WorldPod {
@@ -148,7 +181,8 @@ function parsePod(next: () => number, aggregators: number): WorldPod {
   const earlier = next();
   const log = times(next(), () => ({ place: next(), state: next() }));
   const open = next();
-  const pod: WorldPod = { base, earlier, log, reservation: undefined, unrecorded: [open % 2 === 1, open >= 2] };
+  const unrecorded = [isSet(open, 0), isSet(open, 1)];
+  const pod: WorldPod = { base, earlier, log, reservation: undefined, unrecorded, isOutside: isSet(open, 2) };
   const kind = next() - 1;
   if (kind < 0) return pod;
   const records = times(2, () => parseRecord(next, aggregators));

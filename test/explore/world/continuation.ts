@@ -5,7 +5,7 @@
 import type { CountDecisions, Proof } from "../protocol/aggregator.ts";
 import type { AdmissionDecisions } from "../protocol/webhook.ts";
 import type { BrokenInvariant } from "./invariants.ts";
-import { meetAll, storeCount } from "./stores.ts";
+import { storeAccount } from "./stores.ts";
 import {
   availableNow,
   cloneWorld,
@@ -18,16 +18,16 @@ import {
 } from "./world.ts";
 
 /** More writes of one aggregator without a change of its world are too many. */
-const WRITES = 3;
+const WRITES = 5;
 
 export class Continuation {
-  readonly #webhook: AdmissionDecisions;
-  readonly #aggregator: CountDecisions;
+  readonly #admissions: AdmissionDecisions;
+  readonly #counts: CountDecisions;
   readonly #minAvailable: number;
 
-  constructor(webhook: AdmissionDecisions, aggregator: CountDecisions, minAvailable: number) {
-    this.#webhook = webhook;
-    this.#aggregator = aggregator;
+  constructor(admissions: AdmissionDecisions, counts: CountDecisions, minAvailable: number) {
+    this.#admissions = admissions;
+    this.#counts = counts;
     this.#minAvailable = minAvailable;
   }
 
@@ -35,38 +35,30 @@ export class Continuation {
   violation(from: SmallWorld): BrokenInvariant | undefined {
     const world = cloneWorld(from);
     for (const cell of world.cells) {
-      const late = this.#catchUp(cell) ?? leftOfTheDead(cell);
+      leaveNewestLeader(cell);
+      const late = this.#account(world, cell, "none") ?? leftOfTheDead(cell);
       if (late !== undefined) return late;
       for (const pod of cell.pods) {
         pod.unrecorded.fill(false);
         for (const record of pod.reservation?.records ?? [])
           for (const nonce of record?.nonces ?? []) nonce.inFlight = false;
       }
-      const unsettled = this.#account(cell, "list");
+      const unsettled = this.#account(world, cell, "list");
       if (unsettled !== undefined) return unsettled;
       if (cell.pods.some(({ reservation }) => reservation !== undefined))
         return "L1: a record remains a settle period after everything has ended";
+      if (cell.isOnHold) return "L1: a hold remains a settle period after everything has ended";
     }
     return this.#spare(world);
   }
 
-  /** The newest leader's stream has shown everything. */
-  #catchUp(cell: WorldCell): BrokenInvariant | undefined {
-    const removed = cell.aggregators.length - 1;
-    cell.aggregators.splice(0, removed);
-    for (const { reservation } of cell.pods)
-      for (const record of reservation?.records ?? [])
-        for (const { seen } of record?.nonces ?? []) seen.splice(0, removed);
-    return this.#account(cell, "none");
-  }
-
-  #account(cell: WorldCell, proof: Proof): BrokenInvariant | undefined {
+  #account(world: SmallWorld, cell: WorldCell, proof: Proof): BrokenInvariant | undefined {
     for (let writes = 0; writes < WRITES; writes++) {
-      const { written } = this.#aggregator.account(cell, 0, cell.end, proof);
-      meetAll(cell, 0);
-      if (written === undefined) return undefined;
-      const violation = storeCount(cell, 0, cell.end, written);
+      const account = this.#counts.account(world, cell, 0, cell.end, proof);
+      const violation = storeAccount(cell, 0, cell.end, account);
       if (violation !== undefined) return violation;
+      // The first account after an epoch was seen adopts it, and the next one writes.
+      if (account.written === undefined && writes > 0) return undefined;
     }
     return "L1: an aggregator writes again and again";
   }
@@ -75,20 +67,22 @@ export class Continuation {
     const available = availableNow(world);
     const counted = world.cells.reduce((sum, cell) => sum + cell.available, 0);
     if (counted !== available) return `L2: ${counted} pods are counted in the end, and ${available} are available`;
-    if (available <= this.#minAvailable) return undefined;
+    const minimum = this.#minAvailable + (world.edits.isMinimumRaised ? 1 : 0);
+    if (available <= minimum) return undefined;
     for (const [cell, { pods }] of world.cells.entries())
       for (const [pod, one] of pods.entries()) {
-        if (stateNow(one) !== POD.Ready) continue;
+        if (stateNow(one) !== POD.Ready || one.isOutside) continue;
         const review = { state: POD.Ready, version: versionNow(one), isOvertaken: false };
-        const allowance = this.#webhook.admit(world.cells, { cell, pod, operation: 0, ...review });
+        const allowance = this.#admissions.admit(world, { cell, pod, operation: 0, ...review });
         if (allowance === undefined) return "L3: a pod that can be spared in the end is denied";
       }
     return undefined;
   }
 }
 
-/** L1: R1 and R2 need nothing but the events. */
-function leftOfTheDead({ pods }: WorldCell): BrokenInvariant | undefined {
+/** L1: R1 and R2 need nothing but the events, where the leader knows the epoch. */
+function leftOfTheDead({ pods, epoch, aggregators: [leader] }: WorldCell): BrokenInvariant | undefined {
+  if (leader === undefined || leader.adoptedEpoch < epoch) return undefined;
   for (const pod of pods) {
     if (pod.reservation === undefined) continue;
     if (!isLive(stateNow(pod))) return "L1: the record of a dead pod remains although its events were received";
@@ -97,4 +91,12 @@ function leftOfTheDead({ pods }: WorldCell): BrokenInvariant | undefined {
       return "L1: the record of a superseded DELETE remains although the event was received";
   }
   return undefined;
+}
+
+function leaveNewestLeader(cell: WorldCell): void {
+  const removed = cell.aggregators.length - 1;
+  cell.aggregators.splice(0, removed);
+  for (const { reservation } of cell.pods)
+    for (const record of reservation?.records ?? [])
+      for (const { seen } of record?.nonces ?? []) seen.splice(0, removed);
 }

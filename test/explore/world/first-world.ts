@@ -3,19 +3,26 @@ import { POD, type PodStage, type SmallWorld, type WorldCell, type WorldPod } fr
 
 /** Every cell is counted, nothing is reserved. */
 export function firstWorld({ cells, pods, later, admissions, changes, faults }: Bounds): SmallWorld {
-  const cell = (): WorldCell => ({
+  const edits = { isMinimumRaised: false, isSelectorEdited: false, isSuspended: false };
+  const left = { admissions, changes, faults };
+  return { ...left, lost: 0, clock: 0, edits, cells: times(cells, () => cellOf(pods, later)) };
+}
+
+function cellOf(pods: number, later: number): WorldCell {
+  const counts = { total: pods, ready: pods, available: pods, position: 0, isOfEditedSelector: false, cutoff: 0 };
+  return {
+    ...counts,
     end: 0,
-    total: pods,
-    available: pods,
-    position: 0,
-    aggregators: [{ position: 0 }],
+    isCounted: true,
+    epoch: 0,
+    isOnHold: false,
+    aggregators: [{ position: 0, isKnowing: true, knewCounts: true, knownEpoch: 0, adoptedEpoch: 0, sawHold: false }],
     pods: [...times(pods, () => podOf(POD.Ready)), ...times(later, () => podOf(POD.Absent))],
-  });
-  return { admissions, changes, faults, lost: 0, cells: times(cells, cell) };
+  };
 }
 
 function podOf(base: PodStage): WorldPod {
-  return { base, earlier: POD.Absent, log: [], reservation: undefined, unrecorded: [false, false] };
+  return { base, earlier: POD.Absent, log: [], reservation: undefined, unrecorded: [false, false], isOutside: false };
 }
 
 function times<T>(count: number, make: () => T): T[] {

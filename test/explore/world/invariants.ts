@@ -1,15 +1,37 @@
 /** The safety invariants of a world, judged by its own record of the pods (docs/design.md#invariants). */
-import { availableNow, POD, type SmallWorld, stateAt, stateNow, type WorldCell, type WorldPod } from "./world.ts";
+import {
+  availableNow,
+  isMature,
+  isReady,
+  isRequested,
+  POD,
+  type SmallWorld,
+  stateAt,
+  stateNow,
+  type WorldCell,
+  type WorldPod,
+} from "./world.ts";
 
 /** A sentence that begins with the name of the invariant. */
 export type BrokenInvariant = string;
 
-/** S1: the pods that are counted, and neither possibly deleted nor deleted since the snapshot, are the minimum. */
-export function quotaViolation({ cells }: SmallWorld, minAvailable: number): BrokenInvariant | undefined {
+/**
+ * S1: the pods that are counted, and neither possibly deleted nor deleted since the snapshot, are the minimum. Only
+ * cells that are counted by the present spec, and not on hold, have any.
+ */
+export function quotaViolation({ cells, edits }: SmallWorld, minAvailable: number): BrokenInvariant | undefined {
   let left = 0;
-  for (const { pods, position } of cells)
-    for (const pod of pods) if (stateAt(pod, position) === POD.Ready && !isTaken(pod) && !mayBeTaken(pod)) left++;
-  return left < minAvailable ? `S1: only ${left} counted pods are certain to stay` : undefined;
+  for (const cell of cells) {
+    if (!cell.isCounted || cell.isOnHold || cell.isOfEditedSelector !== edits.isSelectorEdited) continue;
+    for (const pod of cell.pods) if (isCountedIn(cell, pod) && !isTaken(pod) && !mayBeTaken(pod)) left++;
+  }
+  const minimum = minAvailable + (edits.isMinimumRaised ? 1 : 0);
+  return left < minimum ? `S1: only ${left} counted pods are certain to stay, and ${minimum} have to` : undefined;
+}
+
+/** The stored count has the pod, if it is right. */
+function isCountedIn({ position, cutoff, isOfEditedSelector }: WorldCell, pod: WorldPod): boolean {
+  return isMature(stateAt(pod, position), cutoff) && !(isOfEditedSelector && pod.isOutside);
 }
 
 function isTaken(pod: WorldPod): boolean {
@@ -19,14 +41,7 @@ function isTaken(pod: WorldPod): boolean {
 
 /** The disruption of a pod that is unavailable by itself takes nothing. */
 function mayBeTaken(pod: WorldPod): boolean {
-  return stateNow(pod) === POD.Ready && isRequested(pod);
-}
-
-function isRequested({ reservation, unrecorded }: WorldPod): boolean {
-  if (unrecorded.includes(true)) return true;
-  for (const record of reservation?.records ?? [])
-    for (const { inFlight } of record?.nonces ?? []) if (inFlight) return true;
-  return false;
+  return isReady(stateNow(pod)) && isRequested(pod);
 }
 
 /** S2: fewer than the minimum are available only by as many as were lost without a request. */
@@ -35,21 +50,27 @@ export function supplyViolation(world: SmallWorld, minAvailable: number): Broken
   return left + world.lost < minAvailable ? `S2: only ${left} pods are available` : undefined;
 }
 
-/** S3, S4 and S6 after an aggregator's write; `stored` is the position before. */
-export function countViolation(cell: WorldCell, snapshot: number, stored: number): BrokenInvariant | undefined {
-  const { pods, available, position } = cell;
+/** S3, S4 and S6 after an aggregator's write; `before` is the stored entry before. */
+export function countViolation(
+  cell: WorldCell,
+  snapshot: number,
+  before: Pick<WorldCell, "isCounted" | "position" | "epoch">,
+): BrokenInvariant | undefined {
+  const { pods, available, position, epoch } = cell;
+  if (!cell.isCounted) return undefined;
   if (position !== snapshot) return `S3: the count of position ${snapshot} is said to be of ${position}`;
   let counted = 0;
   let unreserved = 0;
   let weight = 0;
   for (const pod of pods) {
     weight += pod.reservation?.weight ?? 0;
-    if (stateAt(pod, position) !== POD.Ready) continue;
+    if (!isCountedIn(cell, pod)) continue;
     counted++;
     if (pod.reservation === undefined) unreserved++;
   }
   if (counted !== available) return `S3: ${available} pods are counted, ${counted} were available`;
-  if (position < stored) return "S4: the stored position went back";
+  if (before.isCounted && epoch === before.epoch && position < before.position)
+    return "S4: the stored position went back";
   if (available - weight !== unreserved)
     return `S6: A - sum(w) is ${available - weight}, and ${unreserved} available pods have no reservation`;
   return undefined;

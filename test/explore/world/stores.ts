@@ -1,6 +1,7 @@
 /** Takes over into the world what webhook and aggregator have written. */
 
-import type { CellForm, ReservationForm } from "../protocol/stored.ts";
+import type { Account } from "../protocol/aggregator.ts";
+import { type CellForm, HOLD, type ReservationForm } from "../protocol/stored.ts";
 import { isNew, type Review, type Written } from "../protocol/webhook.ts";
 import { type BrokenInvariant, countViolation } from "./invariants.ts";
 import {
@@ -24,9 +25,11 @@ export function storeWritten(
   const cell = world.cells[review.cell];
   const pod = cell?.pods[review.pod];
   if (cell === undefined || pod === undefined) return undefined;
+  const reviewed = written.reviewed ?? [review.pod];
   let other = 0;
-  for (const one of cell.pods)
-    if (one !== pod && one.reservation !== undefined) one.reservation.packed = written.packed[other++] === true;
+  for (const [index, one] of cell.pods.entries())
+    if (!reviewed.includes(index) && one.reservation !== undefined)
+      one.reservation.packed = written.packed[other++] === true;
   const before = pod.reservation;
   const fresh: Nonce = { inFlight: mayCommit, seen: new Array<boolean>(cell.aggregators.length).fill(false) };
   pod.reservation = reservationOf(before, written.form, (record, form, operation) => {
@@ -38,24 +41,44 @@ export function storeWritten(
   return removedViolation(before, pod);
 }
 
-/** Of an aggregator's cell, which counts at `position`. */
-export function storeCount(
+/** Of an aggregator that has accounted with the snapshot at `position`. */
+export function storeAccount(
   cell: WorldCell,
   which: number,
   position: number,
-  { total, available, reservations, ...stored }: CellForm,
+  { written, isLost, adoptedEpoch }: Account,
 ): BrokenInvariant | undefined {
-  const storedBefore = cell.position;
+  const { isCounted, position: storedBefore, epoch: epochBefore } = cell;
+  const violation = written === undefined ? undefined : storeCount(cell, position, written);
+  meetAll(cell, which);
   const aggregator = cell.aggregators[which];
-  if (aggregator !== undefined) aggregator.position = position;
-  Object.assign(cell, { total, available, position: stored.position === 0 ? position : storedBefore });
+  if (aggregator === undefined) return violation;
+  aggregator.adoptedEpoch = adoptedEpoch;
+  if (written !== undefined) {
+    aggregator.position = position;
+    aggregator.adoptedEpoch = Math.max(adoptedEpoch, cell.epoch);
+  }
+  // What is lost is remembered once the hold is written.
+  if (written !== undefined || !isLost)
+    Object.assign(aggregator, { isKnowing: true, knewCounts: cell.isCounted, knownEpoch: cell.epoch });
+  aggregator.sawHold = cell.isOnHold;
+  const before = { isCounted, position: storedBefore, epoch: epochBefore };
+  return violation ?? (written === undefined ? undefined : countViolation(cell, position, before));
+}
+
+function storeCount(cell: WorldCell, position: number, written: CellForm): BrokenInvariant | undefined {
+  const { isCounted, total, ready, available, isOfEditedSelector, cutoff, epoch, hold } = written;
+  if (hold !== undefined && hold !== HOLD) for (const aggregator of cell.aggregators) aggregator.sawHold = false;
+  Object.assign(cell, { isCounted, total, ready, available, isOfEditedSelector, cutoff, epoch });
+  cell.isOnHold = hold !== undefined;
+  if (written.position === 0) cell.position = position;
   let violation: BrokenInvariant | undefined;
   for (const [index, pod] of cell.pods.entries()) {
     const before = pod.reservation;
-    pod.reservation = reservationOf(before, reservations[index], (record) => record);
+    pod.reservation = reservationOf(before, written.reservations[index], (record) => record);
     violation ??= removedViolation(before, pod);
   }
-  return violation ?? countViolation(cell, position, storedBefore);
+  return violation;
 }
 
 type Merge = (
@@ -104,10 +127,11 @@ export function meetAll({ pods }: WorldCell, which: number, isSeen = true): void
 
 /** What is stored, in short. */
 export function storyOf({ cells }: SmallWorld): string {
-  const told = cells.map(({ available, pods }) => {
+  const told = cells.map(({ isCounted, isOnHold, available, pods }) => {
     const reserved = pods.reduce((sum, { reservation }) => sum + (reservation?.weight ?? 0), 0);
     const records = pods.flatMap(({ reservation }) => reservation?.records ?? []).filter((one) => one !== undefined);
-    return `${available} counted, ${reserved} reserved, ${records.length} records`;
+    const counted = isCounted ? `${available} counted, ${reserved} reserved, ${records.length} records` : "not counted";
+    return isOnHold ? `${counted}, on hold` : counted;
   });
   return told.join("; ");
 }

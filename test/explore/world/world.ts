@@ -13,6 +13,9 @@ export const POD = {
   Gone: 4,
   TakenTerminating: 5,
   TakenGone: 6,
+  /** Ready, and not mature before the clock ticks, or never. */
+  Maturing: 7,
+  Immature: 8,
 } as const;
 export type PodStage = number;
 
@@ -55,37 +58,78 @@ export interface WorldPod {
   /** Later changes, oldest first. */
   log: Change[];
   reservation: WorldReservation | undefined;
-  /** By index of {@link OPERATIONS}: a disruption that was allowed without a record may still be committed. */
+  /** By index of {@link OPERATIONS}: a disruption without a record may still be committed. */
   unrecorded: boolean[];
+  /** The counted selector does not match it once the selector is edited. */
+  isOutside: boolean;
 }
 
 interface WorldAggregator {
   /** The place in the log that its snapshot shows. */
   position: number;
+  /** It knows the cell's entry. */
+  isKnowing: boolean;
+  /** The entry that it knows was counted. */
+  knewCounts: boolean;
+  knownEpoch: number;
+  adoptedEpoch: number;
+  /** It has met the stored hold. */
+  sawHold: boolean;
 }
 
 export interface WorldCell {
   /** Number of changes in the log. */
   end: number;
-  /** The stored counts and their position. */
+  /** False for an entry that was removed: nothing of it is left but the epoch. */
+  isCounted: boolean;
+  /** The stored counts, and what they are of. */
   total: number;
+  ready: number;
   available: number;
   position: number;
+  isOfEditedSelector: boolean;
+  /** The clock at the published cutoff. */
+  cutoff: number;
+  epoch: number;
+  isOnHold: boolean;
   aggregators: WorldAggregator[];
   pods: WorldPod[];
 }
 
-/** The first four numbers are what is left of the bounds, and pods that became unready by themselves. */
+/** The spec as it is now. */
+export interface Edits {
+  readonly isMinimumRaised: boolean;
+  readonly isSelectorEdited: boolean;
+  readonly isSuspended: boolean;
+}
+
 export interface SmallWorld {
+  /** What is left of the bounds. */
   admissions: number;
   changes: number;
   faults: number;
+  /** Pods that S2 does not promise: they became unready by themselves, or nobody promises anything. */
   lost: number;
+  /** 0, or 1 once pods that became ready at 0 are mature. */
+  clock: number;
+  edits: Edits;
   cells: WorldCell[];
 }
 
+/** More than there are pods. */
+export const NOTHING_PROMISED = 100;
+
+export function isReady(state: PodStage): boolean {
+  return state === POD.Ready || state === POD.Maturing || state === POD.Immature;
+}
+
+/** Available by a cutoff. */
+export function isMature(state: PodStage, cutoff: number): boolean {
+  return state === POD.Ready || (state === POD.Maturing && cutoff > 0);
+}
+
 export function isLive(state: PodStage): boolean {
-  return state === POD.Unready || state === POD.Ready;
+  return state === POD.Unready || isReady(state);
 }
 
 /** True when a list has the pod. */
@@ -128,31 +172,39 @@ export function changePod(cell: WorldCell, pod: WorldPod, state: PodStage): void
   if (!isLive(state)) endRequests(pod, 1);
 }
 
-/** Pods of all cells that serve now. */
-export function availableNow({ cells }: SmallWorld): number {
+/** A disruption of the pod that was allowed may still be committed. */
+export function isRequested({ reservation, unrecorded }: WorldPod): boolean {
+  if (unrecorded.includes(true)) return true;
+  for (const record of reservation?.records ?? [])
+    for (const { inFlight } of record?.nonces ?? []) if (inFlight) return true;
+  return false;
+}
+
+/** Pods of all cells that the protector counts as available now. */
+export function availableNow({ cells, clock, edits }: SmallWorld): number {
   let sum = 0;
-  for (const { pods } of cells) for (const pod of pods) if (stateNow(pod) === POD.Ready) sum++;
+  for (const { pods } of cells)
+    for (const pod of pods) if (isMature(stateNow(pod), clock) && !(edits.isSelectorEdited && pod.isOutside)) sum++;
   return sum;
 }
 
 export function cloneWorld(world: SmallWorld): SmallWorld {
-  const { admissions, changes, faults, lost } = world;
-  return { admissions, changes, faults, lost, cells: world.cells.map(cloneCell) };
+  return { ...world, cells: world.cells.map(cloneCell) };
 }
 
-function cloneCell({ end, total, available, position, aggregators, pods }: WorldCell): WorldCell {
+function cloneCell(cell: WorldCell): WorldCell {
   return {
-    ...{ end, total, available, position },
-    aggregators: aggregators.map((aggregator) => ({ position: aggregator.position })),
-    pods: pods.map(({ base, earlier, log, reservation, unrecorded }) => ({
-      ...{ base, earlier },
-      log: log.map(({ place, state }) => ({ place, state })),
-      reservation: reservation && {
-        weight: reservation.weight,
-        packed: reservation.packed,
-        records: reservation.records.map(cloneRecord),
+    ...cell,
+    aggregators: cell.aggregators.map((aggregator) => ({ ...aggregator })),
+    pods: cell.pods.map((pod) => ({
+      ...pod,
+      log: pod.log.map(({ place, state }) => ({ place, state })),
+      reservation: pod.reservation && {
+        weight: pod.reservation.weight,
+        packed: pod.reservation.packed,
+        records: pod.reservation.records.map(cloneRecord),
       },
-      unrecorded: unrecorded.slice(),
+      unrecorded: pod.unrecorded.slice(),
     })),
   };
 }
