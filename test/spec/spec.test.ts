@@ -95,7 +95,7 @@ describe("without a rule, an invariant breaks", () => {
   });
 });
 
-test.each(["maturing", "removed_entry"])("quint's own walks through %s are steps here", (scenario) => {
+test.each(["maturing"])("quint's own walks through %s are steps here", (scenario) => {
   const { actions, values } = specification.open(scenario);
   const walks = walksOfQuint(scenario, values, 5, 15);
   expect(walks.length).toBe(5);
