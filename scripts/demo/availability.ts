@@ -31,6 +31,8 @@ export class AvailabilityJudge implements AsyncDisposable {
   #pending = false;
   /** The fewest since the last call of `from`. */
   #lowest = Number.POSITIVE_INFINITY;
+  /** The pods of each cluster at that moment. */
+  #lowestPods: readonly (readonly Pod[])[] = [];
   #versions = 0;
   #listener: ((counts: AvailabilityCounts) => void) | undefined;
 
@@ -60,6 +62,17 @@ export class AvailabilityJudge implements AsyncDisposable {
     return Math.min(this.#lowest, this.counts().total);
   }
 
+  /** The pods that were not available when the fewest were, by cluster, and why: a broken promise has to say it. */
+  get lowestBecause(): string {
+    return this.#lowestPods
+      .map((pods, index) => {
+        const away = pods.filter((pod) => !isAvailable(pod)).map(describeUnavailable);
+        const name = this.#sources[index]?.cluster.name ?? "";
+        return `${name}: ${pods.length - away.length} available${away.length > 0 ? `, not ${away.join(", ")}` : ""}`;
+      })
+      .join("; ");
+  }
+
   /** Calls `listener` with the counts now and whenever a pod changed. */
   listen(listener: (counts: AvailabilityCounts) => void): void {
     this.#listener = listener;
@@ -84,7 +97,8 @@ export class AvailabilityJudge implements AsyncDisposable {
 
   /** Begins a new period for `lowest`. */
   from(): void {
-    this.#lowest = this.counts().total;
+    this.#lowest = Number.POSITIVE_INFINITY;
+    this.#note(this.counts().total);
   }
 
   counts(): AvailabilityCounts {
@@ -124,9 +138,19 @@ export class AvailabilityJudge implements AsyncDisposable {
 
   #count(): void {
     const counts = this.counts();
-    this.#lowest = Math.min(this.#lowest, counts.total);
+    this.#note(counts.total);
     this.#listener?.(counts);
   }
+
+  #note(total: number): void {
+    if (total >= this.#lowest) return;
+    this.#lowest = total;
+    this.#lowestPods = this.#watches.map((watch) => [...watch.values()]);
+  }
+}
+
+function describeUnavailable({ name, terminating, phase }: Pod): string {
+  return `${name} (${terminating ? "terminating" : phase === "Running" ? "not Ready" : phase})`;
 }
 
 interface PodSource {

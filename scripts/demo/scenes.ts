@@ -15,9 +15,10 @@ const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/${WORKLOAD
 async function withFloor(stage: DemoStage, floor: number, act: () => Promise<void>): Promise<void> {
   stage.availability.from();
   await act();
-  const { lowest } = stage.availability;
+  const { lowest, lowestBecause } = stage.availability;
   if (floor === PROMISED) stage.lowest = Math.min(stage.lowest, lowest);
-  stage.promise(lowest >= floor, `never fewer than ${floor} available: the lowest was ${lowest}`);
+  const because = lowest < floor ? ` (${lowestBecause})` : "";
+  stage.promise(lowest >= floor, `never fewer than ${floor} available: the lowest was ${lowest}${because}`);
 }
 
 async function isRolledOut(worker: Cluster, image: string): Promise<boolean> {
