@@ -59,6 +59,31 @@ describe("each alert", () => {
   });
 });
 
+/** A metric with what declares it: a counter, or a gauge or histogram. */
+const DECLARED =
+  /\b(counter|topCounter|counted|gauge\w*|histogram)(?:<[^(]*>)?\(\s*(?:\w+,\s+)?(?:\{\s+)?(?:name: )?"([a-z_]+)"/g;
+
+test("a counter ends with total, nothing else does, and a unit is the last word", () => {
+  const sources = globSync("{shared,webhook,controllers}/**/*.ts", { cwd: root }).filter(
+    (file) => !file.endsWith(".test.ts"),
+  );
+  const declared = sources.flatMap((file) =>
+    [...text(file).matchAll(DECLARED)].map(([, by = "", name = ""]) => [by, name]),
+  );
+  expect(declared.length).toBeGreaterThan(100);
+  const wrong = declared.filter(([by = "", name = ""]) => {
+    const isCounter = /^(?:counter|topCounter|counted)$/.test(by);
+    const words = name.split("_");
+    const units = words.slice(0, isCounter ? -2 : -1);
+    return (
+      isCounter !== name.endsWith("_total") ||
+      units.some((word) => /^(?:seconds|bytes|ratio|total|ms|millis|milliseconds|count)$/.test(word)) ||
+      /^(?:ms|millis|milliseconds|minutes|kb|mb|percent|count)$/.test(words.at(-1) ?? "")
+    );
+  });
+  expect(wrong).toEqual([]);
+});
+
 test("the rules for teams ask for metrics, and the labels and values, that exist", () => {
   const page = text("docs/how-to/alerts-per-team.md");
   const expressions = page.split("```yaml")[3] ?? "";
