@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { startUpstreamWebhook, upstreamAggregator, upstreamBinaries } from "../../scripts/bench/fixture/contenders.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { Cluster, type ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 import type { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
 import { Component } from "../../scripts/environment/component.ts";
@@ -22,7 +22,15 @@ const SETTLED_WITHIN_MS = 60_000;
 const PODS = 6;
 const MIN_AVAILABLE = 4;
 
+/** No pod of it runs in the core. */
+const OTHER_CELL = "other";
+const CLUSTER: ClusterOptions = {
+  ...{ controllerManager: false, scheduler: false, kwok: false },
+  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "8s" } },
+};
+
 let cluster: Cluster;
+let otherCluster: Cluster;
 let balancer: Balancer;
 const running: ManagedProcess[] = [];
 
@@ -52,7 +60,7 @@ async function ourWebhook(): Promise<string> {
     directory,
     authority: cluster,
     cores: { core: cluster.kubeconfig },
-    cells: { cell: cluster.kubeconfig },
+    cells: { cell: cluster.kubeconfig, [OTHER_CELL]: otherCluster.kubeconfig },
   });
   running.push(replica.component.process);
   return replica.url;
@@ -79,16 +87,16 @@ async function ourAggregator(algorithm: string): Promise<void> {
   running.push(component.process);
 }
 
-async function theirAggregator(): Promise<void> {
+async function theirAggregator(more: readonly string[] = []): Promise<void> {
   const name = `upstream-aggregator-${running.length}`;
-  const rate = ["--default-admission-history-config-aggregation-rate", "100ms"];
-  const { process } = await upstreamAggregator(cluster, upstream?.aggregator ?? "", name, rate).process();
+  const flags = ["--default-admission-history-config-aggregation-rate", "100ms", ...more];
+  const { process } = await upstreamAggregator(cluster, upstream?.aggregator ?? "", name, flags).process();
   await process.start();
   running.push(process);
 }
 
-async function remove(name: string): Promise<number> {
-  return (await cluster.admin.request("DELETE", `/api/v1/namespaces/default/pods/${name}`)).status;
+async function remove(name: string, from = cluster): Promise<number> {
+  return (await from.admin.request("DELETE", `/api/v1/namespaces/default/pods/${name}`)).status;
 }
 
 /**
@@ -124,29 +132,42 @@ async function allAtOnce(app: string): Promise<void> {
   expect(running.every((process) => process.running)).toBe(true);
 }
 
+/** As {@link oneByOne}, with half of the pods in each cell: one pod of each can be spared. */
+async function overTwoCells(app: string): Promise<void> {
+  await createProtector(cluster, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: { app } } });
+  const pods = { namespace: "default", prefix: app, count: PODS / 2, labels: { app } };
+  const cells = [cluster, otherCluster];
+  const names = await createReadyPods(cluster, pods);
+  await createReadyPods(otherCluster, pods);
+  await waitUntilSettled(cluster, "default", app, PODS, SETTLED_WITHIN_MS);
+  for (const [index, cell] of cells.entries()) {
+    await cell.waitFor(`${names[index]} to be allowed`, async () => (await remove(names[index] ?? "", cell)) < 300);
+    await waitUntilSettled(cluster, "default", app, PODS - 1 - index, SETTLED_WITHIN_MS);
+  }
+  for (const cell of cells) expect([409, 429]).toContain(await remove(names[2] ?? "", cell));
+  await waitUntilSettled(cluster, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
+}
+
 describe.runIf(upstream !== undefined)("beside upstream's components", () => {
   beforeAll(async () => {
-    cluster = await Cluster.start({
-      name: "interop",
-      controllerManager: false,
-      scheduler: false,
-      kwok: false,
-      flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "8s" } },
-    });
+    [cluster, otherCluster] = await Promise.all([
+      Cluster.start({ name: "interop", ...CLUSTER }),
+      Cluster.start({ name: OTHER_CELL, ...CLUSTER }),
+    ]);
     await cluster.apply(readFileSync(CRD, "utf8"));
     balancer = await Balancer.listen([]);
-    const [validating] = registrations({
-      cell: "cell",
-      url: `https://127.0.0.1:${balancer.port}`,
-      caPem: cluster.identity.certificateAuthorityPem,
-    });
-    await cluster.apply([validating]);
+    const url = `https://127.0.0.1:${balancer.port}`;
+    const caPem = cluster.identity.certificateAuthorityPem;
+    for (const [cell, where] of [["cell", cluster] as const, [OTHER_CELL, otherCluster] as const]) {
+      const [validating] = registrations({ cell, url, caPem });
+      await where.apply([validating]);
+    }
   });
 
   afterAll(async () => {
     await stopAll();
     await balancer?.close();
-    await cluster?.stop();
+    await Promise.all([cluster, otherCluster].map((one) => one?.stop()));
   });
 
   for (const algorithm of ["clock", "exact"]) {
@@ -166,6 +187,24 @@ describe.runIf(upstream !== undefined)("beside upstream's components", () => {
     await allAtOnce("their-count-burst");
     await stopAll();
   });
+
+  it("both webhooks at once with upstream's aggregator", async () => {
+    serve([await ourWebhook(), await theirWebhook()]);
+    await theirAggregator();
+    await oneByOne("both-their-count");
+    await allAtOnce("both-their-count-burst");
+    await stopAll();
+  });
+
+  for (const [whose, webhook] of [["this", ourWebhook] as const, ["upstream's", theirWebhook] as const]) {
+    it(`${whose} webhook with a cell of this aggregator and a cell of upstream's`, async () => {
+      serve([await webhook()]);
+      await ourAggregator("exact");
+      await theirAggregator([`--worker-kube-config=${otherCluster.kubeconfig}`, "--aggregator-cell-id", OTHER_CELL]);
+      await overTwoCells(whose === "this" ? "cells-ours" : "cells-theirs");
+      await stopAll();
+    });
+  }
 
   for (const algorithm of ["clock", "exact"]) {
     it(`both webhooks at once with this aggregator (${algorithm})`, async () => {

@@ -33,7 +33,9 @@ interface Module {
   readonly kubernetes?: () => string;
 }
 
-export type ModuleName = "kubernetes" | "oldest-kubernetes" | "cert-manager" | "kruise" | "promtool" | "helm" | "glua";
+export type ModuleName =
+  | ("kubernetes" | "oldest-kubernetes" | "cert-manager" | "promtool" | "helm" | "glua")
+  | ("kruise" | "descheduler");
 
 const MODULES: Readonly<Record<ModuleName, Module>> = {
   // One module for all, so that what they have in common (client-go, the API types) is compiled once.
@@ -59,6 +61,7 @@ const MODULES: Readonly<Record<ModuleName, Module>> = {
     ],
   },
   kruise: { packages: ["github.com/openkruise/kruise"] },
+  descheduler: { packages: ["sigs.k8s.io/descheduler/cmd/descheduler"] },
   helm: { packages: ["helm.sh/helm/v3/cmd/helm"] },
   glua: { packages: ["github.com/yuin/gopher-lua/cmd/glua"] },
   promtool: { packages: ["github.com/prometheus/prometheus/cmd/promtool"] },

@@ -12,7 +12,7 @@ import {
 import { stderrProgress } from "../../../scripts/control-plane/binaries/progress.ts";
 
 /** Resolves with the directory of what a module builds; `name` is its directory's name and has the version. */
-async function builtOnce(
+export async function builtOnce(
   module: ModuleName,
   name: string,
   minutes: number,
