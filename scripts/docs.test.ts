@@ -187,7 +187,7 @@ describe("what a page says is so", () => {
     }).map(read);
     const types = sources
       .flatMap((text) => [
-        ...text.matchAll(/\b(?:type:|(?:type|TYPE|SUSPENDED|SHARES_PODS)(?:: string)? =) "([A-Z]\w+)"/g),
+        ...text.matchAll(/\b(?:type:|(?:type|TYPE|SUSPENDED|SHARES_PODS|PODS_VANISHED)(?:: string)? =) "([A-Z]\w+)"/g),
       ])
       .map(([, type = ""]) => type);
     const rows = [/^\| `type` \| string \(required\) \| (.*) \|$/m.exec(read("docs/api.md"))?.[1] ?? ""];

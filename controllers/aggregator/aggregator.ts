@@ -46,6 +46,8 @@ export interface AggregatorOptions extends ReconcileSettings {
   readonly expectedPods?: (onChanged: ExpectedPodsOptions["onChanged"]) => Promise<ExpectedPods>;
   /** Marks the namespaces that have protectors; undefined: no namespace is marked. */
   readonly namespaceMarker?: (() => Promise<Pick<NamespaceMarker, "firstCountInMs" | "stop">>) | undefined;
+  /** Whether the cell asks the webhook about the pods of a namespace, where that is known. */
+  readonly isAsked?: (namespace: string) => boolean;
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 
@@ -170,6 +172,7 @@ export class Aggregator {
       cell: this.cell,
       membership: this.membership,
       expectedOf: (tracked) => this.#expectedOf(tracked),
+      isAsked: this.#options.isAsked ?? (() => true),
       firstCountInMs: ({ id }) => this.#marker?.firstCountInMs(id.namespace) ?? 0,
       forgetExpected: (tracked) => this.#expected?.forget(tracked),
       // Longer heartbeats than the default are for installations without other readers, as benchmarks.

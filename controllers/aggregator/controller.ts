@@ -15,10 +15,10 @@ import { observeRecovery, recoveryMetrics } from "../../shared/recovery/recovery
 import type { Part } from "../../shared/runtime/lifecycle.ts";
 import { mounted } from "../../shared/runtime/mount-root.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
-import { AGGREGATOR_LEASE } from "../../shared/schema/annotations.ts";
+import { AGGREGATOR_LEASE, ENFORCED_NAMESPACE_LABEL } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { Controller, ControllerContext, ControllerParts } from "../run-controller.ts";
-import { Aggregator } from "./aggregator.ts";
+import { Aggregator, type AggregatorOptions } from "./aggregator.ts";
 import type { NamespaceMarker } from "./counting/namespace-marker.ts";
 import { type PodParser, podParser } from "./counting/parsers.ts";
 import { protectorMetrics } from "./counting/protector-metrics.ts";
@@ -26,6 +26,7 @@ import { type Core, connectCore, type Pods, watchPods } from "./informers.ts";
 import type { EventSink } from "./observe/events.ts";
 import { aggregatorObserver } from "./observe/observer.ts";
 import { protectorNumbers } from "./observe/protector-numbers.ts";
+import { VanishedEvents } from "./observe/vanished-events.ts";
 import { type AggregatorFlags, aggregatorOptions, OWN_CLUSTER } from "./options.ts";
 import { eventGaps, stateMetrics } from "./state-metrics.ts";
 import { CaInjector } from "./webhook-configuration/ca-injector.ts";
@@ -79,7 +80,13 @@ async function build(context: Context): Promise<ControllerParts> {
     };
     cores.push(await connectCore(context, core, watches, onEvent));
   }
-  const aggregator: Aggregator = aggregatorOf(context, pods, parser, cores, watches);
+  const onOutcome = observeKubernetesEvents(metrics);
+  const vanished = new VanishedEvents({
+    ...{ cellID: flags.cellId, cores, ports, component: aggregatorOptions.name, onOutcome },
+  });
+  const asked: Pick<AggregatorOptions, "isAsked"> = { isAsked: (namespace) => isAsked(flags, keeper, namespace) };
+  const onEvent: EventSink = (event) => vanished.record(event);
+  const aggregator: Aggregator = aggregatorOf(context, { pods, parser, cores, watches, onEvent, ...asked });
   const backups: BackupKeeper = backupKeeper(context, aggregator, cores);
   const configuration = {
     ...{ ports, transport, mayWrite: context.mayWrite, api: new ApiClient(transport) },
@@ -88,9 +95,8 @@ async function build(context: Context): Promise<ControllerParts> {
     timeoutMs: flags.coreTimeout,
   };
   const injector = caInjector(context, configuration, cores, watches);
-  const onOutcome = observeKubernetesEvents(metrics);
   const events = new EventRecorder({ transport, ports, component: aggregatorOptions.name, onOutcome });
-  const keeper = await configurationKeeper(context, configuration, events);
+  const keeper: ConfigurationKeeper | undefined = await configurationKeeper(context, configuration, events);
   let endRenewal = (): void => {};
   const startRenewal = async (): Promise<void> => {
     const { followCoreTokens } = await import("../../shared/observe/core-tokens.ts");
@@ -107,25 +113,45 @@ async function build(context: Context): Promise<ControllerParts> {
       { name: "core tokens", start: startRenewal, stop: () => endRenewal() },
       { name: "releases", stop: () => backups.stop() },
       { name: "registration", stop: () => events.stop(LAST_EVENTS_MS) },
+      { name: "events", stop: () => vanished.stop(LAST_EVENTS_MS) },
     ],
   };
 }
 
-function aggregatorOf(
-  context: Context,
-  pods: Pods,
-  parser: PodParser,
-  cores: readonly Core[],
-  watches: WatchObserver,
-): Aggregator {
+/** Where the webhook is configured in files of the apiserver, nobody can tell. Podseidon's own pods need no answer. */
+function isAsked(
+  { keepRegistration, markNamespaces, systemNamespace }: AggregatorFlags,
+  keeper: ConfigurationKeeper | undefined,
+  namespace: string,
+): boolean {
+  if (namespace === systemNamespace) return false;
+  if (!keepRegistration) return true;
+  const marks = markNamespaces ? { [ENFORCED_NAMESPACE_LABEL]: "true" } : {};
+  return keeper?.isAsked({ "kubernetes.io/metadata.name": namespace, ...marks }) === true;
+}
+
+interface AggregatorParts extends Pick<AggregatorOptions, "isAsked"> {
+  readonly pods: Pods;
+  readonly parser: PodParser;
+  readonly cores: readonly Core[];
+  readonly watches: WatchObserver;
+  readonly onEvent: EventSink;
+}
+
+function aggregatorOf(context: Context, parts: AggregatorParts): Aggregator {
+  const { pods, parser, cores, watches, isAsked } = parts;
   const { flags, ports, log, metrics, transport, mayWrite, cluster } = context;
   const { clock } = ports;
   const names = cores.map(({ name }) => name);
   const queues = observeReconciles(metrics, log);
-  const onEvent = aggregatorObserver({ metrics, log: log.child({ cell: flags.cellId }), clock, cores: names });
+  const observe = aggregatorObserver({ metrics, log: log.child({ cell: flags.cellId }), clock, cores: names });
+  const onEvent: EventSink = (event) => {
+    observe(event);
+    parts.onEvent(event);
+  };
   const queueEvents = new Map(names.map((name) => [name, queues.observe(name)]));
   const aggregator = new Aggregator({
-    ...{ ports, pods, parser, cores, mayWrite },
+    ...{ ports, pods, parser, cores, mayWrite, ...(isAsked === undefined ? {} : { isAsked }) },
     cellID: flags.cellId,
     cellClient: new ApiClient(transport),
     triggerNamespace: triggerNamespace(flags, cluster),

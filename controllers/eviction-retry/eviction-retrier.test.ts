@@ -28,7 +28,7 @@ class FakeCluster {
     const before = this.nodes.get(name);
     const after = { name, uid: name, resourceVersion: "1", taints };
     this.nodes.set(name, after);
-    for (const { changed } of this.handlers) changed?.(before, after);
+    for (const { changed } of this.handlers) changed?.(before, after, false);
   }
 
   pod(name: string, node = "node-1", tolerations: unknown[] = [], conditions = ["DisruptionTarget"]): void {

@@ -244,6 +244,10 @@ const CELL: Fields = {
     heartbeatTime: time("When the aggregator last wrote a heartbeat."),
     expectedReplicas: "Number of pods that the workloads of this cell ask for, where spec.countExpectedPods is true.",
     leftOut: "Says that the counts leave out pods by spec.unavailableLabelPrefix: the prefix, @, and resourceVersion.",
+    vanishedPods:
+      "Number of pods that counted and were gone without a deletionTimestamp and without an admission, as long as " +
+      "vanishedTime is not older than an hour.",
+    vanishedTime: time("When a pod last vanished so; at most an hour ago."),
     sharesPodsWith: field(
       "Other protectors that count a pod of this one here: up to five names, as CORE/NAME where they are in another " +
         "core cluster, and then +N for N more.",
@@ -302,8 +306,8 @@ const STATUS: Fields = {
     "conditions[]": field("One aspect of the protector's state.", ATOMIC_MAP),
     ...at("conditions[]", {
       type: field(
-        "Healthy, DisruptionImpossible, NoPodsMatched, CellStale, SharesPods, Suspended, SourceVanished or " +
-          "SourceDeleting.",
+        "Healthy, DisruptionImpossible, NoPodsMatched, CellStale, SharesPods, PodsVanished, Suspended, " +
+          "SourceVanished or SourceDeleting.",
         {
           minLength: 1,
           maxLength: 316,

@@ -122,6 +122,8 @@ const Aggregation = v.looseObject({
   heartbeatTime: optional(time),
   expectedReplicas: optional(int32),
   leftOut: optional(v.string()),
+  vanishedPods: optional(int32),
+  vanishedTime: optional(time),
   sharesPodsWith: optional(v.array(v.string())),
 });
 export type Aggregation = v.InferOutput<typeof Aggregation>;

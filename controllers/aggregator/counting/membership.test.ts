@@ -114,7 +114,7 @@ test("a protector that is created while a shard lags counts both pods of one nam
     time,
   );
   const notified = (before: Pod | undefined, after: Pod | undefined): void => {
-    for (const handler of handlers) handler.changed?.(before, after);
+    for (const handler of handlers) handler.changed?.(before, after, false);
   };
   for (const pod of pods) notified(undefined, pod);
   membership.followProtectors("core", core.protectors);

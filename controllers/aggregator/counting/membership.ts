@@ -40,6 +40,8 @@ export interface MembershipListener {
   protectorGone(tracked: TrackedProtector): void;
   /** Any pod was added, changed or removed, counted or not. Called after `podChanged` of its protectors. */
   podSeen(pod: Pod): void;
+  /** The watch says that a pod of the protector is gone; `pod` is its state before. Called before `podChanged`. */
+  podGone?(tracked: TrackedProtector, pod: Pod): void;
 }
 
 interface Sharers {
@@ -53,7 +55,7 @@ const SLICE_MS = 8;
 const SLICE_MAX_CHANGES = 2_000;
 
 type MemberSource = Pick<CellPods, "podByUid"> & { readonly pods: Pick<Informer<Pod>, "subscribe"> };
-type PodChange = readonly [before: Pod | undefined, after: Pod | undefined];
+type PodChange = readonly [before: Pod | undefined, after: Pod | undefined, isListed: boolean];
 
 export class Membership {
   readonly #selectors = new SelectorIndex<TrackedProtector>();
@@ -79,7 +81,7 @@ export class Membership {
   constructor(cell: MemberSource, ports: Ports) {
     this.#cell = cell;
     this.#ports = ports;
-    cell.pods.subscribe({ changed: (before, after) => this.#podEvent(before, after) });
+    cell.pods.subscribe({ changed: (...change) => this.#podEvent(change) });
   }
 
   /** Undefined when the members agree with the informer's position and may be counted; else a promise of that. */
@@ -142,7 +144,7 @@ export class Membership {
     });
   }
 
-  #podEvent(before: Pod | undefined, after: Pod | undefined): void {
+  #podEvent(change: PodChange): void {
     const { timers } = this.#ports;
     if (this.#current === undefined && this.#appliedNow < MAX_PROMPT_CHANGES) {
       if (this.#appliedNow++ === 0) {
@@ -150,10 +152,10 @@ export class Membership {
           this.#appliedNow = 0;
         });
       }
-      this.#podChanged(before, after);
+      this.#podChanged(...change);
       return;
     }
-    this.#backlog.push([before, after]);
+    this.#backlog.push(change);
     if (this.#current !== undefined) return;
     this.#current = Promise.withResolvers();
     timers.after(0, () => this.#applySlice());
@@ -176,7 +178,7 @@ export class Membership {
     timers.after(0, () => this.#applySlice());
   }
 
-  #podChanged(before: Pod | undefined, after: Pod | undefined): void {
+  #podChanged(...[before, after, isListed]: PodChange): void {
     const pod = after ?? before;
     if (pod === undefined) return;
     const isRelabelled = before === undefined || after === undefined || !sameLabels(before.labels, after.labels);
@@ -189,6 +191,8 @@ export class Membership {
       for (const tracked of earlier) {
         if (countedBy.includes(tracked)) continue;
         tracked.pods.delete(before.uid);
+        if (after === undefined && !isListed)
+          for (const listener of this.#listeners) listener.podGone?.(tracked, before);
         for (const listener of this.#listeners) listener.podChanged(tracked);
       }
     }

@@ -18,12 +18,16 @@ export const TROUBLES = [
   "disruptionImpossible",
   "noPodsMatched",
   "sourceVanished",
+  "podsVanished",
   "cellStale",
   "notCounted",
 ] as const;
 type Trouble = (typeof TROUBLES)[number];
 /** Those that the owner of the workload has to know of. The others are of a cell, and of all its protectors at once. */
-const OWNERS_TROUBLES = ["belowMinimum", "disruptionImpossible", "noPodsMatched", "sourceVanished"] as const;
+const OWNERS_TROUBLES = [
+  ...(["belowMinimum", "disruptionImpossible", "noPodsMatched"] as const),
+  ...(["sourceVanished", "podsVanished"] as const),
+] as const;
 
 /** The troubles that the conditions of its status show. */
 export function troublesOf({ status }: PodProtector): readonly Trouble[] {
@@ -35,6 +39,7 @@ export function troublesOf({ status }: PodProtector): readonly Trouble[] {
     if (type === "DisruptionImpossible" && holds === "True") found.push("disruptionImpossible");
     if (type === "NoPodsMatched" && holds === "True") found.push("noPodsMatched");
     if (type === "SourceVanished" && holds === "True") found.push("sourceVanished");
+    if (type === "PodsVanished" && holds === "True") found.push("podsVanished");
     if (type === "CellStale" && holds === "True") found.push("cellStale");
   }
   return counted ? found : [...found, "notCounted"];

@@ -73,6 +73,8 @@ export type AggregatorEvent =
       readonly from: string;
       readonly to: string;
     }
+  /** Pods that counted are gone, and nobody was asked about it. */
+  | { readonly kind: "vanished"; readonly id: ProtectorId; readonly pods: number; readonly names: readonly string[] }
   | { readonly kind: "corruptHistory"; readonly id: ProtectorId; readonly buckets: number }
   | { readonly kind: "badSelector"; readonly id: ProtectorId; readonly problems: readonly string[] }
   | {

@@ -206,7 +206,7 @@ function historyRows(options: AggregatorObserverOptions): Rows<HistoryKind> {
   };
 }
 
-type PodKind = "badSelector" | "evidence" | "gateOpened" | "gateFailed" | "deferred" | "voided";
+type PodKind = "badSelector" | "vanished" | "evidence" | "gateOpened" | "gateFailed" | "deferred" | "voided";
 
 /** The namespaces that the webhook is asked about (`--mark-namespaces`). */
 function namespaceRows({ metrics, clock }: AggregatorObserverOptions): Rows<"namespaceMarked" | "namespaceNotMarked"> {
@@ -240,7 +240,17 @@ function podRows(options: AggregatorObserverOptions): Rows<PodKind> {
     buckets: SECONDS,
   });
   const limited = limitLines(clock, FAILURE_EVERY_MS);
+  const vanished = metrics.counter({
+    name: "aggregator_vanished_pods_total",
+    help: "Pods that counted as available and were gone without a deletion that anybody was asked about, by core.",
+    labels: { core: { max: MAX_CORES, known: options.cores } },
+  });
   return {
+    vanished: {
+      level: "error",
+      message: "Pods are gone without a deletion that anybody was asked about; etcd may have lost them",
+      count: ({ id, pods }) => vanished.inc({ core: id.core }, pods),
+    },
     badSelector: {
       level: "error",
       message: "The selector cannot be read; no pod is counted",

@@ -10,6 +10,8 @@ function protectorWith(name: string, minAvailable: number, total: number, availa
     totalReplicas: total,
     aggregatedAvailableReplicas: available,
     estimatedAvailableReplicas: estimated,
+    ...{ aggregatedScheduled: total, aggregatedRunning: Math.max(0, total - (name === "web" ? 1 : 0)) },
+    aggregatedReady: available,
   };
   const labels = { team: name === "web" ? "shop" : "bank", "app.kubernetes.io/name": name };
   return {
@@ -56,6 +58,9 @@ test("a core has sums, how many protectors keep their promise, and in what propo
     'podseidon_fleet_pods{core="core",number="estimated"} 3',
     'podseidon_fleet_pods{core="core",number="reserved"} 2',
     'podseidon_fleet_pods{core="core",number="matched"} 7',
+    'podseidon_fleet_pods{core="core",number="scheduled"} 7',
+    'podseidon_fleet_pods{core="core",number="running"} 6',
+    'podseidon_fleet_pods{core="core",number="ready"} 5',
     'podseidon_fleet_protectors{core="core",which="all"} 3',
     'podseidon_fleet_protectors{core="core",which="requiringPods"} 2',
     'podseidon_fleet_protectors{core="core",which="withEnoughPods"} 3',

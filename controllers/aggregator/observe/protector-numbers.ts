@@ -9,7 +9,8 @@ const CORE = { max: 100 };
 const PROTECTORS = { max: 100_000 };
 
 /** The values of the label `number`. */
-const NUMBERS = ["required", "available", "estimated", "reserved", "matched"] as const;
+const PROMISED = ["required", "available", "estimated", "reserved", "matched"] as const;
+const NUMBERS = [...PROMISED, "scheduled", "running", "ready"] as const;
 type PodNumbers = Readonly<Record<(typeof NUMBERS)[number], number>>;
 
 /** How far protectors of a core keep what they promise, as values of a label. */
@@ -19,7 +20,18 @@ function numbersOf({ spec, status }: PodProtector): PodNumbers {
   const { totalReplicas = 0, aggregatedAvailableReplicas: available = 0 } = status?.summary ?? {};
   const estimated = status?.summary?.estimatedAvailableReplicas ?? 0;
   const reserved = Math.max(0, available - estimated);
-  return { required: spec.minAvailable, available, estimated, reserved, matched: totalReplicas };
+  const { aggregatedReady: ready = 0, aggregatedRunning: running = 0 } = status?.summary ?? {};
+  const { aggregatedScheduled: scheduled = 0 } = status?.summary ?? {};
+  return {
+    required: spec.minAvailable,
+    available,
+    estimated,
+    reserved,
+    matched: totalReplicas,
+    ready,
+    running,
+    scheduled,
+  };
 }
 
 const protectorHelp =

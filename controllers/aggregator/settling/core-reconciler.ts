@@ -6,6 +6,7 @@
  */
 
 import type { EtcdRestore, KnownEntry } from "../../../shared/decide/settling/lost-history.ts";
+import { needsRecord } from "../../../shared/decide/settling/vanished-pods.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import {
   DONE,
@@ -40,6 +41,8 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
   readonly forgetExpected: (tracked: TrackedProtector) => void;
   /** The stored position is newer than a quorum read of the cell, which concerns all cores. */
   readonly onCellRestored: (snapshot: string, stored: string) => void;
+  /** Whether the webhook is asked about the pods of a namespace. */
+  readonly isAsked: (namespace: string) => boolean;
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 
@@ -47,10 +50,14 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
 const MAX_CONFLICTS = 10;
 /** A heartbeat comes early by up to this fraction of the interval, so that the writes of the protectors spread out. */
 const HEARTBEAT_SPREAD = 0.2;
+/** Vanished pods that an Event names; it counts the others. */
+const MAX_NAMED = 5;
 /** Progress of the stream within this time makes a waiting protector due once. */
 const PROGRESS_PAUSE_MS = 100;
 /** After this many settle periods every admission of a deleted protector is settled in every snapshot. */
 const DEPARTED_SETTLES = 4;
+/** Pods of one protector that are gone and not told yet: more of them at once change nothing for those who are told. */
+const MAX_GONE = 100;
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
 
@@ -139,6 +146,16 @@ export class CoreReconciler implements MembershipListener {
     this.#options.evidence.need(tracked, undefined);
     this.#options.forgetExpected(tracked);
     this.queue.forget(tracked);
+  }
+
+  podGone(tracked: TrackedProtector, pod: Pod): void {
+    // Without a state, this leader has not counted the protector.
+    const gone = this.#isMine(tracked) ? this.#states.get(tracked)?.gone : undefined;
+    const { ports, isAsked } = this.#options;
+    if (gone === undefined || gone.size >= MAX_GONE) return;
+    const { uid, name, namespace } = pod;
+    const isOdd = needsRecord(pod, tracked.protector.spec, ports.clock.nowMs()) && isAsked(namespace);
+    if (isOdd) gone.set(uid, { uid, name });
   }
 
   podSeen(pod: Pod): void {
@@ -235,6 +252,9 @@ export class CoreReconciler implements MembershipListener {
     state.pending = result.unsettled;
     state.staleSinceMs = plan.staleSinceMs;
     state.windowSinceMs = plan.windowSinceMs;
+    // The others were admitted, or nothing can be told of them.
+    for (const pod of input.account.gone ?? [])
+      if (result.stale === undefined && !result.vanished.includes(pod)) state.gone.delete(pod.uid);
     if (history.lost === undefined) state.rememberEntry(input.protector, stored, input.etcdRestoreID);
     evidence.need(tracked, plan.evidence);
     this.#reservations.set(tracked, state.pending);
@@ -298,6 +318,9 @@ export class CoreReconciler implements MembershipListener {
     const cause = result.reasons.every((reason) => reason === "Heartbeat") ? "heartbeat" : "changed";
     const latencyMs = state.published(startedMs, nowMs);
     onEvent({ kind: "wrote", id, cause, latencyMs, durationMs: nowMs - startedMs });
+    for (const { uid } of result.vanished) state.gone.delete(uid);
+    const names = result.vanished.map(({ name }) => name);
+    if (names.length > 0) onEvent({ kind: "vanished", id, pods: names.length, names: names.slice(0, MAX_NAMED) });
     for (const { operation, rule } of result.settled) onEvent({ kind: "dropped", id, operation, rule });
     const { lost, epoch } = input.account.history;
     if (lost !== undefined) onEvent({ kind: "held", id, reason: lost, epoch });

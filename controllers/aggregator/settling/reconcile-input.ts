@@ -87,6 +87,7 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
     lastEventMs: cell.lastEventMs ?? 0,
     isHeartbeatDue: monotonicMs >= state.heartbeatDueMs,
     sharesPodsWith: namesOf(tracked, context.membership.sharersOf(tracked)),
+    gone: [...state.gone.values()],
     expected: protector.spec.countExpectedPods === true ? context.expectedOf(tracked) : undefined,
   };
   const isSelectorCurrent = sameSelector(countedSelector(protector), countedSelector(tracked.protector));

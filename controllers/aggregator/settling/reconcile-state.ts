@@ -1,6 +1,7 @@
 import { FirstSeenTimes } from "../../../shared/decide/settling/first-seen.ts";
 import type { KnownEntry } from "../../../shared/decide/settling/lost-history.ts";
 import type { UnsettledRecord } from "../../../shared/decide/settling/settle-history.ts";
+import type { VanishedPod } from "../../../shared/decide/settling/vanished-pods.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { isOlderVersion } from "../../../shared/schema/resource-version.ts";
@@ -35,6 +36,8 @@ export class ReconcileState {
   selectorProblems: readonly string[] = [];
   /** UIDs of pods whose resize the kubelet has deferred while it holds a reservation. */
   deferred: ReadonlySet<string> = new Set();
+  /** By UID: pods that are gone without a sign of a deletion, until a stored version tells whether it was admitted. */
+  readonly gone = new Map<string, VanishedPod>();
   /** The stored hold, and since when (monotonic) this leader knows of it. */
   hold: { readonly text: string; readonly sinceMs: number } | undefined;
   /** From the response to an own write or a read after a conflict, as long as the watch is behind it. */

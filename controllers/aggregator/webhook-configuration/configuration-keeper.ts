@@ -6,10 +6,12 @@
  */
 
 import { readFile } from "node:fs/promises";
+import type { Labels } from "../../../shared/decide/availability/selector.ts";
 import type { WriteOptions } from "../../../shared/kube/client/api-client.ts";
 import { type ApiFailure, type ApiResult, describeFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
+import { isAskedBy } from "./asked-namespaces.ts";
 import { type ConfigurationChange, changesBetween } from "./configuration-changes.ts";
 import { ConfigurationRecord } from "./configuration-record.ts";
 import { type ConfigurationOptions, configurationPath, watchConfiguration } from "./configuration-watch.ts";
@@ -100,6 +102,13 @@ export class ConfigurationKeeper {
       return watch?.synced === true ? this.#isKept(resource, watch.get(this.#options.name)) : undefined;
     });
     return states.includes(undefined) ? undefined : states.every((state) => state === true);
+  }
+
+  /** Whether the cell asks about the pods of a namespace with these labels; false while that is not known. */
+  isAsked(labels: Labels): boolean {
+    const watch = this.#watches.get("validatingwebhookconfigurations");
+    const live = watch?.synced === true ? watch.get(this.#options.name) : undefined;
+    return live !== undefined && isAskedBy(live, labels);
   }
 
   #isKept(resource: ConfigurationResource, live: LiveConfiguration | undefined): boolean {

@@ -61,7 +61,7 @@ class Watched implements Informer<PodProtector> {
     else this.#objects.set("shop/deployment-web", after);
     this.position = position;
     for (const handler of this.#handlers) {
-      if (before !== undefined || after !== undefined) handler.changed?.(before, after);
+      if (before !== undefined || after !== undefined) handler.changed?.(before, after, false);
       handler.advanced?.(position);
     }
   }

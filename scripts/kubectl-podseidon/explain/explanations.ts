@@ -165,6 +165,10 @@ const CONDITIONS: Readonly<Record<string, Meaning>> = {
     means: "Other protectors count pods of this one. A disruption of such a pod needs the quota of each of them.",
     act: "If two budgets are not meant for the same pods: correct a selector, or give one of them up.",
   },
+  PodsVanished: {
+    means: "Available pods were gone in the last hour, and nobody was asked about a deletion: etcd may have lost them.",
+    act: "docs/runbooks/PodseidonPodsVanished.md.",
+  },
   Suspended: {
     means: "Somebody let every disruption pass for a while.",
     act: "kubectl podseidon resume NAME ends it.",
@@ -199,6 +203,8 @@ const REASONS: Readonly<Record<string, Meaning>> = {
     act: "docs/runbooks/PodseidonCellStale.md.",
   },
   PodsShared: { means: "See SharesPods.", act: "kubectl podseidon why POD shows what each of them says." },
+  WithoutDeletion: { means: "See PodsVanished.", act: "docs/runbooks/PodseidonPodsVanished.md." },
+  NoneVanished: { means: "No pod has vanished for an hour.", act: "Nothing." },
   NotShared: { means: "No other protector counts its pods any more.", act: "Nothing." },
   Expired: { means: "The suspension ended by itself.", act: "Nothing." },
   NotSuspended: { means: "Somebody ended the suspension.", act: "Nothing." },

@@ -12,6 +12,7 @@ import { type Availability, countPods, leftOutMark, maturityCutoffMs } from "../
 import type { SpecFacts } from "../availability/spec-facts.ts";
 import { isCounted } from "../state/protector-state.ts";
 import { type SettledHistory, type SettleInput, settleHistory } from "./settle-history.ts";
+import { type VanishedPod, vanishedFields, vanishedPods } from "./vanished-pods.ts";
 
 export interface CellUpdateInput extends SettleInput {
   readonly spec: SpecFacts;
@@ -27,6 +28,8 @@ export interface CellUpdateInput extends SettleInput {
   readonly isHeartbeatDue: boolean;
   /** Names of the protectors that count pods of this one, too. Published with the next write, and no reason for one. */
   readonly sharesPodsWith?: readonly string[];
+  /** Pods that are gone without a sign of a deletion. */
+  readonly gone?: readonly VanishedPod[];
   /** Undefined where the protector does not ask for it. */
   readonly expected?: ExpectedReplicas | undefined;
 }
@@ -53,6 +56,8 @@ export type WriteReason =
   | "Fields"
   /** The workloads of the cell ask for another number of pods. */
   | "Expected"
+  /** Pods have vanished, and the stored version, which is to be written over, knows of no deletion. */
+  | "Vanished"
   | "Heartbeat";
 
 export type StaleSnapshot =
@@ -68,6 +73,8 @@ export interface CellUpdate extends Pick<SettledHistory, "ledger" | "settled" | 
   readonly reasons: readonly WriteReason[];
   /** The entry to write; it keeps unknown fields of the stored one. */
   readonly entry: CellStatus;
+  /** Those of `gone` that nobody may have deleted, if this entry is stored. */
+  readonly vanished: readonly VanishedPod[];
   /** Wall clock, Unix milliseconds at which the next pod matures. */
   readonly nextMaturityMs: number | undefined;
   /**
@@ -85,13 +92,15 @@ export function computeCellUpdate(input: CellUpdateInput): CellUpdate {
   const cutoffMs = maturityCutoffMs(input.nowMs, input.spec);
   const availability = countPods(input.pods, input.spec, cutoffMs);
   const history = settleHistory(input, availability.available);
-  const entry = entryOf(input, availability, history, cutoffMs);
+  const vanished = vanishedOf(input);
+  const entry = entryOf(input, availability, history, cutoffMs, vanished.length);
   const stale = staleness(input);
   const { ledger, settled, unsettled, listDueMs } = history;
   return {
     stale,
-    reasons: stale === undefined ? reasonsToWrite(input, availability, history, entry) : [],
+    reasons: stale === undefined ? reasonsToWrite(input, availability, history, entry, vanished.length) : [],
     entry,
+    vanished: stale === undefined ? vanished : [],
     ledger,
     settled,
     unsettled,
@@ -99,6 +108,11 @@ export function computeCellUpdate(input: CellUpdateInput): CellUpdate {
     nextMaturityMs: availability.nextMaturityMs,
     awaitsPosition: uncoveredImmature(input, availability, input.snapshot.position).length > 0,
   };
+}
+
+/** Upstream's algorithms settle a record before its deletion is seen. */
+function vanishedOf({ algorithm, history, gone = [], stored, spec }: CellUpdateInput): readonly VanishedPod[] {
+  return algorithm === "exact" && history.lost === undefined ? vanishedPods(gone, stored, spec) : [];
 }
 
 /** The fences against an old leader and a stale list. */
@@ -115,6 +129,7 @@ function entryOf(
   { counts }: Availability,
   { ledger, hold }: SettledHistory,
   cutoffMs: number,
+  vanished: number,
 ): CellStatus {
   const { stored, cellID, spec } = input;
   const buckets = ledger.changed ? ledger.encode(spec.compactThreshold) : (stored?.admissionHistory?.buckets ?? []);
@@ -128,6 +143,8 @@ function entryOf(
     expectedReplicas: __,
     sharesPodsWith: ___,
     leftOut: ____,
+    vanishedPods: _____,
+    vanishedTime: ______,
     ...kept
   }: Partial<Aggregation> = stored?.aggregation ?? {};
   const expectedReplicas = expectedOf(input, counts.total);
@@ -143,6 +160,7 @@ function entryOf(
     epoch: input.history.epoch,
     ...(hold === undefined ? {} : { hold }),
     ...(expectedReplicas === undefined ? {} : { expectedReplicas }),
+    ...vanishedFields(stored?.aggregation ?? undefined, vanished, input.nowMs),
     ...(input.algorithm === "exact" ? exactFields(input, cutoffMs) : {}),
   };
   return { ...stored, cellID, aggregation, admissionHistory: { ...stored?.admissionHistory, buckets } };
@@ -177,6 +195,7 @@ function reasonsToWrite(
   availability: Availability,
   history: SettledHistory,
   { aggregation: next }: CellStatus,
+  vanished: number,
 ): WriteReason[] {
   const before = input.stored?.aggregation ?? undefined;
   const reasons: WriteReason[] = [];
@@ -194,6 +213,7 @@ function reasonsToWrite(
   }
   if (before?.hold !== history.hold) reasons.push("Hold");
   if (before?.expectedReplicas !== next?.expectedReplicas) reasons.push("Expected");
+  if (vanished > 0) reasons.push("Vanished");
   if (input.isHeartbeatDue) reasons.push("Heartbeat");
   return reasons;
 }

@@ -1,6 +1,7 @@
 /** `status.conditions` of a protector, made from its status alone, so that every writer makes the same. */
 import type { Condition, PodProtectorStatus } from "../../schema/podprotector.ts";
 import { formatMs, parseMs } from "../../schema/time.ts";
+import { isRecentlyVanished } from "../settling/vanished-pods.ts";
 import { estimate, isReliable } from "./estimate.ts";
 import type { CellState, ProtectorState } from "./protector-state.ts";
 
@@ -20,6 +21,7 @@ interface ConditionInput {
 
 const SUSPENDED = "Suspended";
 const SHARES_PODS = "SharesPods";
+const PODS_VANISHED = "PodsVanished";
 const NOT_COUNTED = "No cell has been counted yet";
 
 /**
@@ -39,6 +41,7 @@ export function updateConditions(input: ConditionInput): readonly Condition[] {
     noPodsMatched(input),
     cellStale(input),
     ...sharesPods(input, previous),
+    ...podsVanished(input, previous),
     ...suspended(input, previous),
   ];
   const kept = previous.filter(({ type }) => findings.every((finding) => finding.type !== type));
@@ -129,6 +132,21 @@ function sharesPods({ state }: ConditionInput, previous: readonly Condition[]): 
   }
   if (previous.every(({ type }) => type !== SHARES_PODS)) return [];
   return [finding(SHARES_PODS, "False", "NotShared", "No other protector counts its pods")];
+}
+
+/** Pods were gone without a deletion in the last hour. Only for protectors that such pods have, or had. */
+function podsVanished({ state, nowMs }: ConditionInput, previous: readonly Condition[]): readonly Finding[] {
+  const found = [...state.cells.values()].flatMap(({ cellID, aggregation }) =>
+    aggregation === undefined || !isRecentlyVanished(aggregation, nowMs)
+      ? []
+      : [`${aggregation.vanishedPods ?? 1} in cell ${cellID}, the last at ${aggregation.vanishedTime}`],
+  );
+  if (found.length > 0) {
+    const what = "Pods went without a deletion that anybody was asked about, so etcd may have lost them";
+    return [finding(PODS_VANISHED, "True", "WithoutDeletion", `${what}: ${listed(found.sort())}`)];
+  }
+  if (previous.every(({ type }) => type !== PODS_VANISHED)) return [];
+  return [finding(PODS_VANISHED, "False", "NoneVanished", "No pod has vanished for an hour")];
 }
 
 /** While it is True nothing is protected. Only for protectors that are or were suspended: most never are. */

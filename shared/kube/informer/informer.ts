@@ -6,9 +6,10 @@
 export interface InformerHandler<T> {
   /**
    * One object was added (`before` undefined), deleted (`after` undefined; `before` is the last known object), or
-   * modified. A changed UID arrives as a deletion and an addition. Deletions found by a relist arrive like any other.
+   * modified. A changed UID arrives as a deletion and an addition. Deletions found by a relist arrive like any other;
+   * `isListed` tells them apart, because states between the last known one and the deletion may have been missed.
    */
-  changed?(before: T | undefined, after: T | undefined): void;
+  changed?(before: T | undefined, after: T | undefined, isListed: boolean): void;
   /** The position moved (event, bookmark or list). Called after `changed`. */
   advanced?(position: string): void;
   /** A complete list replaced the objects. Called after `changed` has reported the differences. */

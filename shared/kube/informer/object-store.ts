@@ -62,7 +62,7 @@ export class ObjectStore<T> {
     this.#objects.set(key, object);
     this.#reached(key, version);
     this.#position = version;
-    this.#tellChange(before, object);
+    this.#tellChange(before, object, false);
     this.#tell((handler) => handler.advanced?.(version));
   }
 
@@ -73,7 +73,7 @@ export class ObjectStore<T> {
     if (isHeld) this.#objects.delete(key);
     this.#reached(key, version);
     this.#position = version;
-    if (isHeld) this.#tellChange(before, undefined);
+    if (isHeld) this.#tellChange(before, undefined, false);
     this.#tell((handler) => handler.advanced?.(version));
   }
 
@@ -103,8 +103,8 @@ export class ObjectStore<T> {
       // A version that the list of a restored server lacks belongs to the lost history.
       this.#reached(key, isRestored || object === undefined ? undefined : this.#options.versionOf(object));
     }
-    for (const [key, before] of old) if (!objects.has(key)) this.#tellChange(before, undefined);
-    for (const [before, object] of changed) this.#tellChange(before, object);
+    for (const [key, before] of old) if (!objects.has(key)) this.#tellChange(before, undefined, true);
+    for (const [before, object] of changed) this.#tellChange(before, object, true);
     this.#tell((handler) => handler.relisted?.(version));
     this.#tell((handler) => handler.advanced?.(version));
   }
@@ -151,13 +151,13 @@ export class ObjectStore<T> {
     return versionOf(a) === versionOf(b) && uidOf(a) === uidOf(b);
   }
 
-  #tellChange(before: T | undefined, after: T | undefined): void {
+  #tellChange(before: T | undefined, after: T | undefined, isListed: boolean): void {
     const { uidOf } = this.#options;
     if (before !== undefined && after !== undefined && uidOf(before) !== uidOf(after)) {
-      this.#tell((handler) => handler.changed?.(before, undefined));
-      this.#tell((handler) => handler.changed?.(undefined, after));
+      this.#tell((handler) => handler.changed?.(before, undefined, isListed));
+      this.#tell((handler) => handler.changed?.(undefined, after, isListed));
     } else {
-      this.#tell((handler) => handler.changed?.(before, after));
+      this.#tell((handler) => handler.changed?.(before, after, isListed));
     }
   }
 

@@ -141,7 +141,7 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
     };
     const ends = this.#shards.map((shard) =>
       shard.subscribe({
-        changed: (before, after) => handler.changed?.(before, after),
+        changed: (before, after, isListed) => handler.changed?.(before, after, isListed),
         relisted: () => withPosition((position) => handler.relisted?.(position)),
         advanced: () => withPosition((position) => handler.advanced?.(position)),
         confirmed: () => {

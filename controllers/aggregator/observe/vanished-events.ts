@@ -1,0 +1,56 @@
+/** Kubernetes Events at protectors whose pods have vanished (docs/design.md#vanished-pods), in their cores. */
+import type { EventOutcome } from "../../../shared/observe/event-outcome.ts";
+import { EventRecorder } from "../../../shared/observe/event-recorder.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
+import { GROUP, KIND, VERSION } from "../../../shared/schema/annotations.ts";
+import type { Core } from "../informers.ts";
+import type { AggregatorEvent } from "./events.ts";
+
+interface VanishedEventsOptions {
+  readonly cellID: string;
+  readonly cores: readonly Pick<Core, "name" | "transport" | "protectors">[];
+  readonly ports: Ports;
+  readonly component: string;
+  readonly onOutcome: (outcome: EventOutcome) => void;
+}
+
+export class VanishedEvents {
+  readonly #options: VanishedEventsOptions;
+  /** By core. Most never have one. */
+  readonly #recorders = new Map<string, EventRecorder>();
+
+  constructor(options: VanishedEventsOptions) {
+    this.#options = options;
+  }
+
+  /** Never waits or throws. */
+  record(event: AggregatorEvent): void {
+    if (event.kind !== "vanished") return;
+    const { id, pods, names } = event;
+    const { core: coreName, namespace, name } = id;
+    const core = this.#options.cores.find((one) => one.name === coreName);
+    if (core === undefined) return;
+    const uid = core.protectors.get(`${namespace}/${name}`)?.metadata.uid;
+    const regarding = { apiVersion: `${GROUP}/${VERSION}`, kind: KIND, namespace, name };
+    const more = pods > names.length ? ` and ${pods - names.length} more` : "";
+    const message =
+      `${pods} available pod${pods === 1 ? "" : "s"} of cell ${this.#options.cellID} went without a deletion that ` +
+      `anybody was asked about: ${names.join(", ")}${more}. The etcd of the cell may have lost them.`;
+    this.#recorderOf(core).record({
+      ...{ type: "Warning", reason: "PodsVanished", message, series: this.#options.cellID },
+      regarding: uid === undefined ? regarding : { ...regarding, uid },
+    });
+  }
+
+  async stop(limitMs: number): Promise<void> {
+    await Promise.all([...this.#recorders.values()].map((recorder) => recorder.stop(limitMs)));
+  }
+
+  #recorderOf({ name, transport }: Pick<Core, "name" | "transport">): EventRecorder {
+    const known = this.#recorders.get(name);
+    if (known !== undefined) return known;
+    const recorder = new EventRecorder({ transport, ...this.#options });
+    this.#recorders.set(name, recorder);
+    return recorder;
+  }
+}

@@ -1,0 +1,26 @@
+/** Whether a cell asks the webhook before it deletes a pod, by its webhook configuration. */
+import * as v from "valibot";
+import { compileSelector, type Labels } from "../../../shared/decide/availability/selector.ts";
+import { LabelSelector } from "../../../shared/schema/podprotector.ts";
+import type { LiveConfiguration } from "./desired-configuration.ts";
+
+const Asking = v.looseObject({
+  failurePolicy: v.optional(v.string()),
+  namespaceSelector: v.optional(v.nullable(LabelSelector)),
+  rules: v.array(v.looseObject({ operations: v.array(v.string()), resources: v.array(v.string()) })),
+});
+
+/**
+ * True where no pod of a namespace with these labels is deleted without an answer. Labels that are not known count as
+ * missing.
+ */
+export function isAskedBy({ webhooks }: Pick<LiveConfiguration, "webhooks">, labels: Labels): boolean {
+  return (webhooks ?? []).some((webhook) => {
+    const { success, output } = v.safeParse(Asking, webhook);
+    if (!success || output.failurePolicy === "Ignore") return false;
+    const isAbout = ({ operations, resources }: (typeof output.rules)[number]): boolean =>
+      operations.some((one) => one === "DELETE" || one === "*") &&
+      resources.some((one) => one === "pods" || one === "*" || one === "*/*");
+    return output.rules.some(isAbout) && compileSelector(output.namespaceSelector ?? {}, "fails").matches(labels);
+  });
+}
