@@ -55,6 +55,8 @@ export interface Account {
   readonly adoptedEpoch: number;
   /** The cell after the write; undefined when there is nothing to write. */
   readonly written: CellForm | undefined;
+  /** The same for equal writes. */
+  readonly text: string;
 }
 
 const SETTLE_MS = 1_000;
@@ -166,10 +168,19 @@ export class CountDecisions {
     });
     const isStale = plan.result.stale !== undefined;
     const isLost = history.lost !== undefined;
-    if (plan.status === undefined) return { isStale, isLost, adoptedEpoch, written: undefined };
+    if (plan.status === undefined) return { isStale, isLost, adoptedEpoch, written: undefined, text: "" };
     const after = throughJson({ ...protector, status: plan.status });
-    return { isStale, isLost, adoptedEpoch, written: readCell(after, 0, input.pods.length) };
+    const written = readCell(after, 0, input.pods.length);
+    return { isStale, isLost, adoptedEpoch, written, text: JSON.stringify(written) };
   }
+}
+
+/** False where a proof tells this aggregator nothing of these pods: it has met none of their admissions. */
+export function isProvable(pods: readonly WorldPod[], which: number): boolean {
+  for (const { reservation } of pods)
+    for (const record of reservation?.records ?? [])
+      if (record !== undefined && ageOf(record.nonces, which) !== "unseen") return true;
+  return false;
 }
 
 function seenOf({ ages, holdAge }: Input): FirstSeenTimes {

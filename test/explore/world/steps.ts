@@ -3,7 +3,7 @@
  * changes nothing, and may be asked again.
  */
 import type { Bounds } from "../bounds.ts";
-import type { Account, CountDecisions, Proof } from "../protocol/aggregator.ts";
+import { type Account, type CountDecisions, isProvable, type Proof } from "../protocol/aggregator.ts";
 import type { AdmissionDecisions, AllowedReview, Review } from "../protocol/webhook.ts";
 import { clockEvents, edits, entryFaults, leaderFaults, podEvents } from "./events.ts";
 import { type BrokenInvariant, quotaViolation, supplyViolation } from "./invariants.ts";
@@ -187,10 +187,10 @@ export class Steps {
     for (let position = aggregator.position; position <= cell.end; position++) {
       this.#account(world, at, which, position, "none", emit);
       for (const [index, pod] of cell.pods.entries())
-        if (isLive(stateNow(pod)) && pod.reservation !== undefined)
-          this.#account(world, at, which, position, index, emit);
+        if (isLive(stateNow(pod)) && isProvable([pod], which)) this.#account(world, at, which, position, index, emit);
     }
-    this.#account(world, at, which, cell.end, "list", emit);
+    const isNeeded = aggregator.sawHold || aggregator.adoptedEpoch < cell.epoch || isProvable(cell.pods, which);
+    if (isNeeded) this.#account(world, at, which, cell.end, "list", emit);
   }
 
   #account(world: SmallWorld, at: number, which: number, position: number, proof: Proof, emit: Emit): void {
@@ -214,12 +214,9 @@ export class Steps {
     emit(next, () => `${leaderOf(before, at, which)}${provenBy(proof, at)} ${did}: ${storyOf(next)}`, violation);
   }
 
-  #isSame({ written }: Account, world: SmallWorld, at: number, which: number, position: number): boolean {
+  #isSame({ text }: Account, world: SmallWorld, at: number, which: number, position: number): boolean {
     const cell = world.cells[at];
-    if (cell === undefined) return false;
-    return (
-      JSON.stringify(written) === JSON.stringify(this.#counts.account(world, cell, which, position, "none").written)
-    );
+    return cell !== undefined && text === this.#counts.account(world, cell, which, position, "none").text;
   }
 }
 
