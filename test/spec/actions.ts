@@ -2,15 +2,16 @@
 import { type Binding, type BoundOperator, type Evaluate, type Evaluator, required, type Scope } from "./evaluate.ts";
 import { isTrue } from "./operators.ts";
 import type { Application, Expression } from "./syntax.ts";
-import { elementsOf, textOf, type Value } from "./values.ts";
+import { elementsOf, type Value } from "./values.ts";
 
 /** Runs an action, and `then` for each way in which it is possible. */
 type Act = (then: () => void) => void;
 
-interface NextState {
+export interface NextState {
   readonly state: Value;
-  /** The action with its arguments. */
-  readonly label: () => string;
+  /** The innermost action that made it. */
+  readonly action: string;
+  readonly args: readonly Value[];
 }
 
 /** The variable of the specification: its value before the step, and after it. */
@@ -38,8 +39,7 @@ export class Actions {
     this.#variable.value = state;
     act(() => {
       if (this.#after === undefined) throw new Error(`${action} assigns nothing`);
-      const [name, args] = [this.#name, this.#args];
-      steps.push({ state: this.#after, label: () => `${name}(${args.map(textOf).join(", ")})` });
+      steps.push({ state: this.#after, action: this.#name, args: this.#args });
     });
     return steps;
   }

@@ -1,6 +1,6 @@
 /** Visits every state of the specification within a bound, breadth first, so that a violation is a shortest one. */
 import type { Actions } from "./actions.ts";
-import type { Value } from "./values.ts";
+import { textOf, type Value } from "./values.ts";
 
 interface Violation {
   readonly invariant: string;
@@ -66,12 +66,8 @@ function traceTo(actions: Actions, before: ReadonlyMap<Value, Value | undefined>
   for (let state = last; ; ) {
     const from = before.get(state);
     if (from === undefined) return trace.reverse();
-    trace.push(
-      actions
-        .after("step", from)
-        .find((step) => step.state === state)
-        ?.label() ?? "?",
-    );
+    const step = actions.after("step", from).find((next) => next.state === state);
+    trace.push(step === undefined ? "?" : `${step.action}(${step.args.map(textOf).join(", ")})`);
     state = from;
   }
 }

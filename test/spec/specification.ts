@@ -19,7 +19,11 @@ export interface Specification {
   /** The comments of every definition. */
   readonly comments: readonly string[];
   open(scenario: string, without?: string): OpenScenario;
+  /** The protocol with these values of its constants. */
+  withConstants(constants: Constants): Actions;
 }
+
+export type Constants = readonly (readonly [string, Expression])[];
 
 interface OpenScenario {
   readonly actions: Actions;
@@ -54,10 +58,11 @@ export function loadSpecification(): Specification {
       const evaluator = new Evaluator(protocol, constantsOf(world, without));
       return { actions: new Actions(evaluator), values: evaluator.values };
     },
+    withConstants: (constants) => new Actions(new Evaluator(protocol, constants)),
   };
 }
 
-function constantsOf(world: Module, without: string): (readonly [string, Expression])[] {
+function constantsOf(world: Module, without: string): Constants {
   const instance = world.declarations.find((declaration) => declaration.kind === "instance");
   if (instance === undefined) throw new Error(`${world.name} is no instance of the protocol`);
   return instance.overrides.map(([{ name }, expression]) =>
