@@ -20,7 +20,13 @@ import {
   writeMany,
 } from "../support/cluster/dashboard-core.ts";
 
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const FEW = 5;
+const MANY = 5000;
+const CHANGED = 1000;
+const LONG_TASKS = `window.longTasks = []; new PerformanceObserver((list) => {
+  for (const { duration } of list.getEntries()) window.longTasks.push(duration);
+}).observe({ type: "longtask" })`;
 const AXE = readFileSync(join(root, "node_modules/axe-core/axe.min.js"), "utf8");
 /** What axe finds, contrast included, in a word for each kind and place. */
 const SERIOUS = `axe.run({ resultTypes: ["violations"] }).then(({ violations }) => violations
@@ -166,5 +172,32 @@ describe.runIf(chromium !== undefined)("the page in a browser", () => {
   test("asks nobody but the plugin, and breaks none of its own rules", () => {
     expect(browser.requested.filter((url) => !url.startsWith(dashboard.url))).toEqual([]);
     expect(browser.complaints).toEqual([]);
+  });
+});
+
+/** Figures of docs/dashboard.md: what is printed. Only heap and DOM are bounded here, because other work is beside. */
+describe.runIf(FULL && chromium !== undefined)(`with ${MANY} protectors`, () => {
+  test("the page stays small while many of them change", async () => {
+    await writeMany(core, MANY);
+    const browser = await Browser.start();
+    try {
+      await browser.open(dashboard.url);
+      await browser.until(`document.querySelector(".live")?.textContent.includes("5,000 protectors")`);
+      await browser.evaluate(LONG_TASKS);
+      await writeMany(core, CHANGED, 1);
+      await browser.until(`document.querySelector(".tile.trouble b").textContent !== "0"`);
+      const { JSHeapUsedSize = 0, Nodes = 0 } = await browser.measure();
+      const longest = await browser.evaluate("Math.max(0, ...window.longTasks)");
+      const [, rss] = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${dashboard.process.pid}/status`, "utf8")) ?? [];
+      const mb = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
+      console.log(
+        `page: ${mb(JSHeapUsedSize)} of heap, ${Nodes} DOM nodes, longest task ${longest} ms; ` +
+          `plugin: ${mb(Number(rss) * 1024)} resident`,
+      );
+      expect(JSHeapUsedSize).toBeLessThan(50e6);
+      expect(Nodes).toBeLessThan(6000);
+    } finally {
+      await browser.stop();
+    }
   });
 });

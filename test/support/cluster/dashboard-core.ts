@@ -69,11 +69,14 @@ function countsOf(index: number): Counts {
 export const nameOf = (index: number): string => `deployment-app-${String(index).padStart(4, "0")}`;
 export const namespaceOf = (index: number): string => NAMESPACES[index % NAMESPACES.length] ?? "";
 
-export async function writeMany(core: Cluster, count: number): Promise<void> {
+/** `more` pods more of each than {@link countsOf} says. */
+export async function writeMany(core: Cluster, count: number, more = 0): Promise<void> {
   let next = 0;
   const write = async (): Promise<void> => {
-    for (let index = next++; index < count; index = next++)
-      await writeCounts(core, namespaceOf(index), nameOf(index), countsOf(index));
+    for (let index = next++; index < count; index = next++) {
+      const { required, available } = countsOf(index);
+      await writeCounts(core, namespaceOf(index), nameOf(index), { required, available: available + more });
+    }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, write));
 }

@@ -9,6 +9,7 @@ import { readDetail } from "./connection.ts";
 import { HealthMark } from "./health-summary.tsx";
 import { RefusalList, ReservationTable } from "./lists.tsx";
 import { store } from "./store.ts";
+import { Wide } from "./wide.tsx";
 import { countText, numberText, STATE_WORDS } from "./words.ts";
 
 /** The detail is read again so often, and whenever its row changes. */
@@ -151,7 +152,7 @@ function CellFacts({ detail }: { readonly detail: Detail }) {
   return (
     <>
       <h3>Cells</h3>
-      <div class="wide">
+      <Wide label="Cells of this protector">
         <table>
           <caption class="hidden">Cells of this protector</caption>
           <thead>
@@ -191,7 +192,7 @@ function CellFacts({ detail }: { readonly detail: Detail }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Wide>
     </>
   );
 }
@@ -201,7 +202,7 @@ function Conditions({ detail: { conditions } }: { readonly detail: Detail }) {
   return (
     <>
       <h3>Conditions</h3>
-      <div class="wide">
+      <Wide label="Conditions of this protector">
         <table>
           <caption class="hidden">Conditions of this protector</caption>
           <thead>
@@ -225,7 +226,7 @@ function Conditions({ detail: { conditions } }: { readonly detail: Detail }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Wide>
     </>
   );
 }

@@ -17,7 +17,10 @@ export function FleetCharts() {
   const denied = column("denied").reduce((sum, count) => sum + count, 0);
   const since = minuteText(Math.max(hello.startedMs, endMs - 3_600_000));
   return (
-    <section class="charts" aria-label="The last hour">
+    <section class="charts" aria-labelledby="hour-title">
+      <h2 id="hour-title" class="hidden">
+        The last hour
+      </h2>
       <Chart
         title={CHART_WORDS.capacity}
         summary={`Now ${numberText(last.available)} are available, ${numberText(last.required)} promised.`}

@@ -3,6 +3,7 @@ import { type CellRow, type RefusalRow, type ReservationRow, rowKey } from "../w
 import { Age } from "./age.tsx";
 import { detailAddress } from "./protector-table.tsx";
 import { store } from "./store.ts";
+import { Wide } from "./wide.tsx";
 import { countText, numberText } from "./words.ts";
 
 const SHOWN_REFUSALS = 30;
@@ -84,7 +85,7 @@ interface ReservationTableOptions {
 
 export function ReservationTable({ reservations, isLinked = false }: ReservationTableOptions) {
   return (
-    <div class="wide">
+    <Wide label="Reservations, the oldest first">
       <table>
         <caption class="hidden">Reservations, the oldest first</caption>
         <thead>
@@ -122,7 +123,7 @@ export function ReservationTable({ reservations, isLinked = false }: Reservation
           ))}
         </tbody>
       </table>
-    </div>
+    </Wide>
   );
 }
 
@@ -135,7 +136,7 @@ export function Cells() {
       {cells.length === 0 ? (
         <p>None: no aggregator has counted pods.</p>
       ) : (
-        <div class="wide">
+        <Wide label="Cells and how far behind they are">
           <table>
             <caption class="hidden">Cells and how far behind they are</caption>
             <thead>
@@ -180,7 +181,7 @@ export function Cells() {
               ))}
             </tbody>
           </table>
-        </div>
+        </Wide>
       )}
     </section>
   );

@@ -6,6 +6,7 @@ import { Age } from "./age.tsx";
 import { HealthMark } from "./health-summary.tsx";
 import { NO_FILTER, type RowFilter, type SortKey, spareOf } from "./rows.ts";
 import { store } from "./store.ts";
+import { Wide } from "./wide.tsx";
 import { countText, numberText } from "./words.ts";
 
 export const SEARCH_ID = "search";
@@ -20,7 +21,7 @@ export function ProtectorTable() {
     <section class="protectors" aria-labelledby="protectors-title">
       <h2 id="protectors-title">Protectors</h2>
       <Filters />
-      <div class="wide">
+      <Wide label="Protectors, the worst first unless another order is chosen">
         <table id="protectors" onKeyDown={moveInTable}>
           <caption class="hidden">Protectors, the worst first unless another order is chosen</caption>
           <thead>
@@ -54,7 +55,7 @@ export function ProtectorTable() {
             ))}
           </tbody>
         </table>
-      </div>
+      </Wide>
       <Pages />
     </section>
   );
