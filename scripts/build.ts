@@ -21,9 +21,9 @@ const KB = 1000;
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
-  webhook: { entry: "webhook/main.ts", budget: 385 * KB },
+  webhook: { entry: "webhook/main.ts", budget: 387 * KB },
   generator: { entry: "controllers/generator/main.ts", budget: 340 * KB },
-  aggregator: { entry: "controllers/aggregator/main.ts", budget: 380 * KB },
+  aggregator: { entry: "controllers/aggregator/main.ts", budget: 391 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
   "eviction-retry": { entry: "controllers/eviction-retry/main.ts", budget: 247 * KB },
   certificates: { entry: "controllers/certificates/main.ts", budget: 590 * KB },
@@ -176,6 +176,7 @@ const ON_DEMAND = [
   "shared/observe/metrics-auth.ts",
   "controllers/aggregator/counting/expected-pods.ts",
   "controllers/aggregator/counting/namespace-marker.ts",
+  "controllers/aggregator/observe/vanished-events.ts",
   "controllers/generator/protectors/budget-status-writer.ts",
   "controllers/generator/protectors/remove-cells.ts",
   "shared/kube/credentials/exec-credentials.ts",

@@ -26,7 +26,7 @@ import { type Core, connectCore, type Pods, watchPods } from "./informers.ts";
 import type { EventSink } from "./observe/events.ts";
 import { aggregatorObserver } from "./observe/observer.ts";
 import { protectorNumbers } from "./observe/protector-numbers.ts";
-import { VanishedEvents } from "./observe/vanished-events.ts";
+import type { VanishedEvents } from "./observe/vanished-events.ts";
 import { type AggregatorFlags, aggregatorOptions, OWN_CLUSTER } from "./options.ts";
 import { eventGaps, stateMetrics } from "./state-metrics.ts";
 import { CaInjector } from "./webhook-configuration/ca-injector.ts";
@@ -81,11 +81,17 @@ async function build(context: Context): Promise<ControllerParts> {
     cores.push(await connectCore(context, core, watches, onEvent));
   }
   const onOutcome = observeKubernetesEvents(metrics);
-  const vanished = new VanishedEvents({
-    ...{ cellID: flags.cellId, cores, ports, component: aggregatorOptions.name, onOutcome },
-  });
+  // Loaded with the first of them: most cells never have one.
+  let vanished: VanishedEvents | undefined;
+  const told = { cellID: flags.cellId, cores, ports, component: aggregatorOptions.name, onOutcome };
   const asked: Pick<AggregatorOptions, "isAsked"> = { isAsked: (namespace) => isAsked(flags, keeper, namespace) };
-  const onEvent: EventSink = (event) => vanished.record(event);
+  const onEvent: EventSink = (event) => {
+    if (event.kind !== "vanished") return;
+    void import("./observe/vanished-events.ts").then((loaded) => {
+      vanished ??= new loaded.VanishedEvents(told);
+      vanished.record(event);
+    });
+  };
   const aggregator: Aggregator = aggregatorOf(context, { pods, parser, cores, watches, onEvent, ...asked });
   const backups: BackupKeeper = backupKeeper(context, aggregator, cores);
   const configuration = {
@@ -113,7 +119,7 @@ async function build(context: Context): Promise<ControllerParts> {
       { name: "core tokens", start: startRenewal, stop: () => endRenewal() },
       { name: "releases", stop: () => backups.stop() },
       { name: "registration", stop: () => events.stop(LAST_EVENTS_MS) },
-      { name: "events", stop: () => vanished.stop(LAST_EVENTS_MS) },
+      { name: "events", stop: () => vanished?.stop(LAST_EVENTS_MS) },
     ],
   };
 }

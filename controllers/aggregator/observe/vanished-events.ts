@@ -24,9 +24,7 @@ export class VanishedEvents {
   }
 
   /** Never waits or throws. */
-  record(event: AggregatorEvent): void {
-    if (event.kind !== "vanished") return;
-    const { id, pods, names } = event;
+  record({ id, pods, names }: Extract<AggregatorEvent, { readonly kind: "vanished" }>): void {
     const { core: coreName, namespace, name } = id;
     const core = this.#options.cores.find((one) => one.name === coreName);
     if (core === undefined) return;
