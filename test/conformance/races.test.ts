@@ -1,7 +1,7 @@
 /** The races that upstream's documents describe, on a real apiserver with another, slow webhook. */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { OtherWebhook } from "../support/cluster/other-webhook.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import {
@@ -11,11 +11,13 @@ import {
   reservationCount,
   waitUntilSettled,
 } from "../support/cluster/protectors.ts";
+import { HistoryRecorder } from "../support/history/history-recorder.ts";
 
 const SETTLED_WITHIN_MS = 60_000;
 const PODS = "/api/v1/namespaces/default/pods";
 
 let environment: TestEnvironment;
+let recorder: HistoryRecorder;
 let other: OtherWebhook;
 
 /** Holds the review of one pod until it is released; tells when the review has arrived. */
@@ -44,13 +46,13 @@ class Gate {
 beforeAll(async () => {
   const bare = { controllerManager: false, scheduler: false, kwok: false };
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
-  environment = await TestEnvironment.start({
+  ({ environment, recorder } = await HistoryRecorder.start({
     cells: ["cell"],
     single: true,
     replicas: 2,
     settle: "70s",
     cell: { ...bare, flags },
-  });
+  }));
   other = await OtherWebhook.start(environment.core);
   await other.register(environment.core);
 });
@@ -61,7 +63,11 @@ afterEach(() => {
 
 afterAll(async () => {
   await other?.stop();
-  await environment?.stop();
+  try {
+    await recorder?.judged();
+  } finally {
+    await environment?.stop();
+  }
 });
 
 async function prepare(app: string, count: number, minAvailable: number): Promise<string[]> {
