@@ -7,8 +7,8 @@ import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 
 /**
- * etcd tells this often how far a quiet stream has come, as Kubernetes asks for. It tells each watch of the apiserver as
- * well, so that a much shorter time keeps a machine busy.
+ * etcd tells this often how far a quiet stream has come, as Kubernetes asks for. It tells the watches of the apiserver
+ * as well, so that a much shorter time keeps a machine busy.
  */
 export const PROGRESS_FLAGS = { "watch-progress-notify-interval": "5s" };
 const RETRY_MS = 20;
