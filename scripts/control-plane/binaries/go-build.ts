@@ -35,7 +35,7 @@ interface Module {
 
 export type ModuleName =
   | ("kubernetes" | "oldest-kubernetes" | "cert-manager" | "promtool" | "helm" | "glua")
-  | ("kruise" | "descheduler");
+  | ("kruise" | "descheduler" | "argo-rollouts");
 
 const MODULES: Readonly<Record<ModuleName, Module>> = {
   // One module for all, so that what they have in common (client-go, the API types) is compiled once.
@@ -62,6 +62,7 @@ const MODULES: Readonly<Record<ModuleName, Module>> = {
   },
   kruise: { packages: ["github.com/openkruise/kruise"] },
   descheduler: { packages: ["sigs.k8s.io/descheduler/cmd/descheduler"] },
+  "argo-rollouts": { packages: ["github.com/argoproj/argo-rollouts/cmd/rollouts-controller"] },
   helm: { packages: ["helm.sh/helm/v3/cmd/helm"] },
   glua: { packages: ["github.com/yuin/gopher-lua/cmd/glua"] },
   promtool: { packages: ["github.com/prometheus/prometheus/cmd/promtool"] },

@@ -24,6 +24,12 @@ interface Source {
 
 const SOURCES = {
   descheduler: { path: "sigs.k8s.io/descheduler", binary: "descheduler", minutes: 2 },
+  "argo-rollouts": {
+    path: "github.com/argoproj/argo-rollouts",
+    binary: "rollouts-controller",
+    definitions: ["manifests/crds/*-crd.yaml"],
+    minutes: 6,
+  },
 } as const satisfies Partial<Record<ModuleName, Source>>;
 
 export type NeighbourName = keyof typeof SOURCES;

@@ -1,0 +1,69 @@
+/** Argo Rollouts as a process beside a cluster, with its CRDs. */
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { loadAll } from "js-yaml";
+import { conditionStatus, field } from "../../../scripts/control-plane/api-client.ts";
+import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { type Launch, ManagedProcess } from "../../../scripts/control-plane/managed-process.ts";
+import { reservePort } from "../../../scripts/control-plane/ports.ts";
+import { ensureNeighbour } from "./binaries.ts";
+
+const START_TIMEOUT_MS = 5 * 60_000;
+const ADDRESS = "127.0.0.1";
+const CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+interface Ports {
+  readonly health: number;
+  readonly metrics: number;
+}
+
+/** Its health check answers when it works. */
+export async function startArgoRollouts(cluster: Cluster): Promise<ManagedProcess> {
+  const { binary, definitions } = await ensureNeighbour("argo-rollouts");
+  await establish(cluster, definitions);
+  // Where its settings for notifications would be.
+  await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: "argo-rollouts" } }]);
+  return await start(cluster, "argo-rollouts", "healthz", ({ health, metrics }) => ({
+    binary,
+    args: [
+      ...[`--kubeconfig=${cluster.kubeconfig}`, "--leader-elect=false"],
+      ...[`--healthzPort=${health}`, `--metricsPort=${metrics}`],
+    ],
+  }));
+}
+
+async function establish(cluster: Cluster, definitions: readonly string[]): Promise<void> {
+  // Some are larger than the annotation of a client-side apply may be.
+  const { code, stderr } = await cluster.kubectl(["apply", "--server-side", "--filename", "-"], {
+    input: definitions.join("\n---\n"),
+  });
+  if (code !== 0) throw new Error(stderr);
+  const names = loadAll(definitions.join("\n---\n")).flatMap((one) => field(one, "metadata", "name") ?? []);
+  for (const name of names) {
+    await cluster.waitFor(`${String(name)} to be established`, async () => {
+      return conditionStatus(await cluster.admin.get(`${CRDS}/${String(name)}`), "Established") === "True";
+    });
+  }
+}
+
+async function start(
+  cluster: Cluster,
+  name: string,
+  healthPath: string,
+  launch: (ports: Ports) => Launch,
+): Promise<ManagedProcess> {
+  const workingDirectory = join(cluster.directory, name);
+  mkdirSync(workingDirectory);
+  const ports = { health: await reservePort(ADDRESS), metrics: await reservePort(ADDRESS) };
+  const process = new ManagedProcess({
+    name,
+    logFile: join(cluster.directory, "logs", `${name}.log`),
+    workingDirectory,
+    launch: () => launch(ports),
+    isReady: async (signal) => (await fetch(`http://${ADDRESS}:${ports.health}/${healthPath}`, { signal })).ok,
+    startTimeoutMs: START_TIMEOUT_MS,
+    onUnexpectedEnd: (description) => globalThis.process.stderr.write(`${description}\n`),
+  });
+  await process.start();
+  return process;
+}
