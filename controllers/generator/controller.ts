@@ -10,7 +10,16 @@ import {
   leaderElectionOptions,
   observeOptions,
 } from "../../shared/runtime/options/common-options.ts";
-import { boolean, choice, integer, list, option, text } from "../../shared/runtime/options/option-types.ts";
+import {
+  boolean,
+  choice,
+  duration,
+  integer,
+  list,
+  namedPaths,
+  option,
+  text,
+} from "../../shared/runtime/options/option-types.ts";
 import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
 import { version } from "../../shared/runtime/version.ts";
 import {
@@ -22,13 +31,16 @@ import {
 import { ENFORCEMENTS } from "../../shared/schema/podprotector.ts";
 import type { Controller, ControllerContext, ControllerParts } from "../run-controller.ts";
 import { changeTeller } from "./changes/change-teller.ts";
+import type { BudgetMerger } from "./cluster-budgets/merger.ts";
 import { Generator } from "./generator.ts";
 import { generatorObserver, stateMetrics } from "./observe.ts";
-import { KINDS, plugins } from "./sources/plugins.ts";
+import { coveredNamespaces, KINDS, plugins } from "./sources/plugins.ts";
 import { readScalables, SCALABLE_SEPARATOR } from "./sources/scalable.ts";
 import { parseSelectorText } from "./sources/selector-text.ts";
 
 const LAST_EVENTS_MS = 2_000;
+/** Lists and watches of budgets. */
+const BUDGET_CALLS = 4;
 
 export const generatorOptions = defineOptions({
   name: "podseidon-generator",
@@ -68,6 +80,17 @@ export const generatorOptions = defineOptions({
       "A workload that is deleted while it still asks for replicas keeps its protection until it is scaled to zero. " +
         "When false, leave out the policy that refuses such deletions (components/without-workload-deletions).",
     ),
+    budgetCluster: option(
+      namedPaths("CELL=KUBECONFIG"),
+      [],
+      "A worker cluster whose XPodDisruptionBudgets count, by the id of its cell and a kubeconfig that may list and " +
+        "watch them. Budgets of one namespace and name become one in the core, of which the strictest counts.",
+    ),
+    budgetRemovalDelay: option(
+      duration({ minMs: 1000 }),
+      600_000,
+      "How long a budget counts that its --budget-cluster does not have any more.",
+    ),
     concurrency: option(
       integer(1, 256),
       48,
@@ -99,7 +122,7 @@ export const generatorController: Controller<GeneratorFlags> = {
   build,
 };
 
-function build(context: ControllerContext<GeneratorFlags>): ControllerParts {
+async function build(context: ControllerContext<GeneratorFlags>): Promise<ControllerParts> {
   const { flags, ports, log, metrics, transport, namespace, mayWrite } = context;
   const onOutcome = observeKubernetesEvents(metrics);
   const events = new EventRecorder({ transport, ports, component: generatorOptions.name, onOutcome });
@@ -119,11 +142,34 @@ function build(context: ControllerContext<GeneratorFlags>): ControllerParts {
     },
   });
   stateMetrics(metrics, generator);
+  const merger = await budgetMerger(context);
   return {
-    lead: (signal) => generator.lead(signal),
+    lead: async (signal) => void (await Promise.all([generator.lead(signal), merger?.lead(signal)])),
     parts: [
       { name: "events", stop: () => events.stop(LAST_EVENTS_MS) },
       { name: "generator", ready: () => generator.problem() },
     ],
   };
+}
+
+/** What merges the budgets of worker clusters, where there are any. */
+async function budgetMerger(context: ControllerContext<GeneratorFlags>): Promise<BudgetMerger | undefined> {
+  const { flags, ports, log, metrics, transport, mayWrite, connect } = context;
+  if (flags.budgetCluster.length === 0) return undefined;
+  const { BudgetMerger } = await import("./cluster-budgets/merger.ts");
+  const { observeMerger } = await import("./cluster-budgets/observe.ts");
+  const clusters = await Promise.all(
+    flags.budgetCluster.map(async ({ name, path = "" }) => ({
+      name,
+      transport: await connect(name, `--budget-cluster ${name}`, path, BUDGET_CALLS),
+    })),
+  );
+  const observer = observeMerger({ metrics, log, clock: ports.clock }, () => merger.sizes());
+  const merger: BudgetMerger = new BudgetMerger({
+    ...{ transport, clusters, ports, mayWrite },
+    keepMs: flags.budgetRemovalDelay,
+    covers: coveredNamespaces(flags),
+    ...observer,
+  });
+  return merger;
 }

@@ -77,3 +77,8 @@ export const GENERATOR_LEASE = "podseidon-generator";
 
 /** On the Secret of the webhook's certificate authority: asks for a new authority; removed once there is one. */
 export const ROTATE_CA_ANNOTATION = `${GROUP}/rotate-ca-once`;
+
+/** On an XPodDisruptionBudget of the core that stands for those of worker clusters: true. */
+export const CLUSTER_BUDGETS_LABEL = `${GROUP}/cluster-budgets`;
+/** On such a budget: its name in the clusters, and what each of them asks for. The strictest counts. */
+export const CLUSTER_BUDGETS_ANNOTATION = `${GROUP}/cluster-budgets`;

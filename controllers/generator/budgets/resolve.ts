@@ -3,7 +3,7 @@
  * resource by its scale subresource. `workload-scales.ts` and `budget-pods.ts` read those objects.
  */
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
-import { disruptionMinimum, needsExpectedCount } from "../../../shared/decide/minimum/budget-minimum.ts";
+import { needsExpectedCount, strictestMinimum } from "../../../shared/decide/minimum/budget-minimum.ts";
 import {
   type DerivedMinimum,
   runningMinimum,
@@ -268,7 +268,7 @@ function expectedOf(workloads: readonly FoundWorkload[]): ExpectedPods {
 }
 
 function required(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
-  const minimum = disruptionMinimum(request.budget, expected.count, expected.how);
+  const minimum = strictestMinimum(request.budget, expected.count, expected.how);
   if (minimum === undefined) return { kind: "unresolved", why: "its minAvailable or maxUnavailable can't be read" };
   const { recheck, soon = false } = expected;
   // A fixed number of pods asks nobody how many there should be.

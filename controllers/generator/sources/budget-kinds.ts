@@ -3,9 +3,14 @@
  * in `budgets/`, because the object alone does not say over how many pods it is.
  */
 import * as v from "valibot";
-import { EXPECTED_PODS_ANNOTATION, SUSPEND_CELLS_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import {
+  CLUSTER_BUDGETS_ANNOTATION,
+  EXPECTED_PODS_ANNOTATION,
+  SUSPEND_CELLS_ANNOTATION,
+} from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta, OPERATIONS, PROTECTED_OPERATIONS } from "../../../shared/schema/podprotector.ts";
+import { readClusterParts } from "../cluster-budgets/cluster-budget.ts";
 import { decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
 import { type Budget, type ProtectionSource, pluginName, type SourcePlugin, sourceKind } from "./protection-source.ts";
 
@@ -145,6 +150,19 @@ function positiveInteger(stated: number | string | undefined): number | undefine
   return Number.isInteger(value) && value > 0 ? value : undefined;
 }
 
+/** Text that can't be read is a limit that can't be read. */
+function clusterLimits(text: string | undefined): Budget["ofClusters"] {
+  if (text === undefined) return undefined;
+  try {
+    const clusters = Object.entries(readClusterParts(text).clusters);
+    return clusters.map(([cluster, { minAvailable, maxUnavailable }]) => ({ cluster, minAvailable, maxUnavailable }));
+  } catch {
+    return [{ cluster: "", minAvailable: UNREADABLE }];
+  }
+}
+
+const UNREADABLE = "unreadable";
+
 const parseXPodDisruptionBudget = budgetParser({
   suspend: nullish(v.boolean()),
   probe: nullish(v.looseObject({ endpoint: v.optional(v.string()), enabled: nullish(v.boolean()) })),
@@ -160,8 +178,12 @@ function readXPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
   const cells = stated?.filter((cell) => cell !== "");
   const isSuspended = spec.suspend === true && cells?.length !== 0;
   const reason = `XPodDisruptionBudget ${metadata.name} is suspended`;
+  const limits = limitsOf(metadata, spec);
+  const ofClusters = clusterLimits(metadata.annotations?.[CLUSTER_BUDGETS_ANNOTATION]);
   const budget: Budget = {
-    ...limitsOf(metadata, spec),
+    ...limits,
+    // Pods of clusters that have budgets of their own have their workloads there, too.
+    ...(ofClusters === undefined ? {} : { ofClusters, countedIn: limits.countedIn ?? "cells" }),
     spec: {
       // x-pdb allows the eviction of a pod that is not ready only while enough others are healthy.
       unhealthyPodPolicy: "IfHealthyBudget",

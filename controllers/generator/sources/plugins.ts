@@ -74,10 +74,10 @@ function enforcing(plugin: SourcePlugin): SourcePlugin {
   };
 }
 
-function coveredNamespaces({
+export function coveredNamespaces({
   namespaces = [],
   excludedNamespaces = [],
-}: PluginOptions): (namespace: string) => boolean {
+}: Pick<PluginOptions, "namespaces" | "excludedNamespaces">): (namespace: string) => boolean {
   const only = new Set(namespaces);
   const excluded = new Set(excludedNamespaces);
   return (namespace) => !excluded.has(namespace) && (only.size === 0 || only.has(namespace));

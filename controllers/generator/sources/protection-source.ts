@@ -80,10 +80,19 @@ export interface Scale {
   readonly podLabels: Readonly<Record<string, string>>;
 }
 
+/** The limits of a budget in one cluster. */
+export interface ClusterLimits {
+  readonly cluster: string;
+  readonly minAvailable?: IntOrPercent | undefined;
+  readonly maxUnavailable?: IntOrPercent | undefined;
+}
+
 export interface Budget {
   readonly minAvailable?: IntOrPercent | undefined;
   /** Has precedence over `minAvailable`. */
   readonly maxUnavailable?: IntOrPercent | undefined;
+  /** What each worker cluster asks for that has this budget, beside the limits above; the strictest counts. */
+  readonly ofClusters?: readonly ClusterLimits[] | undefined;
   readonly selector?: LabelSelector | undefined;
   /** A workload whose selector and replicas count; has precedence over `selector`. */
   readonly targetRef?: WorkloadRef | undefined;

@@ -11,16 +11,37 @@ interface DisruptionLimits {
   readonly maxUnavailable?: IntOrPercent | undefined;
 }
 
+/** The limits of a budget, and of the budgets of that name in worker clusters. */
+interface BudgetLimits extends DisruptionLimits {
+  readonly ofClusters?: readonly (DisruptionLimits & { readonly cluster: string })[] | undefined;
+}
+
+/**
+ * The strictest of the budget's own limits and those of each cluster, over `expected` pods. Undefined when one of them
+ * can't be read: it might be the strictest.
+ */
+export function strictestMinimum(limits: BudgetLimits, expected: number, how: string): DerivedMinimum | undefined {
+  let strictest = disruptionMinimum(limits, expected, how);
+  if (strictest === undefined) return undefined;
+  for (const { cluster, ...stated } of limits.ofClusters ?? []) {
+    const found = disruptionMinimum(stated, expected, how);
+    if (found === undefined) return undefined;
+    if (found.minAvailable <= strictest.minAvailable) continue;
+    strictest = { ...found, derivation: `${found.derivation}, as cluster ${cluster} asks` };
+  }
+  return strictest;
+}
+
 /** True when the minimum depends on `expectedPods`; a `minAvailable` in pods does not. */
-export function needsExpectedCount({ minAvailable, maxUnavailable }: DisruptionLimits): boolean {
-  return maxUnavailable !== undefined || typeof minAvailable === "string";
+export function needsExpectedCount({ minAvailable, maxUnavailable, ofClusters = [] }: BudgetLimits): boolean {
+  return maxUnavailable !== undefined || typeof minAvailable === "string" || ofClusters.some(needsExpectedCount);
 }
 
 /**
  * The minimum of a budget over `expected` pods, whose number `how` explains: `minAvailable`, or `expectedPods` without
  * `maxUnavailable`. The disruption controller rounds percentages of both up. Undefined for an unreadable limit.
  */
-export function disruptionMinimum(limits: DisruptionLimits, expected: number, how: string): DerivedMinimum | undefined {
+function disruptionMinimum(limits: DisruptionLimits, expected: number, how: string): DerivedMinimum | undefined {
   const { minAvailable, maxUnavailable } = limits;
   if (maxUnavailable === undefined && minAvailable === undefined) {
     return { minAvailable: 0, derivation: "the budget sets no limit: minAvailable 0" };

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { disruptionMinimum, needsExpectedCount } from "./budget-minimum.ts";
+import { needsExpectedCount, strictestMinimum } from "./budget-minimum.ts";
 import {
   daemonSetMinimum,
   INT32_MAX,
@@ -65,7 +65,7 @@ describe("a workload whose controller is unknown", () => {
 });
 
 describe("a budget", () => {
-  test.each<[string, Parameters<typeof disruptionMinimum>[0], number, number | undefined]>([
+  test.each<[string, Parameters<typeof strictestMinimum>[0], number, number | undefined]>([
     ["minAvailable in pods", { minAvailable: 3 }, 0, 3],
     ["minAvailable as a percentage, rounded up", { minAvailable: "50%" }, 7, 4],
     ["maxUnavailable", { maxUnavailable: 2 }, 7, 5],
@@ -76,7 +76,48 @@ describe("a budget", () => {
     ["unreadable", { maxUnavailable: "many" }, 7, undefined],
     ["unreadable minAvailable", { minAvailable: "many" }, 7, undefined],
   ])("%s", (_, limits, expected, minimum) => {
-    expect(disruptionMinimum(limits, expected, "")?.minAvailable).toBe(minimum);
+    expect(strictestMinimum(limits, expected, "")?.minAvailable).toBe(minimum);
+  });
+
+  test.each<[string, Parameters<typeof strictestMinimum>[0], number, string | undefined]>([
+    [
+      "its own",
+      { minAvailable: 9, ofClusters: [{ cluster: "a", minAvailable: 8 }] },
+      10,
+      "minAvailable 9, as the budget says",
+    ],
+    [
+      "a cluster's percentage",
+      {
+        minAvailable: 7,
+        ofClusters: [
+          { cluster: "a", minAvailable: 6 },
+          { cluster: "b", minAvailable: "75%" },
+        ],
+      },
+      10,
+      "75% of expected 10, rounded up = minAvailable 8, as cluster b asks",
+    ],
+    [
+      "the same number in fewer pods",
+      { minAvailable: 7, ofClusters: [{ cluster: "b", minAvailable: "75%" }] },
+      4,
+      "minAvailable 7, as the budget says",
+    ],
+    [
+      "no limit in a cluster",
+      { minAvailable: 7, ofClusters: [{ cluster: "a" }] },
+      10,
+      "minAvailable 7, as the budget says",
+    ],
+    [
+      "one that can't be read",
+      { minAvailable: 7, ofClusters: [{ cluster: "a", minAvailable: "many" }] },
+      10,
+      undefined,
+    ],
+  ])("is the strictest of those of its clusters: %s", (_, limits, expected, derivation) => {
+    expect(strictestMinimum(limits, expected, "")?.derivation).toBe(derivation);
   });
 
   test("needs the expected number of pods, unless its minAvailable is a number", () => {
@@ -84,6 +125,7 @@ describe("a budget", () => {
     expect(needsExpectedCount({ minAvailable: "3%" })).toBe(true);
     expect(needsExpectedCount({ maxUnavailable: 3 })).toBe(true);
     expect(needsExpectedCount({})).toBe(false);
+    expect(needsExpectedCount({ minAvailable: 3, ofClusters: [{ cluster: "a", maxUnavailable: 1 }] })).toBe(true);
   });
 });
 
@@ -102,7 +144,7 @@ test("any minimum fits into an int32 and stands in its derivation", () => {
         statefulSetMinimum({ replicas: total, maxUnavailable: a, partition }),
         daemonSetMinimum({ replicas: total, maxUnavailable: a, maxSurge: b }),
         scaledMinimum(total, a ?? "25%"),
-        disruptionMinimum({ minAvailable: a, maxUnavailable: b }, total, ""),
+        strictestMinimum({ minAvailable: a, maxUnavailable: b }, total, ""),
       ];
       for (const minimum of minima) {
         if (minimum === undefined) continue;
@@ -133,7 +175,7 @@ test("more replicas never require fewer pods", () => {
     fc.property(fc.nat(3000), some, some, (total, a, b) => {
       const at = (count: number): (number | undefined)[] => [
         statefulSetMinimum({ replicas: count, maxUnavailable: a }).minAvailable,
-        disruptionMinimum({ minAvailable: a, maxUnavailable: b }, count, "")?.minAvailable,
+        strictestMinimum({ minAvailable: a, maxUnavailable: b }, count, "")?.minAvailable,
       ];
       const [before, after] = [at(total), at(total + 1)];
       for (const [index, minimum] of before.entries()) expect(after[index] ?? 0).toBeGreaterThanOrEqual(minimum ?? 0);

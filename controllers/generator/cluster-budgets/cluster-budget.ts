@@ -1,0 +1,127 @@
+/**
+ * XPodDisruptionBudgets of worker clusters, as they are read there, and the budgets of the core cluster that stand for
+ * them (docs/design.md#budgets-of-worker-clusters).
+ */
+import * as v from "valibot";
+import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
+import { CLUSTER_BUDGETS_ANNOTATION, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
+import { checker } from "../../../shared/schema/check.ts";
+import { isDeleting, LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
+import { intOrPercent, nullish } from "../sources/interpret.ts";
+
+/** What one cluster asks for. */
+export interface ClusterPart {
+  readonly minAvailable?: IntOrPercent | undefined;
+  readonly maxUnavailable?: IntOrPercent | undefined;
+  readonly suspend?: boolean | undefined;
+  /** Of an owner who is asked before each disruption. */
+  readonly endpoint?: string | undefined;
+}
+
+interface Identity {
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+  readonly resourceVersion: string;
+}
+
+/** A budget of a worker cluster. */
+export interface ClusterBudget extends Identity {
+  /** Undefined: it selects nothing, or declines protection. */
+  readonly selector: LabelSelector | undefined;
+  readonly part: ClusterPart;
+}
+
+/** A budget of the core that this generator made from those of worker clusters. */
+export interface MergedBudget extends Identity {
+  readonly deleting: boolean;
+  /** The name that the budgets have in their clusters. */
+  readonly of: string;
+  readonly selector: LabelSelector;
+  readonly parts: Readonly<Record<string, ClusterPart>>;
+  /** As stored, to see whether it has to be written. */
+  readonly annotations: Readonly<Record<string, string>>;
+  readonly spec: unknown;
+}
+
+const Part = v.looseObject({
+  minAvailable: v.optional(v.unknown()),
+  maxUnavailable: v.optional(v.unknown()),
+  suspend: v.optional(v.boolean()),
+  endpoint: v.optional(v.string()),
+});
+
+const parseStated = checker(v.looseObject({ name: v.string(), clusters: v.record(v.string(), Part) }));
+
+/** What a merged budget says of its clusters. Throws where it can't be read. */
+export function readClusterParts(text: string): {
+  readonly name: string;
+  readonly clusters: Readonly<Record<string, ClusterPart>>;
+} {
+  const raw: unknown = JSON.parse(text);
+  const { name, clusters } = parseStated(raw);
+  return { name, clusters: Object.fromEntries(Object.entries(clusters).map(([one, part]) => [one, partOf(part)])) };
+}
+
+function partOf({ minAvailable, maxUnavailable, suspend, endpoint }: v.InferOutput<typeof Part>): ClusterPart {
+  return {
+    minAvailable: intOrPercent(minAvailable),
+    maxUnavailable: intOrPercent(maxUnavailable),
+    ...(suspend === true ? { suspend } : {}),
+    ...(endpoint === undefined ? {} : { endpoint }),
+  };
+}
+
+const parseBudget = checker(
+  v.looseObject({
+    metadata: ObjectMeta,
+    spec: v.optional(
+      v.looseObject({
+        minAvailable: v.optional(v.unknown()),
+        maxUnavailable: v.optional(v.unknown()),
+        selector: nullish(LabelSelector),
+        suspend: nullish(v.boolean()),
+        probe: nullish(v.looseObject({ endpoint: v.optional(v.string()), enabled: nullish(v.boolean()) })),
+      }),
+    ),
+  }),
+);
+
+export function clusterBudgetOf(raw: unknown): ClusterBudget {
+  const { metadata, spec = {} } = parseBudget(raw);
+  const { labels = {}, annotations = {} } = metadata;
+  const declines = (annotations[PROTECT_ANNOTATION] ?? labels[PROTECT_LABEL]) === "false";
+  const { endpoint = "", enabled } = spec.probe ?? {};
+  return {
+    ...identityOf(metadata),
+    selector: declines || isDeleting(metadata) ? undefined : (spec.selector ?? undefined),
+    part: {
+      minAvailable: intOrPercent(spec.minAvailable),
+      maxUnavailable: intOrPercent(spec.maxUnavailable),
+      ...(spec.suspend === true ? { suspend: true } : {}),
+      ...(endpoint !== "" && enabled !== false ? { endpoint } : {}),
+    },
+  };
+}
+
+/** Throws for a budget whose clusters can't be read. */
+export function mergedBudgetOf(raw: unknown): MergedBudget {
+  const { metadata, spec = {} } = parseBudget(raw);
+  const { annotations = {} } = metadata;
+  const { name: of, clusters: parts } = readClusterParts(annotations[CLUSTER_BUDGETS_ANNOTATION] ?? "");
+  const deleting = isDeleting(metadata);
+  return { ...identityOf(metadata), deleting, of, selector: spec.selector ?? {}, parts, annotations, spec };
+}
+
+function identityOf({ namespace = "", name, uid, resourceVersion }: ObjectMeta): Identity {
+  return { namespace, name, uid, resourceVersion };
+}
+
+/** The same for selectors of the same requirements in another order. */
+export function selectorKey({ matchLabels = {}, matchExpressions = [] }: LabelSelector): string {
+  const labels = Object.entries(matchLabels).sort(([one], [other]) => (one < other ? -1 : 1));
+  const expressions = matchExpressions
+    .map(({ key, operator, values }) => JSON.stringify([key, operator, [...(values ?? [])].sort()]))
+    .sort();
+  return JSON.stringify([labels, expressions]);
+}

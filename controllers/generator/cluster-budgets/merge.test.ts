@@ -1,0 +1,154 @@
+import { describe, expect, test } from "vitest";
+import {
+  type ClusterBudget,
+  type ClusterPart,
+  clusterBudgetOf,
+  type MergedBudget,
+  mergedBudgetOf,
+} from "./cluster-budget.ts";
+import { type MergeInput, planMerge, type WantedBudget } from "./merge.ts";
+
+const SELECTOR = { matchLabels: { app: "db" } };
+const OTHER = { matchLabels: { app: "cache" } };
+const KEEP_MS = 600_000;
+
+function budget(part: ClusterPart, selector = SELECTOR): ClusterBudget {
+  return { namespace: "ns", name: "db", uid: "uid", resourceVersion: "1", selector, part };
+}
+
+type Cluster = MergeInput["clusters"][number];
+
+function listed(name: string, found?: ClusterBudget): Cluster {
+  return { name, isListed: true, budget: found };
+}
+
+function silent(name: string): Cluster {
+  return { name, isListed: false, budget: undefined };
+}
+
+function planned(clusters: readonly Cluster[], stored: readonly MergedBudget[] = [], goneMs = 0) {
+  const input = { namespace: "ns", name: "db", clusters, stored, goneForMs: () => goneMs, keepMs: KEEP_MS };
+  return planMerge(input);
+}
+
+/** What the plan creates or updates, as the core would store it. */
+function stored({ labels, annotations, spec }: WantedBudget, name = "db"): MergedBudget {
+  const kept = (record: Readonly<Record<string, unknown>>) =>
+    Object.fromEntries(Object.entries(record).filter(([, value]) => value !== null));
+  const metadata = { namespace: "ns", name, uid: name, resourceVersion: "1", labels, annotations: kept(annotations) };
+  return mergedBudgetOf({ metadata, spec: kept(spec) });
+}
+
+function storedFor(...clusters: readonly Cluster[]): MergedBudget[] {
+  return planned(clusters).creates.map(({ names, wanted }, index) => stored(wanted, names[index]));
+}
+
+function show({ creates, updates, deletes, againMs }: ReturnType<typeof planMerge>): string[] {
+  const clusters = (wanted: WantedBudget): string =>
+    `${wanted.annotations["podseidon.kubewharf.io/cluster-budgets"]}`.replace(/^.*"clusters":/, "").replaceAll('"', "");
+  return [
+    ...creates.map(({ names, wanted }) => `create ${names[0]} ${clusters(wanted)}`),
+    ...updates.map(({ stored: { name }, wanted }) => `update ${name} ${clusters(wanted)}`),
+    ...deletes.map(({ name }) => `delete ${name}`),
+    ...(againMs === undefined ? [] : [`again in ${againMs}`]),
+  ];
+}
+
+const [A, B] = [budget({ minAvailable: 2 }), budget({ maxUnavailable: "25%" })];
+
+describe("the budgets of one name in several clusters", () => {
+  test.each<[string, readonly Cluster[], readonly MergedBudget[], number, readonly string[]]>([
+    ["become one", [listed("a", A), listed("b", B)], [], 0, ["create db {a:{minAvailable:2},b:{maxUnavailable:25%}}}"]],
+    ["are left as they are", [listed("a", A), listed("b", B)], storedFor(listed("a", A), listed("b", B)), 0, []],
+    [
+      "follow a change of one of them at once",
+      [listed("a", A), listed("b", budget({ maxUnavailable: 1 }))],
+      storedFor(listed("a", A), listed("b", B)),
+      0,
+      ["update db {a:{minAvailable:2},b:{maxUnavailable:1}}}"],
+    ],
+    [
+      "keep what a cluster asked for that has just lost its budget",
+      [listed("a", A), listed("b")],
+      storedFor(listed("a", A), listed("b", B)),
+      1000,
+      ["again in 599000"],
+    ],
+    [
+      "drop it after the delay",
+      [listed("a", A), listed("b")],
+      storedFor(listed("a", A), listed("b", B)),
+      KEEP_MS,
+      ["update db {a:{minAvailable:2}}}"],
+    ],
+    [
+      "keep what a cluster asked for that does not answer, for as long as it takes",
+      [listed("a", A), silent("b")],
+      storedFor(listed("a", A), listed("b", B)),
+      10 * KEEP_MS,
+      [],
+    ],
+    ["end with the last of them, after the delay", [listed("a")], storedFor(listed("a", A)), KEEP_MS, ["delete db"]],
+    ["stay until then", [listed("a")], storedFor(listed("a", A)), KEEP_MS - 1, ["again in 1"]],
+    [
+      "of a cluster that is not configured any more are dropped",
+      [listed("b", B)],
+      storedFor(listed("a", A), listed("b", B)),
+      0,
+      ["update db {b:{maxUnavailable:25%}}}"],
+    ],
+  ])("%s", (_, clusters, before, goneMs, expected) => {
+    expect(show(planned(clusters, before, goneMs))).toEqual(expected);
+  });
+
+  test("with different selectors are budgets of their own, and none takes the selector of another", () => {
+    const before = storedFor(listed("a", A), listed("b", A));
+    const plan = planned([listed("a", budget({ minAvailable: 0 }, OTHER)), listed("b", A)], before, KEEP_MS);
+    expect(show(plan)).toEqual(["create db {a:{minAvailable:0}}}", "update db {b:{minAvailable:2}}}"]);
+    expect(plan.creates[0]?.names[1]).toMatch(/^db-[0-9a-f]{8}$/);
+    expect(plan.creates[0]?.wanted.spec.selector).toEqual(OTHER);
+    expect(plan.updates[0]?.wanted.spec.selector).toEqual(SELECTOR);
+  });
+
+  test("are suspended in the clusters that say so, and ask the probe of the first that has one", () => {
+    const [first] = planned([
+      listed("a", A),
+      listed("b", budget({ minAvailable: 1, suspend: true, endpoint: "one:1" })),
+      listed("c", budget({ suspend: true, endpoint: "two:2" })),
+    ]).creates;
+    expect(first?.wanted.spec).toMatchObject({
+      ...{ minAvailable: 2, maxUnavailable: null, suspend: true },
+      probe: { endpoint: "one:1", enabled: true },
+    });
+    expect(first?.wanted.annotations["podseidon.kubewharf.io/suspend-cells"]).toBe("b,c");
+  });
+
+  test("that are gone from the core while it deletes them are made again later", () => {
+    const [before] = storedFor(listed("a", A));
+    if (before === undefined) throw new Error("there is one");
+    expect(show(planned([listed("a", budget({ minAvailable: 5 }))], [{ ...before, deleting: true }]))).toEqual([]);
+    expect(show(planned([listed("a")], [{ ...before, deleting: true }], KEEP_MS))).toEqual([]);
+  });
+});
+
+describe("a budget of a cluster", () => {
+  const metadata = { namespace: "ns", name: "db", uid: "u", resourceVersion: "1" };
+  test.each<[string, object, object, unknown]>([
+    ["asks by its selector", {}, { selector: SELECTOR, minAvailable: "50%" }, SELECTOR],
+    ["without a selector asks for nothing", {}, { minAvailable: 1 }, undefined],
+    [
+      "may decline",
+      { annotations: { "podseidon.kubewharf.io/protect": "false" } },
+      { selector: SELECTOR, minAvailable: 1 },
+      undefined,
+    ],
+    ["that is being deleted is gone", { deletionTimestamp: "2026-01-01T00:00:00Z" }, { selector: SELECTOR }, undefined],
+  ])("%s", (_, more, spec, selector) => {
+    expect(clusterBudgetOf({ metadata: { ...metadata, ...more }, spec }).selector).toEqual(selector);
+  });
+
+  test("does not ask a probe that is disabled", () => {
+    const spec = { selector: SELECTOR, probe: { endpoint: "one:1", enabled: false } };
+    expect(clusterBudgetOf({ metadata, spec }).part).toEqual({ minAvailable: undefined, maxUnavailable: undefined });
+  });
+});

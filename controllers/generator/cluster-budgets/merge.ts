@@ -1,0 +1,147 @@
+/**
+ * What the core has to have for the budgets of one name in all worker clusters. Pure.
+ *
+ * A cluster only adds: what it asks for can make the promise of another cluster's budget no smaller
+ * (docs/decisions/0015-budgets-of-worker-clusters.md).
+ */
+import { createHash } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
+import {
+  CLUSTER_BUDGETS_ANNOTATION,
+  CLUSTER_BUDGETS_LABEL,
+  PROTECT_ANNOTATION,
+  SUSPEND_CELLS_ANNOTATION,
+} from "../../../shared/schema/annotations.ts";
+import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
+import { type ClusterBudget, type ClusterPart, type MergedBudget, selectorKey } from "./cluster-budget.ts";
+
+export interface MergeInput {
+  readonly namespace: string;
+  /** Of the budgets in their clusters. */
+  readonly name: string;
+  /** In the order of the flags. */
+  readonly clusters: readonly {
+    readonly name: string;
+    /** All budgets of the cluster are known. What one asked for before stays as long as they are not. */
+    readonly isListed: boolean;
+    readonly budget: ClusterBudget | undefined;
+  }[];
+  readonly stored: readonly MergedBudget[];
+  /** How long the cluster has not asked for this any more, beginning with the first call. */
+  readonly goneForMs: (cluster: string, selector: string) => number;
+  /** How long it counts after that. */
+  readonly keepMs: number;
+}
+
+/** The metadata and spec of a merged budget; null removes. */
+export interface WantedBudget {
+  readonly labels: Readonly<Record<string, string>>;
+  readonly annotations: Readonly<Record<string, string | null>>;
+  readonly spec: Readonly<Record<string, unknown>>;
+}
+
+export interface MergePlan {
+  /** The first name that is not taken. */
+  readonly creates: readonly { readonly names: readonly string[]; readonly wanted: WantedBudget }[];
+  readonly updates: readonly { readonly stored: MergedBudget; readonly wanted: WantedBudget }[];
+  readonly deletes: readonly MergedBudget[];
+  /** Milliseconds until the next plan is another one by itself. */
+  readonly againMs: number | undefined;
+}
+
+/** Budgets with the same selector. */
+interface Group {
+  readonly selector: LabelSelector;
+  readonly parts: Record<string, ClusterPart>;
+}
+
+export function planMerge(input: MergeInput): MergePlan {
+  const { groups, againMs } = groupsOf(input);
+  const present = new Map<string, MergedBudget>();
+  const deletes: MergedBudget[] = [];
+  for (const stored of input.stored) {
+    const key = selectorKey(stored.selector);
+    if (groups.has(key) && !present.has(key)) present.set(key, stored);
+    else if (!stored.deleting) deletes.push(stored);
+  }
+  const creates: MergePlan["creates"][number][] = [];
+  const updates: MergePlan["updates"][number][] = [];
+  for (const [key, group] of groups) {
+    const wanted = wantedOf(input.name, group);
+    const stored = present.get(key);
+    if (stored === undefined) creates.push({ names: [input.name, `${input.name}-${shortHash(key)}`], wanted });
+    else if (!stored.deleting && !isAsWanted(stored, wanted)) updates.push({ stored, wanted });
+  }
+  return { creates, updates, deletes, againMs };
+}
+
+/** What the clusters ask for now, and what they asked for a short time ago. */
+function groupsOf({ clusters, stored, goneForMs, keepMs }: MergeInput) {
+  const groups = new Map<string, Group>();
+  let againMs: number | undefined;
+  const add = (cluster: string, selector: LabelSelector, part: ClusterPart): void => {
+    const key = selectorKey(selector);
+    const group = groups.get(key) ?? { selector, parts: {} };
+    group.parts[cluster] = part;
+    groups.set(key, group);
+  };
+  for (const { name, isListed, budget } of clusters) {
+    if (budget?.selector !== undefined) add(name, budget.selector, budget.part);
+    const asked = budget?.selector === undefined ? undefined : selectorKey(budget.selector);
+    for (const { selector, parts } of stored) {
+      const part = parts[name];
+      const key = selectorKey(selector);
+      if (part === undefined || key === asked) continue;
+      if (isListed) {
+        const leftMs = keepMs - goneForMs(name, key);
+        if (leftMs <= 0) continue;
+        againMs = Math.min(againMs ?? leftMs, leftMs);
+      }
+      add(name, selector, part);
+    }
+  }
+  return { groups, againMs };
+}
+
+/**
+ * The limits of the first cluster are those of the budget, for people; the annotation has those of all, and the
+ * strictest counts. A suspension is of the clusters that ask for it. The first cluster that has a probe says where: a
+ * later one can't take its place.
+ */
+function wantedOf(of: string, { selector, parts }: Group): WantedBudget {
+  const all = Object.entries(parts);
+  const [, first = {}] = all[0] ?? [];
+  const suspended = all.flatMap(([cluster, { suspend }]) => (suspend === true ? [cluster] : []));
+  const endpoint = all.map(([, part]) => part.endpoint).find((one) => one !== undefined);
+  return {
+    labels: { [CLUSTER_BUDGETS_LABEL]: "true" },
+    annotations: {
+      [PROTECT_ANNOTATION]: "true",
+      [CLUSTER_BUDGETS_ANNOTATION]: JSON.stringify({ name: of, clusters: parts }),
+      [SUSPEND_CELLS_ANNOTATION]: suspended.length === 0 ? null : suspended.join(","),
+    },
+    spec: {
+      minAvailable: first.minAvailable ?? null,
+      maxUnavailable: first.maxUnavailable ?? null,
+      suspend: suspended.length > 0 ? true : null,
+      probe: endpoint === undefined ? null : { endpoint, enabled: true },
+      selector,
+    },
+  };
+}
+
+function isAsWanted({ annotations, spec }: MergedBudget, wanted: WantedBudget): boolean {
+  const has = (have: Readonly<Record<string, unknown>>, want: Readonly<Record<string, unknown>>): boolean =>
+    Object.entries(want).every(([key, value]) =>
+      value === null ? have[key] === undefined || have[key] === null : isDeepStrictEqual(have[key], value),
+    );
+  return has(annotations, wanted.annotations) && isRecord(spec) && has(spec, wanted.spec);
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null;
+}
+
+function shortHash(text: string): string {
+  return createHash("sha256").update(text).digest("hex").slice(0, 8);
+}

@@ -1,0 +1,256 @@
+/**
+ * Reads the XPodDisruptionBudgets of worker clusters (`--budget-cluster`), and keeps budgets in the core that stand for
+ * them. From there on they are budgets like any other. Loaded with that flag alone.
+ */
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { type ApiResult, errorOf } from "../../../shared/kube/client/api-result.ts";
+import type { Transport } from "../../../shared/kube/client/transport.ts";
+import { Reflector } from "../../../shared/kube/informer/reflector.ts";
+import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
+import { DONE, failed, later, type ReconcileOutcome, runWorkers } from "../../../shared/runtime/reconcile.ts";
+import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
+import { CLUSTER_BUDGETS_LABEL } from "../../../shared/schema/annotations.ts";
+import { type ClusterBudget, clusterBudgetOf, type MergedBudget, mergedBudgetOf } from "./cluster-budget.ts";
+import { type MergePlan, planMerge, type WantedBudget } from "./merge.ts";
+
+const GROUP_VERSION = "x-pdb.form3.tech/v1alpha1";
+const KIND = "XPodDisruptionBudget";
+const RESOURCE = "xpoddisruptionbudgets";
+const COLLECTION = `/apis/${GROUP_VERSION}/${RESOURCE}`;
+const FIELD_MANAGER = "podseidon-generator";
+const TIMEOUT_MS = 10_000;
+const WORKERS = 4;
+/** A process that may not write is about to lose its leadership. */
+const LEADERLESS_RETRY_MS = 1_000;
+
+export type MergeEvent =
+  | { readonly kind: "merged"; readonly step: "created" | "updated" | "deleted"; readonly budget: string }
+  | { readonly kind: "mergeFailed"; readonly budget: string; readonly error: Error };
+
+export interface BudgetMergerOptions {
+  /** The core. */
+  readonly transport: Transport;
+  /** Worker clusters by the ids of their cells. What one asks for has precedence over those after it. */
+  readonly clusters: readonly { readonly name: string; readonly transport: Transport }[];
+  readonly ports: Ports;
+  /** How long a budget counts that its cluster does not have any more. */
+  readonly keepMs: number;
+  readonly covers: (namespace: string) => boolean;
+  readonly mayWrite: () => boolean;
+  readonly onWatch: (resource: string, event: ReflectorEvent) => void;
+  readonly onEvent: (event: MergeEvent) => void;
+}
+
+export class BudgetMerger {
+  readonly #options: BudgetMergerOptions;
+  #term: MergeTerm | undefined;
+
+  constructor(options: BudgetMergerOptions) {
+    this.#options = options;
+  }
+
+  /** Leads until `signal` aborts; resolves when its last call has ended. */
+  async lead(signal: AbortSignal): Promise<void> {
+    const mayWrite = (): boolean => !signal.aborted && this.#options.mayWrite();
+    this.#term = new MergeTerm({ ...this.#options, mayWrite });
+    await this.#term.run(signal);
+    this.#term = undefined;
+  }
+
+  /** Budgets of each cluster; undefined while they are not known. */
+  sizes(): ReadonlyMap<string, number | undefined> {
+    return this.#term?.sizes() ?? new Map();
+  }
+}
+
+/** One term of leadership. */
+class MergeTerm {
+  readonly #options: BudgetMergerOptions;
+  readonly #api: ApiClient;
+  readonly #merged: Reflector<MergedBudget>;
+  readonly #clusters: readonly { readonly name: string; readonly watch: Reflector<ClusterBudget> }[];
+  /** Merged budgets by namespace and the name in their clusters, by their own name. */
+  readonly #byKey = new Map<string, Map<string, MergedBudget>>();
+  readonly #queue: WorkQueue<string>;
+  /** Since when (monotonic) a cluster does not ask any more for what a merged budget has of it. */
+  readonly #goneSince = new Map<string, number>();
+
+  constructor(options: BudgetMergerOptions) {
+    const { transport, ports } = options;
+    this.#options = options;
+    this.#api = new ApiClient(transport);
+    this.#queue = new WorkQueue({ name: "cluster budgets", ports });
+    this.#merged = this.#watch("merged budgets", transport, mergedBudgetOf, {
+      labelSelector: `${CLUSTER_BUDGETS_LABEL}=true`,
+    });
+    this.#merged.subscribe({ changed: (before, after) => this.#changed(before, after) });
+    this.#clusters = options.clusters.map((cluster) => {
+      const watch = this.#watch(`budgets of ${cluster.name}`, cluster.transport, clusterBudgetOf);
+      watch.subscribe({
+        changed: (before, after) => this.#add(after ?? before),
+        relisted: () => this.#addAll(),
+      });
+      return { name: cluster.name, watch };
+    });
+  }
+
+  sizes(): ReadonlyMap<string, number | undefined> {
+    return new Map(this.#clusters.map(({ name, watch }) => [name, watch.synced ? watch.size : undefined]));
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { ports } = this.#options;
+    this.#merged.start();
+    for (const { watch } of this.#clusters) watch.start();
+    // Without what is stored, a budget would be made a second time.
+    await this.#merged.whenSynced(signal);
+    const workers = runWorkers(this.#queue, (key, { signal: ends }) => this.#reconcile(key, ends), {
+      workers: WORKERS,
+      ports,
+    });
+    this.#addAll();
+    if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+    await workers.stop({ abort: true });
+    await Promise.all([this.#merged, ...this.#clusters.map(({ watch }) => watch)].map((watch) => watch.stop()));
+  }
+
+  async #reconcile(key: string, signal: AbortSignal): Promise<ReconcileOutcome> {
+    const [namespace = "", name = ""] = key.split("/");
+    const { covers, mayWrite, keepMs } = this.#options;
+    if (!covers(namespace)) return DONE;
+    if (!mayWrite()) return later(LEADERLESS_RETRY_MS);
+    const clusters = this.#clusters.map(({ name: cluster, watch }) => {
+      const budget = watch.get(key);
+      return { name: cluster, isListed: watch.synced, budget };
+    });
+    const stored = [...(this.#byKey.get(key)?.values() ?? [])];
+    const asked = new Set<string>();
+    const goneForMs = (cluster: string, selector: string): number => {
+      const gone = `${key} ${cluster} ${selector}`;
+      asked.add(gone);
+      const nowMs = this.#options.ports.clock.monotonicMs();
+      const sinceMs = this.#goneSince.get(gone) ?? nowMs;
+      this.#goneSince.set(gone, sinceMs);
+      return nowMs - sinceMs;
+    };
+    const plan = planMerge({ namespace, name, clusters, stored, goneForMs, keepMs });
+    for (const known of this.#goneSince.keys())
+      if (known.startsWith(`${key} `) && !asked.has(known)) this.#goneSince.delete(known);
+    const failure = await this.#carryOut(namespace, plan, signal);
+    if (failure !== undefined) {
+      this.#options.onEvent({ kind: "mergeFailed", budget: key, error: failure });
+      return failed(failure, true);
+    }
+    return plan.againMs === undefined ? DONE : later(plan.againMs);
+  }
+
+  /** What is new comes first, so that nothing is protected less meanwhile. */
+  async #carryOut(namespace: string, plan: MergePlan, signal: AbortSignal): Promise<Error | undefined> {
+    for (const { names, wanted } of plan.creates) {
+      const failure = await this.#create(namespace, names, wanted, signal);
+      if (failure !== undefined) return failure;
+    }
+    for (const { stored, wanted } of plan.updates) {
+      const { uid, resourceVersion, name } = stored;
+      const { labels, annotations, spec } = wanted;
+      const body = { metadata: { uid, resourceVersion, labels, annotations }, spec };
+      const path = budgetPath(namespace, name);
+      const type = "application/merge-patch+json";
+      const failure = this.#done("updated", `${namespace}/${name}`, await this.#patch(path, type, body, signal));
+      if (failure !== undefined) return failure;
+    }
+    for (const { uid, name } of plan.deletes) {
+      const options = { timeoutMs: TIMEOUT_MS, signal, preconditions: { uid } };
+      const result = await this.#api.delete(budgetPath(namespace, name), options);
+      const failure = result.kind === "gone" ? undefined : this.#done("deleted", `${namespace}/${name}`, result);
+      if (failure !== undefined) return failure;
+    }
+    return undefined;
+  }
+
+  /** Under the first name that is not taken: the core may have a budget of its own. */
+  async #create(
+    namespace: string,
+    names: readonly string[],
+    { labels, annotations, spec }: WantedBudget,
+    signal: AbortSignal,
+  ): Promise<Error | undefined> {
+    let failure: Error | undefined;
+    for (const name of names) {
+      const metadata = { name, namespace, labels, annotations: withoutNulls(annotations) };
+      const body = { apiVersion: GROUP_VERSION, kind: KIND, metadata, spec: withoutNulls(spec) };
+      const options = { timeoutMs: TIMEOUT_MS, signal, fieldManager: FIELD_MANAGER };
+      const result = await this.#api.create(budgetPath(namespace), body, (raw) => raw, options);
+      failure = this.#done("created", `${namespace}/${name}`, result);
+      if (result.kind !== "conflict") return failure;
+    }
+    return failure;
+  }
+
+  async #patch(path: string, type: "application/merge-patch+json", body: unknown, signal: AbortSignal) {
+    const options = { timeoutMs: TIMEOUT_MS, signal, fieldManager: FIELD_MANAGER };
+    return await this.#api.patch(path, type, body, (raw) => raw, options);
+  }
+
+  #done(
+    step: Extract<MergeEvent, { kind: "merged" }>["step"],
+    budget: string,
+    result: ApiResult<unknown>,
+  ): Error | undefined {
+    if (result.kind !== "ok") return errorOf(result, `the namespace or the kind ${KIND} is not in the core`);
+    this.#options.onEvent({ kind: "merged", step, budget });
+    return undefined;
+  }
+
+  #watch<T extends Pick<ClusterBudget, "namespace" | "name" | "uid" | "resourceVersion">>(
+    name: string,
+    transport: Transport,
+    parse: (raw: unknown) => T,
+    query: Readonly<Record<string, string>> = {},
+  ): Reflector<T> {
+    const { ports, onWatch } = this.#options;
+    return new Reflector<T>({
+      ...{ name, transport, ports, query, parse },
+      path: COLLECTION,
+      keyOf: ({ namespace, name: object }) => `${namespace}/${object}`,
+      uidOf: ({ uid }) => uid,
+      versionOf: ({ resourceVersion }) => resourceVersion,
+      unparsable: "keepLast",
+      onEvent: (event) => onWatch(name, event),
+    });
+  }
+
+  #changed(before: MergedBudget | undefined, after: MergedBudget | undefined): void {
+    if (before !== undefined) {
+      this.#byKey.get(keyOf(before))?.delete(before.name);
+      this.#queue.add(keyOf(before));
+    }
+    if (after === undefined) return;
+    const key = keyOf(after);
+    this.#byKey.set(key, (this.#byKey.get(key) ?? new Map<string, MergedBudget>()).set(after.name, after));
+    this.#queue.add(key);
+  }
+
+  #addAll(): void {
+    for (const merged of this.#merged.values()) this.#queue.add(keyOf(merged));
+    for (const { watch } of this.#clusters) for (const budget of watch.values()) this.#add(budget);
+  }
+
+  #add(budget: ClusterBudget | undefined): void {
+    if (budget !== undefined) this.#queue.add(`${budget.namespace}/${budget.name}`);
+  }
+}
+
+function keyOf({ namespace, of }: MergedBudget): string {
+  return `${namespace}/${of}`;
+}
+
+function budgetPath(namespace: string, name?: string): string {
+  const path = `/apis/${GROUP_VERSION}/namespaces/${namespace}/${RESOURCE}`;
+  return name === undefined ? path : `${path}/${name}`;
+}
+
+function withoutNulls(record: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(record).filter(([, value]) => value !== null));
+}

@@ -1,0 +1,65 @@
+/** Metrics and log lines about the budgets of worker clusters. */
+import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
+import { observeEvents } from "../../../shared/observe/event-table.ts";
+import type { Log } from "../../../shared/observe/log.ts";
+import type { Metrics } from "../../../shared/observe/metrics.ts";
+import { observeListWatch } from "../../../shared/observe/watch-observer.ts";
+import type { Clock } from "../../../shared/runtime/clock.ts";
+import type { BudgetMergerOptions, MergeEvent } from "./merger.ts";
+
+const STEPS = ["created", "updated", "deleted"] as const;
+const CLUSTERS = { max: 200 };
+
+interface MergerSinks {
+  readonly metrics: Metrics;
+  readonly log: Log;
+  readonly clock: Clock;
+}
+
+export function observeMerger(
+  { metrics, log, clock }: MergerSinks,
+  sizes: () => ReadonlyMap<string, number | undefined>,
+): Pick<BudgetMergerOptions, "onEvent" | "onWatch"> {
+  const watches = observeListWatch({ metrics, log, clock, maxSources: CLUSTERS.max });
+  const observers = new Map<string, (event: ReflectorEvent) => void>();
+  const observerOf = (resource: string): ((event: ReflectorEvent) => void) => {
+    const observer = observers.get(resource) ?? watches.observe(resource);
+    observers.set(resource, observer);
+    return observer;
+  };
+  const writes = metrics.counter({
+    name: "generator_merged_budget_writes_total",
+    help: "Budgets of the core that stand for those of worker clusters, by what was done with one.",
+    labels: { step: STEPS },
+  });
+  const failures = metrics.counter({
+    name: "generator_merged_budget_failures_total",
+    help: "Writes of such budgets that failed and are tried again.",
+  });
+  metrics.gaugeFrom(
+    {
+      name: "generator_cluster_budgets",
+      help: "Budgets of a worker cluster (--budget-cluster); absent while they are not known.",
+      labels: { cluster: CLUSTERS },
+    },
+    (set) => {
+      for (const [cluster, size] of sizes()) if (size !== undefined) set({ cluster }, size);
+    },
+  );
+  const onEvent = observeEvents<MergeEvent>(
+    { log },
+    {
+      merged: {
+        level: "info",
+        message: "A budget of worker clusters was written to the core",
+        count: ({ step }) => writes.inc({ step }),
+      },
+      mergeFailed: {
+        level: "warn",
+        message: "A budget of worker clusters could not be written to the core",
+        count: () => failures.inc({}),
+      },
+    },
+  );
+  return { onEvent, onWatch: (resource, event) => observerOf(resource)(event) };
+}
