@@ -103,6 +103,7 @@ describe("kubectl apply -k accepts, in full and without a warning,", () => {
     ["worker", "enforced-namespaces"],
     ["worker", "mark-namespaces"],
     ["single-cluster", "marked-namespaces"],
+    ["core", "cluster-budgets"],
     ["worker", "void-reservations"],
     ["worker", "without-node-deletions"],
     ["worker", "without-status-writes"],
