@@ -48,6 +48,8 @@ export interface WebhookParts
   readonly settleMs: number;
   /** Follows the release registers of the cores, and reads the backups of the cells at the start. Default false. */
   readonly outlive?: boolean;
+  /** The protectors that decide, by their labels. Default: all. */
+  readonly selects?: ProtectorCacheOptions["selects"];
   readonly onEvent: (event: WebhookEvent) => void;
   readonly onFinished: (record: AdmissionRecord) => void;
   /** Asks the owners of workloads; without it, protectors with a probe deny. */
@@ -132,6 +134,7 @@ function watchCore(
     isRecovering: () => outage.isRecovering || watch.hasStalled,
     assumeOutage: () => outage.assumeOutage(),
     releases,
+    selects: parts.selects,
   });
   return { watch, cache };
 }

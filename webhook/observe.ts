@@ -277,6 +277,8 @@ export function declareGauges(
         for (const { namespace, name } of core.lost(LOST.max)) set({ core: core.name, namespace, protector: name }, 1);
     },
   );
+  const leftOutHelp = "Protectors that decide nothing, because --protector-selector leaves them out.";
+  byCore("webhook_protectors_left_out", leftOutHelp, ({ leftOut }) => leftOut);
   const suspendedHelp = "Protectors that are suspended at the moment, by core cluster.";
   byCore("webhook_protectors_suspended", suspendedHelp, (core) => core.suspended(clock.nowMs()));
   const ageHelp = "Time since the protectors of a core were last known to be current; decisions need less than 15.";

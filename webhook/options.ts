@@ -126,6 +126,12 @@ export const webhookOptions = defineOptions({
       SINGLE_ATTEMPT_RETRY_MS,
       "When such a client repeats a denied deletion, in whole seconds; client-go does so ten times. 0 tells none.",
     ),
+    protectorSelector: option(
+      text("SELECTOR"),
+      "",
+      "Decide by protectors with such labels alone; empty is all. The others protect nothing here: " +
+        "see docs/migration-from-upstream.md#a-selector-of-protectors.",
+    ),
     metricsByNamespace: option(boolean(), false, "Count admission requests by namespace, too."),
     metricsByUser: option(
       boolean(),

@@ -41,6 +41,15 @@ async function guardOf({ metricsAuth }: WebhookFlags, onKubeconfig: OnKubeconfig
   return guardedServers(metricsAuth, toReviews, systemPorts);
 }
 
+/** The protectors that decide, where not all do. A text that is no selector ends the process. */
+async function selectorOf({ protectorSelector }: WebhookFlags): Promise<WebhookParts["selects"]> {
+  if (protectorSelector.trim() === "") return undefined;
+  const { selects } = await import("../shared/decide/availability/selector-text.ts");
+  const found = selects(protectorSelector);
+  if (found === undefined) throw new Error(`--protector-selector: not a label selector: ${protectorSelector}`);
+  return found;
+}
+
 type OnEvent = (event: WebhookEvent) => void;
 
 function watchCertificate(options: WebhookFlags, server: WebhookServer, onEvent: OnEvent): () => void {
@@ -129,7 +138,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
   });
   const { requireBoundEvictions, bypassNeedsPermission, markPendingDisruptions, outlive } = options;
   const webhook: Webhook = assembleWebhook({
-    ...{ cores, cells, ports: systemPorts, onEvent },
+    ...{ cores, cells, ports: systemPorts, onEvent, selects: await selectorOf(options) },
     ...{ requireBoundEvictions, bypassNeedsPermission, markPendingDisruptions, outlive },
     settleMs: options.settlePeriod,
     reviewsNodes: options.reviewNodes,

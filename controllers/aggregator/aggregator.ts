@@ -48,6 +48,8 @@ export interface AggregatorOptions extends ReconcileSettings {
   readonly namespaceMarker?: (() => Promise<Pick<NamespaceMarker, "firstCountInMs" | "stop">>) | undefined;
   /** Whether the cell asks the webhook about the pods of a namespace, where that is known. */
   readonly isAsked?: (namespace: string) => boolean;
+  /** The protectors that are counted, by their labels. Default: all. */
+  readonly selects?: CoreReconcilerOptions["selects"];
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 

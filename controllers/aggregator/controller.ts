@@ -3,6 +3,7 @@
  * order to read this folder.
  */
 import { hash } from "node:crypto";
+import { selects } from "../../shared/decide/availability/selector-text.ts";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ClusterAccess } from "../../shared/kube/credentials/cluster-access.ts";
 import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
@@ -176,6 +177,7 @@ function aggregatorOf(context: Context, parts: AggregatorParts): Aggregator {
       const { scalable, namespace } = flags;
       return new ExpectedPods({ transport, ports, scalable, namespace, onWatch, onChanged });
     },
+    selects: selects(flags.protectorSelector),
     namespaceMarker: flags.markNamespaces ? () => namespaceMarker(context, watches, onEvent) : undefined,
     onEvent,
     onQueueEvent: (core, event) => queueEvents.get(core)?.(event),

@@ -48,6 +48,22 @@ describe("counting", () => {
     expect(new Set(asked)).toEqual(new Set(["ns"]));
   });
 
+  test("a protector with other labels than asked for is left as it is, until it has them again", async () => {
+    const harness = await counted({ selects: ({ fleet }) => fleet === undefined });
+    const label = (labels: Record<string, string>): void =>
+      harness.core.edit("p", (object) => ({ ...object, metadata: { ...object.metadata, labels } }));
+    label({ fleet: "green" });
+    await harness.run(20);
+    harness.cell.unready("a");
+    await harness.run(2 * HEARTBEAT_MS);
+    expect(harness.core.writes).toHaveLength(1);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(3);
+    label({});
+    await harness.run(20);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    expect(harness.core.entry("p")?.aggregation?.hold).toBeUndefined();
+  });
+
   test("pod changes are published at once, several of them in one write", async () => {
     const harness = await counted();
     harness.cell.unready("a");

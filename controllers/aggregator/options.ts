@@ -1,3 +1,4 @@
+import { parseSelectorText } from "../../shared/decide/availability/selector-text.ts";
 import { SYNC_TIME_ALGORITHMS } from "../../shared/decide/settling/settle-history.ts";
 import { MAX_SHARDS } from "../../shared/kube/informer/shards.ts";
 import {
@@ -69,6 +70,12 @@ export const aggregatorOptions = defineOptions({
       integer(1, MAX_SHARDS),
       1,
       "Watch the pods in so many streams, a power of two, where the apiserver offers shardSelector; 1 is one stream.",
+    ),
+    protectorSelector: option(
+      text("SELECTOR"),
+      "",
+      "Count for protectors with such labels alone; empty is all. The others stay as they are: " +
+        "see docs/migration-from-upstream.md#a-selector-of-protectors.",
     ),
     settlePeriod: option(
       duration({ minMs: 100 }),
@@ -194,6 +201,9 @@ export const aggregatorOptions = defineOptions({
     ...(values.podSelector === undefined || values.podSelector === "" ? [] : [NO_POD_SELECTOR]),
     ...(isPowerOfTwo(values.podShards ?? 1) ? [] : ["--pod-shards: must be a power of two"]),
     ...checkLeaderElection(values),
+    ...(parseSelectorText(values.protectorSelector ?? "") === undefined
+      ? ["--protector-selector: expected a label selector such as app=web,tier in (a,b),!legacy"]
+      : []),
     ...(isKnownCluster(values.caCluster ?? "", values.core ?? [])
       ? []
       : ["--ca-cluster: must be `cell` or the name of a --core"]),

@@ -1,5 +1,6 @@
 /** The generator as a controller of its core cluster: its options, and how it is wired. Read `generator.ts` next. */
 
+import { parseSelectorText } from "../../shared/decide/availability/selector-text.ts";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { observeKubernetesEvents } from "../../shared/observe/process-observer.ts";
@@ -36,7 +37,6 @@ import { Generator } from "./generator.ts";
 import { generatorObserver, stateMetrics } from "./observe.ts";
 import { coveredNamespaces, KINDS, plugins } from "./sources/plugins.ts";
 import { readScalables, SCALABLE_SEPARATOR } from "./sources/scalable.ts";
-import { parseSelectorText } from "./sources/selector-text.ts";
 
 const LAST_EVENTS_MS = 2_000;
 /** Lists and watches of budgets. */

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { Labels } from "../../shared/decide/availability/selector.ts";
 import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { LearningInformer } from "../../shared/kube/informer/informer.ts";
 import { ObjectStore } from "../../shared/kube/informer/object-store.ts";
@@ -27,7 +28,7 @@ class Replica {
   readonly findings: string[] = [];
   confirmedSentMs: number | undefined = 0;
 
-  constructor(object: PodProtector) {
+  constructor(object: PodProtector, selects?: (labels: Labels) => boolean) {
     const { time } = this;
     this.store = new ProtectorStore({ ports: time, object });
     this.source = new ObjectStore<ProtectorVersion>({
@@ -49,6 +50,7 @@ class Replica {
       client: this.store.client(),
       ports: time,
       tag: nonces.tag,
+      selects,
       onEvent: (event) => {
         if (event.kind === "committed") memory.remember(event.stored.key, event.batch);
         if (event.kind !== "historyLost") return;
@@ -143,6 +145,24 @@ describe("matching", () => {
     expect(names()).toEqual(["web"]);
     replica.source.remove(KEY, "uid-of-web", "9");
     expect(names()).toEqual([]);
+  });
+
+  test("a protector with other labels than asked for decides nothing, and is not lost", async () => {
+    const labelled = (fleet: string) => (object: PodProtector) => ({
+      ...object,
+      metadata: { ...object.metadata, labels: { fleet } },
+    });
+    const replica = new Replica(labelled("blue")(generated()), ({ fleet }) => fleet === "blue");
+    const found = (): number[] => [
+      replica.core.match(pod("web-0")).length,
+      replica.core.covering("default", pod("web-0").labels).length,
+    ];
+    expect([...found(), replica.core.leftOut, replica.core.lostCount]).toEqual([1, 1, 0, 0]);
+    replica.store.put(labelled("green"));
+    replica.show();
+    expect([...found(), replica.core.leftOut, replica.core.lostCount]).toEqual([0, 0, 1, 0]);
+    replica.source.remove(KEY, "uid-of-web", "9");
+    expect([...found(), replica.core.lostCount]).toEqual([0, 0, 1]);
   });
 
   test("pods of other namespaces are not covered", () => {

@@ -1,3 +1,4 @@
+import type { Labels } from "../../shared/decide/availability/selector.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { LearningInformer } from "../../shared/kube/informer/informer.ts";
 import { SelectorIndex } from "../../shared/kube/selectors/set-trie.ts";
@@ -51,6 +52,8 @@ export interface ProtectorCacheOptions
   readonly maxCacheAgeMs?: number;
   /** Which protectors were released; without it, only the marks on the protectors themselves count. */
   readonly releases?: Pick<ReleaseRegister, "has"> & Partial<Pick<ReleaseRegister, "inForce">>;
+  /** Protectors with other labels are kept, and decide nothing (--protector-selector). Default: all decide. */
+  readonly selects?: ((labels: Labels) => boolean) | undefined;
 }
 
 /** True when the core's versions were raised since any aggregator noted them, and not by writes. */
@@ -115,6 +118,13 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     return this.size === 0 && this.lostCount === 0;
   }
 
+  /** Number of protectors that decide nothing, because --protector-selector leaves them out. */
+  get leftOut(): number {
+    let count = 0;
+    for (const version of this.#options.source.values()) if (!this.#isSelected(version)) count++;
+    return count;
+  }
+
   /** Number of protectors that are suspended at this wall clock time. */
   suspended(nowMs: number): number {
     let count = 0;
@@ -144,6 +154,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     for (const key of this.#index.match(namespace, labels)) {
       const name = key.slice(namespace.length + 1);
       const lost = this.#lost.get(key);
+      if (!this.#isSelected(lost ?? this.#options.source.get(key))) continue;
       const lastVersion = (): ProtectorVersion | undefined => lost ?? this.#lastVersion(key);
       matches.push({ core: this.name, namespace, name, writer: this.#writer(namespace, name), lost, lastVersion });
     }
@@ -152,7 +163,10 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   /** The protectors whose selector covers a pod with these labels, as the watch shows them. */
   covering(namespace: string, labels: Pod["labels"]): readonly PodProtector[] {
-    return this.#index.match(namespace, labels).flatMap((key) => this.#options.source.get(key)?.object ?? []);
+    return this.#index.match(namespace, labels).flatMap((key) => {
+      const version = this.#options.source.get(key);
+      return version === undefined || !this.#isSelected(version) ? [] : version.object;
+    });
   }
 
   /** UID of a protector that is cached or lost, by `namespace/name`. */
@@ -209,6 +223,12 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   submit(key: string, pending: PendingRequest): void {
     const slash = key.indexOf("/");
     this.#writer(key.slice(0, slash), key.slice(slash + 1)).submit(pending);
+  }
+
+  /** Read at each decision, so that a protector whose labels change is no other to the watch, and is never lost. */
+  #isSelected(version: ProtectorVersion | undefined): boolean {
+    const { selects } = this.#options;
+    return selects === undefined || version === undefined || selects(version.object.metadata.labels ?? {});
   }
 
   #writer(namespace: string, name: string): ProtectorWriter {

@@ -18,7 +18,10 @@ export const WRITE_CAUSES = ["changed", "heartbeat"] as const;
 type WriteCause = (typeof WRITE_CAUSES)[number];
 
 /** What a reconcile came to. */
-export const RECONCILE_RESULTS = ["unchanged", "written", "refused", "waiting", "gone", "failed", "stopped"] as const;
+export const RECONCILE_RESULTS = [
+  ...(["unchanged", "written", "refused", "waiting"] as const),
+  ...(["leftOut", "gone", "failed", "stopped"] as const),
+] as const;
 export type ReconcileResult = (typeof RECONCILE_RESULTS)[number];
 
 /** Why nothing was written though there was something to write (docs/design.md#settling, Fences). */

@@ -5,6 +5,7 @@
  * (reconcile-state.ts).
  */
 
+import type { Labels } from "../../../shared/decide/availability/selector.ts";
 import type { EtcdRestore, KnownEntry } from "../../../shared/decide/settling/lost-history.ts";
 import { needsRecord } from "../../../shared/decide/settling/vanished-pods.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
@@ -35,6 +36,8 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
   readonly membership: Membership;
   readonly voider: ReservationVoider | undefined;
   readonly gate: Pick<CountedGate, "waitingOf" | "counted">;
+  /** Protectors with other labels are left as they are (--protector-selector). Default: none is. */
+  readonly selects?: ((labels: Labels) => boolean) | undefined;
   /** Milliseconds until the protector may be counted for the first time; 0 is now. Asked at each reconcile. */
   readonly firstCountInMs: (tracked: TrackedProtector) => number;
   /** The protector is gone: nobody asks for its workloads. */
@@ -194,6 +197,8 @@ export class CoreReconciler implements MembershipListener {
       await this.#whenCurrent();
       if (membership.protector(core.name, namespacedName(tracked.id)) !== tracked) return ["gone", DONE];
       if (this.queue.stopped) return ["stopped", DONE];
+      // The next change of its labels, or of its pods, looks again.
+      if (this.#options.selects?.(tracked.protector.metadata.labels ?? {}) === false) return ["leftOut", DONE];
       const state = this.#stateOf(tracked);
       const waitMs = this.#firstCountInMs(tracked, state);
       if (waitMs > 0) return ["waiting", later(waitMs)];

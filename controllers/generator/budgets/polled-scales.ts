@@ -2,7 +2,9 @@
  * The replicas of workloads that no watch knows, by discovery and the scale subresource. A budget asks for all its
  * workloads whenever a pod of it comes or goes, so answers are kept for some seconds.
  */
+
 import * as v from "valibot";
+import { parseSelectorText } from "../../../shared/decide/availability/selector-text.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
@@ -10,7 +12,6 @@ import { checker } from "../../../shared/schema/check.ts";
 import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import type { Discovery, DiscoveryResult } from "../sources/discovery.ts";
 import { collectionPath, groupOf, type SourceKind, type WorkloadRef } from "../sources/protection-source.ts";
-import { parseSelectorText } from "../sources/selector-text.ts";
 
 export interface PolledWorkload {
   readonly kind: "found";

@@ -2,7 +2,9 @@
  * The plugins of a generator, one for each kind that it watches, and which objects of them ask for protection. Read
  * `protection-source.ts` first (what a plugin makes of an object), then `workload-kinds.ts` and `budget-kinds.ts`.
  */
+
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
+import { parseSelectorText } from "../../../shared/decide/availability/selector-text.ts";
 import {
   ADOPTED,
   ENFORCEMENT_ANNOTATION,
@@ -15,7 +17,6 @@ import { statedEnforcement } from "./namespace-enforcement.ts";
 import { pluginName, type SourcePlugin } from "./protection-source.ts";
 import { readScalables } from "./scalable.ts";
 import { scalablePlugin } from "./scalable-plugin.ts";
-import { parseSelectorText } from "./selector-text.ts";
 import { IGNORED_KINDS, ignoredPlugin, parseMetadata, WORKLOAD_KINDS, workloadPlugin } from "./workload-kinds.ts";
 
 export interface PluginOptions {

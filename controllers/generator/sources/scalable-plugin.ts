@@ -2,8 +2,10 @@
  * The plugin of a custom resource of `--scalable`. Without settings replicas and selector are what `kubectl scale`
  * sees, and `budgets/` reads them. With paths the object itself says them, for each group of its pods.
  */
+
 import * as v from "valibot";
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
+import { parseSelectorText } from "../../../shared/decide/availability/selector-text.ts";
 import {
   type IntOrPercent,
   runningMinimum,
@@ -16,7 +18,6 @@ import { decide, intOrPercent, isProtected, type PluginContext, sourceOf } from 
 import { entriesOf, listsOf, readTemplate, type Template } from "./object-paths.ts";
 import type { Need, PodGroup, SourcePlugin } from "./protection-source.ts";
 import { type Scalable, type ScalableResource, templatesOf } from "./scalable.ts";
-import { parseSelectorText } from "./selector-text.ts";
 import { DEFAULT_MAX_UNAVAILABLE, parseMetadata, statedLimits } from "./workload-kinds.ts";
 
 /** Of one object: each has a protector in the core, and users write objects. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { compileSelector } from "../../../shared/decide/availability/selector.ts";
+import { compileSelector } from "./selector.ts";
 import { parseSelectorText } from "./selector-text.ts";
 
 const WEB = { app: "web", "podseidon.kubewharf.io/protect": "true", tier: "a" };

@@ -1,5 +1,6 @@
 /** Label selectors as in flags and `kubectl --selector`: `app=web,tier in (a,b),!legacy`. */
-import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
+import type { LabelSelector } from "../../schema/podprotector.ts";
+import { compileSelector, type Labels } from "./selector.ts";
 
 const KEY = "(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?";
 const VALUE = "(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?";
@@ -16,6 +17,12 @@ export function parseSelectorText(text: string): LabelSelector | undefined {
   // A comma inside parentheses separates values, not requirements.
   const parts = text.split(/,(?![^(]*\))/).map((part) => parseRequirement(part.trim()));
   return parts.every((part) => part !== undefined) ? { matchExpressions: parts } : undefined;
+}
+
+/** Whether a selector of a flag matches labels; undefined for a text that is no selector, or selects everything. */
+export function selects(text: string): ((labels: Labels) => boolean) | undefined {
+  const selector = parseSelectorText(text);
+  return selector === undefined || text.trim() === "" ? undefined : compileSelector(selector, "fails").matches;
 }
 
 function parseRequirement(text: string): Requirement | undefined {
