@@ -20,6 +20,7 @@ import { declareGauges, observeWebhook, type WebhookEvent } from "./observe.ts";
 import { observeAdmissions } from "./observe-reviews.ts";
 import type { WebhookFlags } from "./options.ts";
 import { OwnerProbes } from "./probe/owner-probes.ts";
+import type { AdmissionRecord } from "./respond/admission-response.ts";
 import { DisruptionEvents } from "./respond/disruption-events.ts";
 import { singleAttempts } from "./respond/single-attempt.ts";
 
@@ -48,6 +49,21 @@ async function selectorOf({ protectorSelector }: WebhookFlags): Promise<WebhookP
   const found = selects(protectorSelector);
   if (found === undefined) throw new Error(`--protector-selector: not a label selector: ${protectorSelector}`);
   return found;
+}
+
+/** What counts and logs each finished admission request. Nothing is lost while the second module loads. */
+function finishedObserver(options: WebhookFlags, metrics: Metrics, log: Log): (record: AdmissionRecord) => void {
+  const observe = observeAdmissions(metrics, log);
+  let byName: ((record: AdmissionRecord) => void) | undefined;
+  const loading = import("./observe-names.ts").then(({ observeNames }) => {
+    byName = observeNames(metrics, options);
+    return byName;
+  });
+  return (record) => {
+    observe(record);
+    if (byName === undefined) void loading.then((loaded) => loaded(record));
+    else byName(record);
+  };
 }
 
 type OnEvent = (event: WebhookEvent) => void;
@@ -123,7 +139,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
     })),
   );
   const onEvent = observeWebhook(metrics, log);
-  const onFinished = observeAdmissions(metrics, log, options);
+  const onFinished = finishedObserver(options, metrics, log);
   const owners = new OwnerProbes({
     ...{ metrics, log, ports: systemPorts, caFile: options.probeCaFile, allowed: options.probeAllow },
     ...{ clientCertFile: options.probeClientCertFile, clientKeyFile: options.probeClientKeyFile },

@@ -3,7 +3,6 @@
  * order to read this folder.
  */
 import { hash } from "node:crypto";
-import { selects } from "../../shared/decide/availability/selector-text.ts";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ClusterAccess } from "../../shared/kube/credentials/cluster-access.ts";
 import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
@@ -22,11 +21,9 @@ import type { Controller, ControllerContext, ControllerParts } from "../run-cont
 import { Aggregator, type AggregatorOptions } from "./aggregator.ts";
 import type { NamespaceMarker } from "./counting/namespace-marker.ts";
 import { type PodParser, podParser } from "./counting/parsers.ts";
-import { protectorMetrics } from "./counting/protector-metrics.ts";
 import { type Core, connectCore, type Pods, watchPods } from "./informers.ts";
 import type { EventSink } from "./observe/events.ts";
 import { aggregatorObserver } from "./observe/observer.ts";
-import { protectorNumbers } from "./observe/protector-numbers.ts";
 import type { VanishedEvents } from "./observe/vanished-events.ts";
 import { type AggregatorFlags, aggregatorOptions, OWN_CLUSTER } from "./options.ts";
 import { eventGaps, stateMetrics } from "./state-metrics.ts";
@@ -85,6 +82,7 @@ async function build(context: Context): Promise<ControllerParts> {
   // Loaded with the first of them: most cells never have one.
   let vanished: VanishedEvents | undefined;
   const told = { cellID: flags.cellId, cores, ports, component: aggregatorOptions.name, onOutcome };
+  const selects = await selectorOf(flags);
   const asked: Pick<AggregatorOptions, "isAsked"> = { isAsked: (namespace) => isAsked(flags, keeper, namespace) };
   const onEvent: EventSink = (event) => {
     if (event.kind !== "vanished") return;
@@ -93,7 +91,7 @@ async function build(context: Context): Promise<ControllerParts> {
       vanished.record(event);
     });
   };
-  const aggregator: Aggregator = aggregatorOf(context, { pods, parser, cores, watches, onEvent, ...asked });
+  const aggregator: Aggregator = aggregatorOf(context, { pods, parser, cores, watches, onEvent, selects, ...asked });
   const backups: BackupKeeper = backupKeeper(context, aggregator, cores);
   const configuration = {
     ...{ ports, transport, mayWrite: context.mayWrite, api: new ApiClient(transport) },
@@ -117,6 +115,7 @@ async function build(context: Context): Promise<ControllerParts> {
     parts: [
       watchPart("pods", pods),
       ...cores.map(({ name, protectors }) => watchPart(`protectors of ${name}`, protectors)),
+      { name: "numbers", start: () => showNumbers(context, aggregator) },
       { name: "core tokens", start: startRenewal, stop: () => endRenewal() },
       { name: "releases", stop: () => backups.stop() },
       { name: "registration", stop: () => events.stop(LAST_EVENTS_MS) },
@@ -137,7 +136,7 @@ function isAsked(
   return keeper?.isAsked({ "kubernetes.io/metadata.name": namespace, ...marks }) === true;
 }
 
-interface AggregatorParts extends Pick<AggregatorOptions, "isAsked"> {
+interface AggregatorParts extends Pick<AggregatorOptions, "isAsked" | "selects"> {
   readonly pods: Pods;
   readonly parser: PodParser;
   readonly cores: readonly Core[];
@@ -146,7 +145,7 @@ interface AggregatorParts extends Pick<AggregatorOptions, "isAsked"> {
 }
 
 function aggregatorOf(context: Context, parts: AggregatorParts): Aggregator {
-  const { pods, parser, cores, watches, isAsked } = parts;
+  const { pods, parser, cores, watches, isAsked, selects } = parts;
   const { flags, ports, log, metrics, transport, mayWrite, cluster } = context;
   const { clock } = ports;
   const names = cores.map(({ name }) => name);
@@ -177,7 +176,7 @@ function aggregatorOf(context: Context, parts: AggregatorParts): Aggregator {
       const { scalable, namespace } = flags;
       return new ExpectedPods({ transport, ports, scalable, namespace, onWatch, onChanged });
     },
-    selects: selects(flags.protectorSelector),
+    selects,
     namespaceMarker: flags.markNamespaces ? () => namespaceMarker(context, watches, onEvent) : undefined,
     onEvent,
     onQueueEvent: (core, event) => queueEvents.get(core)?.(event),
@@ -185,11 +184,28 @@ function aggregatorOf(context: Context, parts: AggregatorParts): Aggregator {
   // Each leadership has a queue of its own.
   for (const name of names) queues.track(name, () => aggregator.coreReconcilers.get(name)?.queue);
   stateMetrics(metrics, aggregator, clock);
-  const stored = (core: string): Iterable<PodProtector> => protectorsOf(aggregator, core);
-  protectorMetrics(metrics, names, stored, clock);
-  const { protectorMetrics: isByProtector, metricLabels: labels } = flags;
-  protectorNumbers(metrics, { cores: names, protectorsOf: stored, isByProtector, labels });
   return aggregator;
+}
+
+/** The protectors that are counted, where not all are. A text that is no selector ends the process. */
+async function selectorOf({ protectorSelector }: AggregatorFlags): Promise<AggregatorOptions["selects"]> {
+  if (protectorSelector.trim() === "") return undefined;
+  const { selects } = await import("../../shared/decide/availability/selector-text.ts");
+  const found = selects(protectorSelector);
+  return found ?? exitWith(`--protector-selector: not a label selector: ${protectorSelector}`);
+}
+
+/** Loaded when the process starts to watch. */
+async function showNumbers({ flags, metrics, ports }: Context, aggregator: Aggregator): Promise<void> {
+  const { protectorMetrics } = await import("./counting/protector-metrics.ts");
+  const { protectorNumbers } = await import("./observe/protector-numbers.ts");
+  const { stuckReservations } = await import("./observe/stuck-reservations.ts");
+  const { protectorMetrics: isByProtector, metricLabels: labels } = flags;
+  const cores = aggregator.cores.map(({ name }) => name);
+  const protectorsIn = (core: string): Iterable<PodProtector> => protectorsOf(aggregator, core);
+  protectorMetrics(metrics, cores, protectorsIn, ports.clock);
+  stuckReservations(metrics, aggregator, ports.clock);
+  protectorNumbers(metrics, { cores, protectorsOf: protectorsIn, isByProtector, labels });
 }
 
 async function namespaceMarker(
@@ -264,7 +280,9 @@ async function configurationKeeper(
   if (!flags.keepRegistration) return undefined;
   const keeper = new ConfigurationKeeper({
     ...options,
-    declared: await readDeclared(flags.registrationFile, flags.cellId).catch(exitWith),
+    declared: await readDeclared(flags.registrationFile, flags.cellId).catch((error: unknown) =>
+      exitWith(`--registration-file: ${error instanceof Error ? error.message : String(error)}`),
+    ),
     onEvent: observeKeeper({ metrics, log, events, name: options.name }),
     onRecordFailed: (error) => log.warn({ error }, "The record of the webhook configuration failed"),
   });
@@ -272,10 +290,9 @@ async function configurationKeeper(
   return keeper;
 }
 
-/** A file that can't be used ends the process. */
-function exitWith(error: unknown): never {
-  const message = error instanceof Error ? error.message : String(error);
-  process.stderr.write(`${aggregatorOptions.name}: --registration-file: ${message}\n`);
+/** A flag that can't be used ends the process. */
+function exitWith(problem: string): never {
+  process.stderr.write(`${aggregatorOptions.name}: ${problem}\n`);
   process.exit(EXIT_CONFIGURATION);
 }
 

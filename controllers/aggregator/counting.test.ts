@@ -50,8 +50,9 @@ describe("counting", () => {
 
   test("a protector with other labels than asked for is left as it is, until it has them again", async () => {
     const harness = await counted({ selects: ({ fleet }) => fleet === undefined });
-    const label = (labels: Record<string, string>): void =>
+    const label = (labels: Record<string, string>): void => {
       harness.core.edit("p", (object) => ({ ...object, metadata: { ...object.metadata, labels } }));
+    };
     label({ fleet: "green" });
     await harness.run(20);
     harness.cell.unready("a");

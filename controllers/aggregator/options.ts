@@ -1,4 +1,3 @@
-import { parseSelectorText } from "../../shared/decide/availability/selector-text.ts";
 import { SYNC_TIME_ALGORITHMS } from "../../shared/decide/settling/settle-history.ts";
 import { MAX_SHARDS } from "../../shared/kube/informer/shards.ts";
 import {
@@ -201,9 +200,6 @@ export const aggregatorOptions = defineOptions({
     ...(values.podSelector === undefined || values.podSelector === "" ? [] : [NO_POD_SELECTOR]),
     ...(isPowerOfTwo(values.podShards ?? 1) ? [] : ["--pod-shards: must be a power of two"]),
     ...checkLeaderElection(values),
-    ...(parseSelectorText(values.protectorSelector ?? "") === undefined
-      ? ["--protector-selector: expected a label selector such as app=web,tier in (a,b),!legacy"]
-      : []),
     ...(isKnownCluster(values.caCluster ?? "", values.core ?? [])
       ? []
       : ["--ca-cluster: must be `cell` or the name of a --core"]),

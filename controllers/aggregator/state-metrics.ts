@@ -7,10 +7,6 @@ import { MAX_CORES } from "./observe/observer.ts";
 import type { CoreReconciler } from "./settling/core-reconciler.ts";
 
 const CORE = { max: MAX_CORES };
-/** Four settle periods: what is older waits for somebody. */
-const STUCK_AFTER_MS = 300_000;
-/** Protectors with such a reservation that have a series of their own. */
-const STUCK = { max: 200 };
 /** One scrape asks for several numbers of the same thousands of protectors. */
 const SUMMARY_AGE_MS = 100;
 
@@ -83,35 +79,11 @@ function leaderMetrics(metrics: Metrics, aggregator: Aggregator, clock: Clock): 
       "not settled; well above the settle period is a fault.",
     (one) => summary(one).oldestMs / 1000,
   );
-  metrics.gaugeFrom(
-    {
-      name: "aggregator_stuck_reservation_seconds",
-      help:
-        "Time since this leader first saw the oldest reservation of a protector, where that is more than five " +
-        "minutes; up to 200 protectors.",
-      labels: { core: CORE, namespace: STUCK, protector: STUCK },
-    },
-    (set) => {
-      for (const [core, reconciler] of aggregator.coreReconcilers)
-        for (const { namespace, name, ageMs } of stuckIn(reconciler, clock.monotonicMs()))
-          set({ core, namespace, protector: name }, ageMs / 1000);
-    },
-  );
   each(
     "aggregator_stale_cells",
     "Cells of the core that have missed their heartbeats.",
     (one) => one.staleCells().size,
   );
-}
-
-function* stuckIn(reconciler: CoreReconciler, nowMs: number) {
-  let shown = 0;
-  for (const [{ id }, { pending }] of reconciler.states()) {
-    const ageMs = pending.reduce((oldest, { firstSeenMs }) => Math.max(oldest, nowMs - firstSeenMs), 0);
-    if (ageMs <= STUCK_AFTER_MS) continue;
-    if (++shown > STUCK.max) return;
-    yield { namespace: id.namespace, name: id.name, ageMs };
-  }
 }
 
 interface ReconcilerSummary {

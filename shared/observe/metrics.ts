@@ -1,6 +1,5 @@
 import * as prometheus from "prom-client";
 import { version } from "../runtime/version.ts";
-import { TopCounts } from "./top-counts.ts";
 
 /** The values of a label: a closed set, or an open one with a bound. */
 type LabelValues = readonly string[] | OpenLabel;
@@ -48,22 +47,6 @@ export interface Histogram<L extends LabelDefinitions> {
   observe(labels: LabelsOf<L>, value: number): void;
 }
 
-/** A counter of names that others choose: those that are counted most have series, the rest is `other`. */
-interface TopCounterDefinition<N extends string, K extends string> {
-  readonly name: string;
-  readonly help: string;
-  /** The labels that are the name together. */
-  readonly names: readonly N[];
-  /** A label beside the name, whose values are kept apart for `other`, too. */
-  readonly kind?: K;
-  /** How many names have series. */
-  readonly max: number;
-}
-
-interface TopCounter<N extends string, K extends string> {
-  inc(labels: Readonly<Record<N | K, string>>): void;
-}
-
 interface MetricsOptions {
   /**
    * Memory, processor time, open files, garbage collection and event loop lag, under their usual names, and
@@ -74,9 +57,7 @@ interface MetricsOptions {
 
 const PREFIX = "podseidon_";
 /** The value of all values beyond the bound of an open label. */
-const OVERFLOW = "other";
-/** Between the parts of a name; no name of Kubernetes has it. */
-const SEPARATOR = "\0";
+export const OVERFLOW = "other";
 
 /**
  * The metrics of one process. Every series of closed labels exists at zero from its declaration on, so that a rate is
@@ -113,35 +94,6 @@ export class Metrics {
         const count = series.of(labels);
         if (count.by === 0) pending.push(count);
         count.by += by;
-      },
-    };
-  }
-
-  /** Who has a series is decided anew at each scrape. One that is gone begins at zero when it is back. */
-  topCounter<N extends string, K extends string = never>(definition: TopCounterDefinition<N, K>): TopCounter<N, K> {
-    const { name, help, names, kind, max } = definition;
-    const top = new TopCounts(max);
-    const labelNames: (N | K)[] = kind === undefined ? [...names] : [...names, kind];
-    const shown = new Map<string, Set<string>>();
-    const valuesOf = (key: string | undefined): string[] =>
-      key === undefined ? names.map(() => OVERFLOW) : key.split(SEPARATOR);
-    const counter: prometheus.Counter = new prometheus.Counter({
-      ...{ name: PREFIX + name, help, labelNames, registers: [this.#registry] },
-      collect() {
-        const { counts, gone } = top.settle();
-        for (const key of gone) {
-          for (const of of shown.get(key) ?? []) counter.remove(...valuesOf(key), ...(kind === undefined ? [] : [of]));
-          shown.delete(key);
-        }
-        for (const { name: key, kind: of, by } of counts) {
-          counter.labels(...valuesOf(key), ...(kind === undefined ? [] : [of])).inc(by);
-          if (key !== undefined) shown.set(key, (shown.get(key) ?? new Set()).add(of));
-        }
-      },
-    });
-    return {
-      inc(labels) {
-        top.add(names.map((one) => labels[one]).join(SEPARATOR), kind === undefined ? "" : labels[kind]);
       },
     };
   }
@@ -191,6 +143,17 @@ export class Metrics {
       () => {},
     );
     return { observe: (labels, value) => series.of(labels).observe(value) };
+  }
+
+  /** A counter whose label values change; `collect` is called at each scrape, before it is read. */
+  counterFrom(
+    { name, help, labels }: { readonly name: string; readonly help: string; readonly labels: readonly string[] },
+    collect: (counter: prometheus.Counter) => void,
+  ): void {
+    const counter: prometheus.Counter = new prometheus.Counter({
+      ...{ name: PREFIX + name, help, labelNames: [...labels], registers: [this.#registry] },
+      collect: () => collect(counter),
+    });
   }
 
   /** Resolves with the exposition text. */

@@ -3,20 +3,11 @@
  * them (docs/design.md#budgets-of-worker-clusters).
  */
 import * as v from "valibot";
-import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { CLUSTER_BUDGETS_ANNOTATION, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { isDeleting, LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { intOrPercent, nullish } from "../sources/interpret.ts";
-
-/** What one cluster asks for. */
-export interface ClusterPart {
-  readonly minAvailable?: IntOrPercent | undefined;
-  readonly maxUnavailable?: IntOrPercent | undefined;
-  readonly suspend?: boolean | undefined;
-  /** Of an owner who is asked before each disruption. */
-  readonly endpoint?: string | undefined;
-}
+import { type ClusterPart, readClusterParts } from "./cluster-parts.ts";
 
 interface Identity {
   readonly namespace: string;
@@ -42,34 +33,6 @@ export interface MergedBudget extends Identity {
   /** As stored, to see whether it has to be written. */
   readonly annotations: Readonly<Record<string, string>>;
   readonly spec: unknown;
-}
-
-const Part = v.looseObject({
-  minAvailable: v.optional(v.unknown()),
-  maxUnavailable: v.optional(v.unknown()),
-  suspend: v.optional(v.boolean()),
-  endpoint: v.optional(v.string()),
-});
-
-const parseStated = checker(v.looseObject({ name: v.string(), clusters: v.record(v.string(), Part) }));
-
-/** What a merged budget says of its clusters. Throws where it can't be read. */
-export function readClusterParts(text: string): {
-  readonly name: string;
-  readonly clusters: Readonly<Record<string, ClusterPart>>;
-} {
-  const raw: unknown = JSON.parse(text);
-  const { name, clusters } = parseStated(raw);
-  return { name, clusters: Object.fromEntries(Object.entries(clusters).map(([one, part]) => [one, partOf(part)])) };
-}
-
-function partOf({ minAvailable, maxUnavailable, suspend, endpoint }: v.InferOutput<typeof Part>): ClusterPart {
-  return {
-    minAvailable: intOrPercent(minAvailable),
-    maxUnavailable: intOrPercent(maxUnavailable),
-    ...(suspend === true ? { suspend } : {}),
-    ...(endpoint === undefined ? {} : { endpoint }),
-  };
 }
 
 const parseBudget = checker(

@@ -1,11 +1,6 @@
 import { describe, expect, test } from "vitest";
-import {
-  type ClusterBudget,
-  type ClusterPart,
-  clusterBudgetOf,
-  type MergedBudget,
-  mergedBudgetOf,
-} from "./cluster-budget.ts";
+import { type ClusterBudget, clusterBudgetOf, type MergedBudget, mergedBudgetOf } from "./cluster-budget.ts";
+import type { ClusterPart } from "./cluster-parts.ts";
 import { type MergeInput, planMerge, type WantedBudget } from "./merge.ts";
 
 const SELECTOR = { matchLabels: { app: "db" } };

@@ -13,7 +13,8 @@ import {
   SUSPEND_CELLS_ANNOTATION,
 } from "../../../shared/schema/annotations.ts";
 import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
-import { type ClusterBudget, type ClusterPart, type MergedBudget, selectorKey } from "./cluster-budget.ts";
+import { type ClusterBudget, type MergedBudget, selectorKey } from "./cluster-budget.ts";
+import type { ClusterPart } from "./cluster-parts.ts";
 
 export interface MergeInput {
   readonly namespace: string;

@@ -1,10 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { createLog } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
-import { observeAdmissions } from "./observe-reviews.ts";
+import { observeNames } from "./observe-names.ts";
 import type { AdmissionRecord } from "./respond/admission-response.ts";
 
-const log = createLog({ component: "test", level: "error", destination: { write: () => {} } });
+const NONE = { metricsByNamespace: false, metricsByUser: false };
 
 function record(namespace: string, username: string, more: Partial<AdmissionRecord> = {}): AdmissionRecord {
   const about = { kind: "delete", durationMs: 1, cell: "cell", uid: "review", username } as const;
@@ -27,7 +26,7 @@ async function series(metrics: Metrics, name: string): Promise<string[]> {
 describe("reviews are counted by what users name", () => {
   test("where it is asked for, without dry runs, all kubelets as one", async () => {
     const metrics = new Metrics();
-    const finished = observeAdmissions(metrics, log, { metricsByNamespace: true, metricsByUser: true });
+    const finished = observeNames(metrics, { metricsByNamespace: true, metricsByUser: true });
     finished(record("shop", "alice"));
     finished(record("shop", "system:node:a"));
     finished(record("bank", "system:node:b", { outcome: "denied" }));
@@ -45,13 +44,13 @@ describe("reviews are counted by what users name", () => {
 
   test("not otherwise", async () => {
     const metrics = new Metrics();
-    observeAdmissions(metrics, log)(record("shop", "alice"));
+    observeNames(metrics, NONE)(record("shop", "alice"));
     expect((await metrics.render()).body).not.toMatch(/namespace_reviews|user_reviews/);
   });
 
   test("names beyond the bound are other, and the most counted have their own", async () => {
     const metrics = new Metrics();
-    const finished = observeAdmissions(metrics, log, { metricsByNamespace: false, metricsByUser: true });
+    const finished = observeNames(metrics, { metricsByNamespace: false, metricsByUser: true });
     for (let user = 0; user < 150; user++) finished(record("shop", `user-${user}`));
     for (let again = 0; again < 3; again++) finished(record("shop", "user-149"));
     const found = await series(metrics, "user_reviews_total");
@@ -63,7 +62,7 @@ describe("reviews are counted by what users name", () => {
 
 test("denials are counted by protector, bounded", async () => {
   const metrics = new Metrics();
-  const finished = observeAdmissions(metrics, log);
+  const finished = observeNames(metrics, NONE);
   for (let name = 0; name < 510; name++) finished(record("shop", "alice", denial("shop", `p${name}`)));
   finished(record("shop", "alice", denial("shop", "p509")));
   finished(record("shop", "alice", { ...denial("shop", "p509"), dryRun: true }));

@@ -1,0 +1,39 @@
+/** The protectors with a reservation that does not settle, by which an alert reaches the team that owns the workload. */
+import type { Metrics } from "../../../shared/observe/metrics.ts";
+import type { Clock } from "../../../shared/runtime/clock.ts";
+import type { Aggregator } from "../aggregator.ts";
+import type { CoreReconciler } from "../settling/core-reconciler.ts";
+import { MAX_CORES } from "./observer.ts";
+
+const CORE = { max: MAX_CORES };
+/** Four settle periods: what is older waits for somebody. */
+const STUCK_AFTER_MS = 300_000;
+/** Protectors with such a reservation that have a series of their own. */
+const STUCK = { max: 200 };
+
+export function stuckReservations(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
+  metrics.gaugeFrom(
+    {
+      name: "aggregator_stuck_reservation_seconds",
+      help:
+        "Time since this leader first saw the oldest reservation of a protector, where that is more than five " +
+        "minutes; up to 200 protectors.",
+      labels: { core: CORE, namespace: STUCK, protector: STUCK },
+    },
+    (set) => {
+      for (const [core, reconciler] of aggregator.coreReconcilers)
+        for (const { namespace, name, ageMs } of stuckIn(reconciler, clock.monotonicMs()))
+          set({ core, namespace, protector: name }, ageMs / 1000);
+    },
+  );
+}
+
+function* stuckIn(reconciler: CoreReconciler, nowMs: number) {
+  let shown = 0;
+  for (const [{ id }, { pending }] of reconciler.states()) {
+    const ageMs = pending.reduce((oldest, { firstSeenMs }) => Math.max(oldest, nowMs - firstSeenMs), 0);
+    if (ageMs <= STUCK_AFTER_MS) continue;
+    if (++shown > STUCK.max) return;
+    yield { namespace: id.namespace, name: id.name, ageMs };
+  }
+}
