@@ -3,9 +3,8 @@ import type { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import type { Aggregator } from "../aggregator.ts";
 import type { CoreReconciler } from "../settling/core-reconciler.ts";
-import { MAX_CORES } from "./observer.ts";
 
-const CORE = { max: MAX_CORES };
+const CORE = { max: 100 };
 /** Four settle periods: what is older waits for somebody. */
 const STUCK_AFTER_MS = 300_000;
 /** Protectors with such a reservation that have a series of their own. */
