@@ -81,7 +81,7 @@ export interface Scale {
 }
 
 /** The limits of a budget in one cluster. */
-export interface ClusterLimits {
+interface ClusterLimits {
   readonly cluster: string;
   readonly minAvailable?: IntOrPercent | undefined;
   readonly maxUnavailable?: IntOrPercent | undefined;
