@@ -1,4 +1,4 @@
-/** The protectors with a reservation that does not settle, by which an alert reaches the team that owns the workload. */
+/** The protectors with a reservation that does not settle, by which an alert reaches the team that owns them. */
 import type { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import type { Aggregator } from "../aggregator.ts";
