@@ -12,9 +12,10 @@ import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.t
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "../../scripts/demo/federation.ts";
 import { Component } from "../../scripts/environment/component.ts";
-import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { REPORT_ENVIRONMENT, reported } from "../support/cluster/report.ts";
+import { HistoryRecorder } from "../support/history/history-recorder.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const REPLICAS = FULL ? 100 : 10;
@@ -40,6 +41,7 @@ interface Row {
 }
 
 let environment: TestEnvironment;
+let recorder: HistoryRecorder;
 let generator: Component;
 let federation: Federation;
 let availability: AvailabilityJudge;
@@ -66,7 +68,7 @@ const workload = {
 };
 
 beforeAll(async () => {
-  environment = await TestEnvironment.start({
+  ({ environment, recorder } = await HistoryRecorder.start({
     cells: CELLS,
     replicas: 2,
     settle: "6s",
@@ -74,7 +76,7 @@ beforeAll(async () => {
     core: { flags: REQUEST_TIMEOUT },
     cell: { nodes: NODES, flags: REQUEST_TIMEOUT },
     aggregatorArgs: ["--restore-after=2s", "--copy-interval=500ms"],
-  });
+  }));
   workers = CELLS.map((id) => environment.cell(id));
   await environment.core.apply([namespaceOf(NAMESPACE)]);
   await Promise.all(workers.map(prepare));
@@ -94,7 +96,11 @@ afterAll(async () => {
   await federation?.stop();
   await availability?.stop();
   await generator?.stop();
-  await environment?.stop();
+  try {
+    await recorder?.judged();
+  } finally {
+    await environment?.stop();
+  }
   if (rows.length > 0) process.stdout.write(`${table()}\n`);
 });
 
@@ -159,9 +165,9 @@ async function play(catastrophe: string, wayOut: string, act: () => Promise<void
   const what = { file, title: catastrophe, namespace: NAMESPACE, labels: `app=${WORKLOAD}`, promised: PROMISED };
   await reported(environment, what, async (fault) => {
     fault(catastrophe);
-    await act();
+    await recorder.during(catastrophe, act);
     after = await reviews();
-    await recover();
+    await recorder.during("recovery", recover);
     await untilWhole();
   });
   const { lowest } = availability;

@@ -80,6 +80,22 @@ function brokenLine(fault: "garbage" | "cutLine" | "cutCharacter"): Network {
   });
 }
 
+/** Links on which something is written all the time. */
+const WRITING = ["webhook-1 > core", "aggregator-cell > core", "update-trigger > cell"];
+
+function lostWrites(what: "request" | "response"): Network {
+  return (links) => ({
+    name: `lost ${what}`,
+    isOutage: false,
+    begin: () =>
+      each(
+        links.filter(({ name }) => WRITING.includes(name)),
+        ({ proxy }) => proxy.loseNext(what, ({ method, path }) => method !== "GET" && !path.includes("/leases")),
+      ),
+    end: nothing,
+  });
+}
+
 const NETWORK: readonly [string, Network][] = [
   [
     "reset",
@@ -143,6 +159,8 @@ const NETWORK: readonly [string, Network][] = [
   ["a garbage line", brokenLine("garbage")],
   ["a stream cut in the middle of a line", brokenLine("cutLine")],
   ["a stream cut in the middle of a character", brokenLine("cutCharacter")],
+  ["writes that are lost on their way", lostWrites("request")],
+  ["writes that are made, and their responses lost", lostWrites("response")],
 ];
 
 describe("the network", () => {

@@ -7,6 +7,7 @@ import { ShardedReflector } from "../../shared/kube/informer/sharded-reflector.t
 import { offersShards } from "../../shared/kube/informer/shards.ts";
 import { isRawObject } from "../../shared/kube/stream/raw-object.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
+import { FaultProxy } from "./proxy/proxy.ts";
 import { Churn, quorumState } from "./streams/churn.ts";
 
 /** Streams in shards (KEP-5866), against a server that offers shards and one that does not. */
@@ -22,7 +23,14 @@ test.each([true, false])("a collection is watched in shards (offered by the serv
     kwok: false,
     flags: { "kube-apiserver": { "feature-gates": `ShardedListAndWatch=${offered}` } },
   });
-  const transport = createHttpsTransport(await loadClusterAccess(cluster.kubeconfig), {
+  // Nothing is broken: the proxy tells what it has seen.
+  const certificate = await cluster.identity.servingCertificate(["localhost"], ["127.0.0.1"]);
+  await using proxy = await FaultProxy.start({
+    target: { host: "127.0.0.1", port: Number(new URL(cluster.url).port) },
+    tls: { ...certificate, targetCaPem: cluster.identity.certificateAuthorityPem },
+  });
+  const kubeconfig = await cluster.kubeconfigFor({ token: cluster.identity.adminToken }, { server: proxy.url });
+  const transport = createHttpsTransport(await loadClusterAccess(kubeconfig), {
     ports: systemPorts,
     userAgent: "test",
   });

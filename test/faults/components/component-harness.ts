@@ -11,10 +11,11 @@ import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import type { Flags } from "../../../scripts/control-plane/components.ts";
 import { Component } from "../../../scripts/environment/component.ts";
-import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import type { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { GROUP, UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_POD } from "../../../shared/schema/annotations.ts";
 import { setReady } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector } from "../../support/cluster/protectors.ts";
+import { HistoryRecorder } from "../../support/history/history-recorder.ts";
 import { addFaultRow, EvidenceMark, traffic } from "./component-evidence.ts";
 import type { ComponentLink, Link, Links } from "./component-links.ts";
 import { CountTruth } from "./component-truth.ts";
@@ -51,6 +52,7 @@ export interface ComponentFault<L extends Link = ComponentLink> {
 
 export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDisposable {
   readonly environment: TestEnvironment;
+  readonly recorder: HistoryRecorder;
   readonly links: Links<L>;
   readonly components: ReadonlyMap<string, Component>;
   readonly #truth: CountTruth;
@@ -61,13 +63,14 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
   #replicas = FIRST_REPLICAS;
 
   private constructor(
-    environment: TestEnvironment,
+    { environment, recorder }: Awaited<ReturnType<typeof HistoryRecorder.start>>,
     links: Links<L>,
     truth: CountTruth,
     directory: string,
     components: readonly Component[],
   ) {
     this.environment = environment;
+    this.recorder = recorder;
     this.links = links;
     this.#truth = truth;
     this.#directory = directory;
@@ -89,7 +92,7 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
       },
     };
     const bare = { controllerManager: false, scheduler: false, kwok: false, flags };
-    const environment = await TestEnvironment.start({
+    const recorded = await HistoryRecorder.start({
       cells: ["cell"],
       replicas: 1,
       settle: SETTLE,
@@ -99,6 +102,7 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
       kubeconfig,
       environment: links.environment,
     });
+    const { environment } = recorded;
     const cell = environment.cell("cell");
     const more = async (
       kind: "generator" | "update-trigger",
@@ -123,7 +127,7 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
     });
     const truth = await CountTruth.start(environment.core, cell, `app=${APP}`, APP, "cell");
     const components = [...environment.webhooks.map((one) => one.component), ...environment.aggregators.values()];
-    const harness = new ComponentHarness<L>(environment, links, truth, directory, [...components, generator, trigger]);
+    const harness = new ComponentHarness<L>(recorded, links, truth, directory, [...components, generator, trigger]);
     await harness.deploy("web");
     for (let index = 0; index < RESTLESS; index++) await harness.#createPod(`restless-${index}`);
     harness.churn();
@@ -173,6 +177,10 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
    * requests.
    */
   async during(fault: ComponentFault<L>): Promise<void> {
+    await this.recorder.during(fault.name, () => this.#during(fault));
+  }
+
+  async #during(fault: ComponentFault<L>): Promise<void> {
     await fault.prepare?.();
     const marks = new Map([...this.components].map(([name, component]) => [name, new EvidenceMark(component)]));
     const victims = [await this.#createPod(), await this.#createPod()];
@@ -336,9 +344,13 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
     await this.stopChurn();
     await this.#truth[Symbol.asyncDispose]();
     await Promise.all([...this.components.values()].map((component) => component.stop()));
-    await this.environment.stop();
-    await this.links[Symbol.asyncDispose]();
-    rmSync(this.#directory, { recursive: true, force: true });
+    try {
+      await this.recorder.judged();
+    } finally {
+      await this.environment.stop();
+      await this.links[Symbol.asyncDispose]();
+      rmSync(this.#directory, { recursive: true, force: true });
+    }
   }
 }
 

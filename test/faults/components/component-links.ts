@@ -141,6 +141,7 @@ export class ComponentLinks implements Links<ComponentLink> {
     const proxy = await FaultProxy.start({
       target: { host: "127.0.0.1", port: Number(new URL(cluster.url).port) },
       tls: { ...certificate, targetCaPem: cluster.identity.certificateAuthorityPem },
+      isRestored: () => cluster.etcdHistory > 0,
     });
     await cluster.apply(account(component));
     const token = new Token(cluster, component);

@@ -13,14 +13,17 @@ export class Pipe {
   readonly #from: Socket;
   readonly #to: Socket;
   readonly #change: PipeChange;
+  readonly #dropped: (bytes: Buffer) => void;
   readonly #closing = new AbortController();
   #held: PromiseWithResolvers<void> | undefined;
   conditions: NetworkConditions = {};
 
-  constructor(from: Socket, to: Socket, change: PipeChange) {
+  /** `dropped` gets what was held when the connection was closed. */
+  constructor(from: Socket, to: Socket, change: PipeChange, dropped: (bytes: Buffer) => void) {
     this.#from = from;
     this.#to = to;
     this.#change = change;
+    this.#dropped = dropped;
     void this.#run();
   }
 
@@ -42,7 +45,10 @@ export class Pipe {
     try {
       for await (const bytes of this.#from) {
         await this.#held?.promise;
-        if (this.#closing.signal.aborted) return;
+        if (this.#closing.signal.aborted) {
+          if (Buffer.isBuffer(bytes)) this.#dropped(bytes);
+          return;
+        }
         const changed = Buffer.isBuffer(bytes) ? await this.#change(bytes) : undefined;
         if (changed !== undefined) await this.#write(changed);
       }

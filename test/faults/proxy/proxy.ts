@@ -3,6 +3,7 @@ import { type AddressInfo, connect as connectTcp, createServer, type Server, typ
 import { performance } from "node:perf_hooks";
 import { connect as connectTls, createSecureContext, type SecureContext, TLSSocket } from "node:tls";
 import { Pipe } from "./pipe.ts";
+import { Exchange, writeScorecard } from "./scorecard.ts";
 
 /** A hostile network between a client and one server on this machine. */
 
@@ -13,6 +14,8 @@ interface ProxyOptions {
    * unchanged: client certificates work, requests are not seen, and line faults and scripted responses have no effect.
    */
   readonly tls?: { readonly certificatePem: string; readonly privateKeyPem: string; readonly targetCaPem: string };
+  /** Whether the storage of the server was put back to an older state before. */
+  readonly isRestored?: () => boolean;
 }
 
 /** The condition of the network. */
@@ -43,6 +46,14 @@ interface Connection {
   readonly client: Socket;
   readonly close: (how: "reset" | "end") => void;
   readonly pipes: readonly Pipe[];
+  /** The request that is under way, or the last one. */
+  exchange: Exchange | undefined;
+}
+
+interface Loss {
+  readonly what: "request" | "response";
+  readonly only: (request: SeenRequest) => boolean;
+  readonly happened: () => void;
 }
 
 /** A TCP proxy whose network can be broken and repaired while connections are open. */
@@ -60,6 +71,10 @@ export class FaultProxy implements AsyncDisposable {
   #holding:
     | { readonly only: (request: SeenRequest) => boolean; readonly seen: () => void; readonly go: Promise<void> }
     | undefined;
+  #loss: Loss | undefined;
+  /** The connection whose next response is lost. */
+  #losing: Connection | undefined;
+  #lossHappened: (() => void) | undefined;
   readonly requests: SeenRequest[] = [];
   /** Status codes of the server's responses (only with `tls`). */
   readonly statuses: number[] = [];
@@ -147,8 +162,16 @@ export class FaultProxy implements AsyncDisposable {
     return { seen: seen.promise, release: go.resolve };
   }
 
+  /** Resets the connection of the next matching request: before the server has it, or when its response has come. */
+  loseNext(what: Loss["what"], only: Loss["only"]): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#loss = { what, only, happened: resolve };
+    return promise;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.refuse(true);
+    writeScorecard();
   }
 
   async #listen(): Promise<void> {
@@ -173,10 +196,21 @@ export class FaultProxy implements AsyncDisposable {
       client.destroy();
       server.destroy();
       for (const pipe of connection.pipes) pipe.close();
+      connection.exchange?.closed();
     };
-    const toServer = new Pipe(client, server, (bytes) => this.#fromClient(bytes, client));
-    const toClient = new Pipe(server, client, (bytes) => this.#fromServer(bytes, connection));
-    const connection: Connection = { client, close, pipes: [toServer, toClient] };
+    const toServer = new Pipe(
+      client,
+      server,
+      (bytes) => this.#fromClient(bytes, connection),
+      (bytes) => this.#begin(bytes, connection)?.exchange.closed(),
+    );
+    const toClient = new Pipe(
+      server,
+      client,
+      (bytes) => this.#fromServer(bytes, connection),
+      (bytes) => this.#lost(bytes, connection),
+    );
+    const connection: Connection = { client, close, pipes: [toServer, toClient], exchange: undefined };
     this.#open.add(connection);
     for (const pipe of connection.pipes) {
       pipe.conditions = this.#conditions;
@@ -189,27 +223,72 @@ export class FaultProxy implements AsyncDisposable {
   }
 
   /** The part of `bytes` that goes on to the server; nothing when the proxy responds. */
-  #fromClient(bytes: Buffer, client: Socket): Buffer | undefined | Promise<Buffer> {
-    const head = this.#context && requestHead(bytes);
-    if (!head) return bytes;
-    const request = { atMs: performance.now(), ...head };
+  #fromClient(bytes: Buffer, connection: Connection): Buffer | undefined | Promise<Buffer> {
+    const { client } = connection;
+    const begun = this.#begin(bytes, connection);
+    if (begun === undefined) return bytes;
+    const { request, exchange } = begun;
     this.requests.push(request);
+    const loss = this.#loss;
+    if (loss?.only(request) === true) {
+      this.#loss = undefined;
+      if (loss.what === "request") {
+        connection.close("reset");
+        loss.happened();
+        return undefined;
+      }
+      this.#losing = connection;
+      this.#lossHappened = loss.happened;
+    }
     if (this.#holding?.only(request) === true) {
       const { seen, go } = this.#holding;
       this.#holding = undefined;
       seen();
-      return go.then(() => bytes);
+      return go.then(() => {
+        exchange.sent();
+        return bytes;
+      });
     }
     const scripted = this.#scripted;
-    if (scripted === undefined || !scripted.only(head.path)) return bytes;
+    if (scripted === undefined || !scripted.only(request.path)) {
+      exchange.sent();
+      return bytes;
+    }
+    exchange.scripted();
     if (--scripted.times === 0) this.#scripted = undefined;
     client.write(serialize(scripted.response));
     return undefined;
   }
 
-  #fromServer(bytes: Buffer, connection: Connection): Buffer {
-    const [, status] = /^HTTP\/1\.1 (\d{3}) /.exec(bytes.subarray(0, 13).toString("latin1")) ?? [];
-    if (status !== undefined) this.statuses.push(Number(status));
+  /** A request that begins in these bytes. */
+  #begin(bytes: Buffer, connection: Connection): { request: SeenRequest; exchange: Exchange } | undefined {
+    const head = this.#context && requestHead(bytes);
+    if (!head) return undefined;
+    const exchange = new Exchange(head.method, head.path, this.#options.isRestored?.() ?? false);
+    connection.exchange = exchange;
+    return { request: { atMs: performance.now(), ...head }, exchange };
+  }
+
+  /** A response that will not reach its client. */
+  #lost(bytes: Buffer, connection: Connection): void {
+    const status = statusIn(bytes);
+    if (status !== undefined) connection.exchange?.lost(status);
+  }
+
+  #fromServer(bytes: Buffer, connection: Connection): Buffer | undefined {
+    if (this.#losing === connection) {
+      this.#losing = undefined;
+      this.#lost(bytes, connection);
+      connection.close("reset");
+      this.#lossHappened?.();
+      return undefined;
+    }
+    const status = statusIn(bytes);
+    if (status !== undefined) {
+      this.statuses.push(status);
+      connection.exchange?.answered(status);
+    }
+    connection.exchange?.streamed(bytes.toString("latin1"));
     const fault = this.#lineFault;
     // The server sends a watch event as one HTTP chunk, and a chunk as one TLS record.
     if (fault === undefined || !/^[0-9a-f]+\r\n\{"type"/.test(bytes.subarray(0, 40).toString("latin1"))) return bytes;
@@ -248,6 +327,12 @@ const MAX_HEAD_BYTES = 8192;
 function requestHead(bytes: Buffer): { readonly method: string; readonly path: string } | undefined {
   const found = HEAD.exec(bytes.subarray(0, MAX_HEAD_BYTES).toString("latin1"));
   return found?.[1] !== undefined && found[2] !== undefined ? { method: found[1], path: found[2] } : undefined;
+}
+
+/** The status of a response that begins in these bytes. */
+function statusIn(bytes: Buffer): number | undefined {
+  const [, status] = /^HTTP\/1\.1 (\d{3}) /.exec(bytes.subarray(0, 13).toString("latin1")) ?? [];
+  return status === undefined ? undefined : Number(status);
 }
 
 function serialize({ status, headers = {}, body = "" }: RawResponse): string {

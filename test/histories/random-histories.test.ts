@@ -1,0 +1,153 @@
+/**
+ * Histories under random faults: in each, pods are deleted and evicted at once while something breaks, and the whole
+ * record is judged. Three by default, a hundred at full size.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { describe, expect, test } from "vitest";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
+import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import type { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { Chance } from "../simulation/scenario/random.ts";
+import { createReadyPods, eachAtMost, setReady } from "../support/cluster/pods.ts";
+import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
+import { HistoryRecorder } from "../support/history/history-recorder.ts";
+
+const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
+/** Each environment is recorded and judged as a whole. */
+const ENVIRONMENTS = FULL ? 10 : 1;
+const EACH = FULL ? 10 : 3;
+const CELLS = ["east", "west"] as const;
+const SETTLE = "6s";
+const PAUSE_MS = 3_000;
+const SETTLED_WITHIN_MS = 180_000;
+const PODS = "/api/v1/namespaces/default/pods";
+
+const CELL: ClusterOptions = {
+  controllerManager: false,
+  scheduler: false,
+  kwok: false,
+  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "5s" } },
+};
+
+type Fault = (environment: TestEnvironment, chance: Chance) => Promise<void>;
+
+const clusterOf = (environment: TestEnvironment, chance: Chance) =>
+  chance.pick([environment.core, ...environment.cells.values()]);
+const componentOf = ({ webhooks, aggregators }: TestEnvironment, chance: Chance) =>
+  chance.pick([...webhooks.map(({ component }) => component), ...aggregators.values()]).process;
+
+const FAULTS: Readonly<Record<string, Fault>> = {
+  nothing: async () => {},
+  "a component is killed": async (environment, chance) => {
+    const victim = componentOf(environment, chance);
+    await victim.kill("SIGKILL");
+    await victim.start();
+  },
+  "a component is frozen": async (environment, chance) => {
+    const victim = componentOf(environment, chance);
+    victim.freeze();
+    await delay(PAUSE_MS);
+    victim.thaw();
+  },
+  "an apiserver is killed": async (environment, chance) => {
+    const { "kube-apiserver": apiserver } = clusterOf(environment, chance).processes;
+    await apiserver.kill("SIGKILL");
+    await apiserver.start();
+  },
+  "an etcd is killed": async (environment, chance) => {
+    const { etcd } = clusterOf(environment, chance).processes;
+    await etcd.kill("SIGKILL");
+    await etcd.start();
+  },
+  "an etcd is frozen": async (environment, chance) => {
+    const { etcd } = clusterOf(environment, chance).processes;
+    etcd.freeze();
+    await delay(PAUSE_MS);
+    etcd.thaw();
+  },
+  "an etcd is restored": async (environment, chance) => {
+    const cluster = clusterOf(environment, chance);
+    const snapshot = cluster.snapshotEtcd();
+    await delay(chance.between(0, PAUSE_MS));
+    await cluster.restoreEtcd(snapshot);
+  },
+};
+
+type How = "delete" | "evict" | "flap";
+
+interface Target {
+  readonly cell: string;
+  readonly name: string;
+}
+
+/** Deletes or evicts a pod, whatever becomes of it, or takes its readiness away for a moment. */
+async function disrupt(environment: TestEnvironment, { cell, name }: Target, how: How): Promise<void> {
+  const cluster = environment.cell(cell);
+  const { admin } = cluster;
+  if (how === "flap") {
+    await setReady(cluster, "default", name, false);
+    await setReady(cluster, "default", name, true);
+  } else if (how === "evict") {
+    const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: "default" } };
+    await admin.request("POST", `${PODS}/${name}/eviction`, body);
+  } else await admin.request("DELETE", `${PODS}/${name}`);
+}
+
+async function alive(environment: TestEnvironment, app: string): Promise<number> {
+  const lists = await Promise.all(
+    CELLS.map((cell) => environment.cell(cell).admin.get(`${PODS}?labelSelector=app%3D${app}`)),
+  );
+  const pods = lists.flatMap((list) => items(list));
+  return pods.filter((pod) => {
+    const ready = items(field(pod, "status"), "conditions").some(
+      (one) => field(one, "type") === "Ready" && field(one, "status") === "True",
+    );
+    return ready && field(pod, "metadata", "deletionTimestamp") === undefined;
+  }).length;
+}
+
+async function play(environment: TestEnvironment, recorder: HistoryRecorder, seed: number): Promise<void> {
+  const chance = new Chance(seed);
+  const app = `seed-${seed}`;
+  const count = chance.between(4, 20);
+  const minAvailable = chance.between(1, 2 * count - 1);
+  const spec = { minAvailable, selector: { matchLabels: { app } } };
+  await createProtector(environment.core, "default", app, spec);
+  const targets: Target[] = [];
+  for (const cell of CELLS) {
+    const pods = { namespace: "default", prefix: `${app}-${cell}`, count, labels: { app } };
+    const names = await createReadyPods(environment.cell(cell), pods);
+    targets.push(...names.map((name) => ({ cell, name })));
+  }
+  await waitUntilSettled(environment.core, "default", app, 2 * count, SETTLED_WITHIN_MS);
+  const fault = chance.pick(Object.keys(FAULTS));
+  process.stdout.write(`seed ${seed}: ${minAvailable} of ${2 * count} pods are promised; ${fault}\n`);
+  // A pod that is lost by itself may be one too many.
+  const hasFlaps = chance.chance(0.3);
+  const ways: readonly How[] = hasFlaps ? ["delete", "evict", "flap"] : ["delete", "delete", "evict"];
+  const attempts = [...targets, ...targets].map((target) => ({ target, how: chance.pick(ways) }));
+  const during = recorder.during(fault, async () => await FAULTS[fault]?.(environment, chance));
+  await eachAtMost(chance.between(1, 20), attempts, async ({ target, how }) => {
+    await disrupt(environment, target, how).catch(() => undefined);
+  });
+  await during;
+  await waitUntilSettled(environment.core, "default", app, () => alive(environment, app), SETTLED_WITHIN_MS);
+  if (!hasFlaps) expect(await alive(environment, app)).toBeGreaterThanOrEqual(minAvailable);
+}
+
+describe.each(Array.from({ length: ENVIRONMENTS }, (_, index) => index * EACH + 1))("from seed %i", (first) => {
+  test(`${EACH} histories fit`, async () => {
+    const { environment, recorder } = await HistoryRecorder.start({
+      cells: CELLS,
+      replicas: 2,
+      cell: CELL,
+      settle: SETTLE,
+    });
+    try {
+      for (let seed = first; seed < first + EACH; seed++) await play(environment, recorder, seed);
+      await recorder.judged();
+    } finally {
+      await environment.stop();
+    }
+  });
+});
