@@ -22,6 +22,8 @@ import {
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const FEW = 5;
+/** For what hangs, not for what is slow. */
+const HANGS_MS = 120_000;
 const MANY = 5000;
 const CHANGED = 1000;
 const LONG_TASKS = `window.longTasks = []; new PerformanceObserver((list) => {
@@ -56,11 +58,13 @@ async function updates(url: string) {
   let text = "";
   return {
     until: async (wanted: RegExp): Promise<string> => {
+      const hangs = setTimeout(() => response.destroy(new Error(`never ${wanted}: ${text.slice(-2000)}`)), HANGS_MS);
       while (!wanted.test(text)) {
         const { value, done } = await chunks.next();
-        if (done === true) throw new Error(`the stream ended without ${wanted}`);
+        if (done === true) throw new Error(`the stream ended without ${wanted}: ${text.slice(-2000)}`);
         text += value;
       }
+      clearTimeout(hangs);
       return text;
     },
     forget: () => {

@@ -36,7 +36,8 @@ export async function writeCounts(core: Cluster, namespace: string, name: string
   const spec = makeSpec({ minAvailable: required });
   const [apiVersion, kind] = ["podseidon.kubewharf.io/v1alpha1", "PodProtector"];
   const created = { apiVersion, kind, metadata: { namespace, name }, spec };
-  await core.admin.request("POST", pathOf(namespace), created);
+  const { status } = await core.admin.request("POST", pathOf(namespace), created);
+  if (status === 409) await core.admin.call("PATCH", pathOf(namespace, name), { spec });
   const now = formatMs(Date.now());
   const buckets = evicted.map((podName) => ({
     ...{ startTime: now, podName, podUID: `uid-${podName}`, operation: "EVICT", counter: 1, nonce: podName },
