@@ -47,6 +47,8 @@ export class Shortfalls {
     if (features.generatorEveryMs > 0 || features.backupsEveryMs > 0) return false;
     if (features.accidentsEveryMs > 0 && !features.isSteady) return false;
     if (features.isDryRunMode || features.terminateEveryMs > 0 || features.conditionEveryMs > 0) return false;
+    // The losses are those of Ready pods.
+    if (features.criteria.length > 0) return false;
     const isConstant = faults.editSpecEveryMs + faults.restoreCoreEveryMs + faults.recreateProtectorEveryMs === 0;
     const isKnown = faults.restoreCellEveryMs + faults.failOpenRate === 0;
     return (

@@ -2,6 +2,8 @@
  * What some worlds have beside deletions. A feature is drawn from the seed after everything else, so that the worlds
  * without it stay the same when it is added.
  */
+
+import type { HealthCriterion } from "../../../shared/schema/podprotector.ts";
 import { CLUSTER_KINDS, type ClusterFeatures, NO_CLUSTER } from "./cluster-scenario.ts";
 import { HABITS, type Habit } from "./habits.ts";
 import type { Chance } from "./random.ts";
@@ -46,6 +48,8 @@ export interface Features {
   readonly oddPodEveryMs: number;
   /** Pods get the labels of another application for a while. */
   readonly relabelEveryMs: number;
+  /** What the protectors count, in their order; those beyond count available pods. */
+  readonly criteria: readonly HealthCriterion[];
   readonly cluster: ClusterFeatures;
   readonly habits: ReadonlySet<Habit>;
   /** From the end of one accident to the next; 0: there are no accidents. */
@@ -72,6 +76,7 @@ export const FEATURE_KINDS = [
   "deadNode",
   "oddPod",
   "relabel",
+  "criterion",
   ...CLUSTER_KINDS,
   ...HABITS,
 ] as const;
@@ -105,7 +110,7 @@ export const NO_FEATURES: Features = {
     shards: 1,
     shardsEveryMs: 0,
   },
-  ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0, habits: new Set<Habit>() },
+  ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0, criteria: [], habits: new Set<Habit>() },
   ...{ accidentsEveryMs: 0, isSteady: true, nodesEveryMs: 0, cluster: NO_CLUSTER },
 };
 
@@ -136,7 +141,7 @@ export function drawFeatures(chance: Chance, { without, always }: FeatureChoice)
     shardsEveryMs: every("shards", 12_000, 0.12),
     shards: chance.pick(SHARDS),
     // Drawn from randomness of their own: `backup-scenario.ts` and others.
-    ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0, habits: new Set() },
+    ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0, criteria: [], habits: new Set() },
     ...{ backupsEveryMs: 0, accidentsEveryMs: 0, isSteady: true, isTaintEvictionReal: false, nodesEveryMs: 0 },
     cluster: NO_CLUSTER,
   };

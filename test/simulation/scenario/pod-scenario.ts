@@ -9,6 +9,7 @@ const DEAD_NODE_EVERY_MS = 30_000;
 const ODD_POD_EVERY_MS = 15_000;
 const RELABEL_EVERY_MS = 20_000;
 const PROBABILITY = 0.15;
+const CRITERIA = ["Available", "Ready", "Running", "Running"] as const;
 /** A dead node matters most to pods with the counted gate. */
 const GATED_PROBABILITY = 0.6;
 
@@ -24,5 +25,9 @@ export function withPodTrouble(drawn: Scenario, { without, always }: FeatureChoi
   const deadNodeEveryMs = every("deadNode", DEAD_NODE_EVERY_MS, deadNodeProbability);
   const oddPodEveryMs = every("oddPod", ODD_POD_EVERY_MS, PROBABILITY);
   const relabelEveryMs = every("relabel", RELABEL_EVERY_MS, PROBABILITY);
-  return { ...drawn, features: { ...features, deadNodeEveryMs, oddPodEveryMs, relabelEveryMs } };
+  const drawnCriteria = drawn.protectors.map(() => chance.pick(CRITERIA));
+  // A pod that is not Ready may be taken out of service by its gates, which takes nothing from those that run.
+  const isJudged = features.inPlaceEveryMs === 0;
+  const criteria = every("criterion", 1, PROBABILITY) > 0 && isJudged ? drawnCriteria : [];
+  return { ...drawn, features: { ...features, deadNodeEveryMs, oddPodEveryMs, relabelEveryMs, criteria } };
 }

@@ -15,6 +15,8 @@ export interface WantedPods {
   readonly minReadySeconds: number;
   /** Types of the conditions required beside Ready. */
   readonly conditions?: readonly string[];
+  /** Those in phase Running, whether they are Ready or not. */
+  readonly isByPhase?: boolean;
 }
 
 /** One version of a pod, as far as the judge needs it. */
@@ -29,6 +31,8 @@ interface PodFacts {
   readonly labels: Json;
   /** Ready, not terminating, not finished, no mirror. */
   readonly ready: boolean;
+  /** In phase Running, not terminating, no mirror. */
+  readonly runs: boolean;
   readonly readySinceMs: number;
   /** Types of the conditions that are True, the kubelet's own apart. */
   readonly isTrue: readonly string[];
@@ -53,8 +57,13 @@ export function leavesNoRecord(reason: string, pod: Json): boolean {
   return reason === "Unavailable" || (REGARDLESS.includes(reason) && !factsOf(pod).ready);
 }
 
-function isAvailable({ labels, ready, readySinceMs, isTrue }: PodFacts, wanted: WantedPods, cutoffMs: number): boolean {
-  if (!ready || wanted.conditions?.every((type) => isTrue.includes(type)) === false) return false;
+function isAvailable(pod: PodFacts, wanted: WantedPods, cutoffMs: number): boolean {
+  const { labels, readySinceMs, isTrue } = pod;
+  if (
+    !(wanted.isByPhase === true ? pod.runs : pod.ready) ||
+    wanted.conditions?.every((type) => isTrue.includes(type)) === false
+  )
+    return false;
   if (!hasLabels(labels, wanted.labels)) return false;
   return wanted.minReadySeconds <= 0 || readySinceMs <= cutoffMs;
 }
@@ -116,6 +125,7 @@ function factsOf(pod: Json): PodFacts {
     uid: text(meta.uid) ?? "",
     labels: record(meta.labels),
     ready: !hasEnded(pod) && !isMirror(pod) && readySinceMs !== undefined,
+    runs: !hasEnded(pod) && !isMirror(pod) && status.phase === "Running",
     readySinceMs: readySinceMs ?? 0,
     isTrue: conditions.length > KUBELETS.length ? trueOnes(conditions) : NONE,
   };
@@ -146,8 +156,9 @@ export class PodTruth {
    * set.
    */
   availableAt({ text, parts, newest }: Position, wanted: WantedPods, cutoffMs: number): Set<string> {
-    const { labels, minReadySeconds, conditions } = wanted;
-    const question = `${text} ${minReadySeconds > 0 ? cutoffMs : ""} ${textOf(labels)} ${conditions?.join() ?? ""}`;
+    const { labels, minReadySeconds, conditions, isByPhase = false } = wanted;
+    const since = minReadySeconds > 0 ? cutoffMs : "";
+    const question = `${text} ${since} ${textOf(labels)} ${conditions?.join() ?? ""} ${isByPhase}`;
     const known = this.#availableAt.get(question);
     if (known !== undefined) return new Set(known);
     const found = new Set<string>();

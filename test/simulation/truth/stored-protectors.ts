@@ -96,7 +96,13 @@ export function promises({ value }: EtcdObject): boolean {
 }
 
 export function wantedOf(protector: PodProtector): WantedPods {
-  const { selector, aggregationSelector, minReadySeconds, availabilityConditions: conditions } = protector.spec;
+  const { selector, aggregationSelector, availabilityConditions: conditions, healthCriterion } = protector.spec;
   const labels = (aggregationSelector ?? selector).matchLabels ?? {};
-  return conditions === undefined ? { labels, minReadySeconds } : { labels, minReadySeconds, conditions };
+  const isByTime = healthCriterion === undefined || healthCriterion === "Available";
+  const minReadySeconds = isByTime ? protector.spec.minReadySeconds : 0;
+  return {
+    ...{ labels, minReadySeconds },
+    ...(conditions === undefined ? {} : { conditions }),
+    ...(healthCriterion === "Running" ? { isByPhase: true } : {}),
+  };
 }

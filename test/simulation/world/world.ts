@@ -205,16 +205,18 @@ export class World {
 
   createProtector({ name, labels, compactThreshold, ...plan }: ProtectorPlan): void {
     const { minAvailable, minReadySeconds, unhealthyPodPolicy } = plan;
-    const { inPlaceEveryMs, probeEveryMs, conditionEveryMs, countedGateEveryMs, backupsEveryMs } =
+    const { inPlaceEveryMs, probeEveryMs, conditionEveryMs, countedGateEveryMs, backupsEveryMs, criteria } =
       this.scenario.features;
     const isAsking = probeEveryMs > 0 && name === this.scenario.protectors[0]?.name;
     const admissionHistoryConfig = { compactThreshold };
+    const criterion = criteria[this.scenario.protectors.findIndex((one) => one.name === name)] ?? "Available";
     const gate = countedGateEveryMs > 0 ? { annotations: { [COUNTED_GATE]: "enabled" } } : {};
     const spec = {
       ...{ minAvailable, minReadySeconds, unhealthyPodPolicy, selector: { matchLabels: labels } },
       admissionHistoryConfig,
       ...(inPlaceEveryMs > 0 ? { protectedOperations: ["DELETE", "EVICT", "UPDATE"] } : {}),
       ...(isAsking ? { probe: PROBE } : {}),
+      ...(criterion === "Available" ? {} : { healthCriterion: criterion }),
       ...(conditionEveryMs > 0 ? { availabilityConditions: [OWN_CONDITION] } : {}),
     };
     void this.coreOf(name).handle({
