@@ -32,6 +32,19 @@ describe("request", () => {
     expect(it.seen).toEqual([{ authorization: `Bearer ${SECRET}`, url: "/api/x?y=1" }]);
   });
 
+  test("says who asks, as client-go does", async () => {
+    const agents: (string | undefined)[] = [];
+    const it = await startServer(
+      (request, response) => {
+        agents.push(request.headers["user-agent"]);
+        ok(request, response);
+      },
+      { userAgent: "podseidon-aggregator/0.1.0" },
+    );
+    await it.transport.request(GET);
+    expect(agents).toEqual(["podseidon-aggregator/0.1.0"]);
+  });
+
   test("connections are kept and used again", async () => {
     const it = await startServer(ok);
     for (let i = 0; i < 5; i++) await it.transport.request(GET);
