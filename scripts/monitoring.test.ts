@@ -115,6 +115,7 @@ test.each<[string, string, string]>([
 test.each([
   ...["PodseidonDisruptionsWaiting", "PodseidonLostProtectors", "PodseidonProtectorBelowMinimum"],
   ...["PodseidonProtectorImpossible", "PodseidonReservationStuck", "PodseidonSourceVanished"],
+  "PodseidonPodsVanished",
 ])("%s names the protector and its namespace, in labels and in words", (name) => {
   const found = alerts.find(({ alert }) => alert === name);
   expect(found?.expr).toContain("by (core, namespace, protector)");
