@@ -84,6 +84,17 @@ describe("what is shown of work", () => {
   });
 });
 
+test("a command that goes on for good shows nothing once it has what it waited for", async () => {
+  const time = new VirtualTime();
+  const screen = new Screen(true);
+  const progress = new ProgressLine(screen, time);
+  void progress.during("looking", () => new Promise<never>(() => {}));
+  await time.advance(3000);
+  progress.end();
+  await time.advance(3000);
+  expect([screen.line, time.pendingTimers]).toEqual(["", 0]);
+});
+
 /** Arguments with which each command does all that it can. */
 const ARGUMENTS: Readonly<Record<string, readonly string[]>> = {
   status: [],
