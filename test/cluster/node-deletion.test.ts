@@ -264,3 +264,8 @@ test("pods of a node that was removed unasked stay while they are needed", async
     await cluster.admin.call("PATCH", REGISTRATION, { webhooks });
   }
 });
+
+test("none of these deletions raises the alarm of vanished pods", async () => {
+  const aggregator = environment.aggregators.get("cell");
+  expect(await aggregator?.metric("podseidon_aggregator_vanished_pods_total", { core: "core" })).toBe(0);
+});
