@@ -116,7 +116,7 @@ describe("responses", () => {
 describe("a protector that does not enforce", () => {
   const id = { core: "core", namespace: "default", name: "web" };
   const version = new ProtectorVersion(protector(1), 0);
-  const facts = { minAvailable: 8, available: 10, unreliable: 0, reserved: 2, estimated: 8 };
+  const facts = { minAvailable: 8, available: 10, unreliable: 0, notReady: 0, reserved: 2, estimated: 8 };
   const instead = { allowed: false, kind: "Denial", cause: "AtMinimum", facts } as const;
   const decided = (reason: "NotEnforced" | "Forced"): Allowance => {
     const decision = { allowed: true, reason, write: "none", facts } as const;

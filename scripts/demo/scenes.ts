@@ -182,6 +182,10 @@ const countedGate: DemoScene = {
         "contains it, so no controller asks for an old pod too early.",
     );
     await stage.kubectl(stage.workers, `label namespace ${NAMESPACE} ${COUNTED_GATE}=enabled --overwrite`);
+    // An apiserver matches with its own copy of the namespace, which follows by watch.
+    await stage.until("new pods to get the gate", async () =>
+      (await Promise.all(stage.workers.map(addsGate))).every(Boolean),
+    );
     const before = await stage.reviews();
     await withFloor(stage, PROMISED, async () => {
       await stage.kubectl([stage.core], `--namespace ${NAMESPACE} set image deployment/${WORKLOAD} web=web:v3`);
@@ -221,6 +225,17 @@ export const SCENES: readonly DemoScene[] = [
   ...[rollingUpdate, scaling, massDeletion, drain, cascade],
   ...[guardedDeletion, countedGate, killedAggregator],
 ];
+
+/** Whether the gate would be added to a pod like those of the workload, by a dry run. */
+async function addsGate(worker: Cluster): Promise<boolean> {
+  const [pod] = await podsOf(worker);
+  const labels = field(pod, "metadata", "labels");
+  const dry = await worker.admin.call("POST", `/api/v1/namespaces/${NAMESPACE}/pods?dryRun=All`, {
+    metadata: { name: "like-the-others", labels },
+    spec: { containers: [{ name: "web", image: "web:v3" }] },
+  });
+  return isGated(dry);
+}
 
 function isGated(pod: unknown): boolean {
   return items(field(pod, "spec"), "readinessGates").some((gate) => field(gate, "conditionType") === COUNTED_CONDITION);

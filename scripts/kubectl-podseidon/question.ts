@@ -127,6 +127,7 @@ const ALLOWED: Readonly<Record<Extract<Decision, { allowed: true }>["reason"], s
 
 const REFUSED: Readonly<Record<Extract<Decision, { allowed: false }>["cause"], string>> = {
   AtMinimum: "no more pods are available than must be",
+  NotReady: "the spare pods have the counted gate, and are not Ready yet",
   Reserved: "the spare pods are reserved by disruptions under way",
   OthersShare: "what the caller reserved did not happen, and the rest is kept for others",
   UnhealthyBudget: "unhealthyPodPolicy keeps unavailable pods until the protector is healthy",

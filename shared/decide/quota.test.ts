@@ -80,13 +80,33 @@ describe("quota of an available pod", () => {
   test("the facts name what the decision rests on", () => {
     const state = stateOf([makeCell("a", 3, [heldBucket("uid-other")]), makeCell("b", 1)]);
     const { facts } = decide(state, makeRequest(makePod("x")));
-    expect(facts).toEqual({ minAvailable: 2, available: 4, unreliable: 0, reserved: 1, estimated: 3 });
+    expect(facts).toEqual({ minAvailable: 2, available: 4, unreliable: 0, reserved: 1, notReady: 0, estimated: 3 });
   });
 
   test("the facts name available pods that do not count", () => {
     const state = stateOf([makeCell("a", 3), makeCell("b", 2, [], { hold: "Gone/1" }), makeCell("c", 1, [], other)]);
     const { facts } = decide(state, makeRequest(makePod("x")));
-    expect(facts).toEqual({ minAvailable: 2, available: 6, unreliable: 3, reserved: 0, estimated: 3 });
+    expect(facts).toEqual({ minAvailable: 2, available: 6, unreliable: 3, reserved: 0, notReady: 0, estimated: 3 });
+  });
+
+  describe("with pods that are counted and not Ready yet", () => {
+    const ofOther = { allowedHealthCriteria: ["Ready" as const, "Running" as const] };
+    const cases: [string, number, string, Bucket[], RequestOptions, string][] = [
+      ["that are all to spare", 4, "2@1000", [], {}, "Busy NotReady"],
+      ["of which some are to spare", 4, "1@1000", [], {}, "allow Reserved w=1 paid"],
+      ["and a reservation", 4, "1@1000", [heldBucket("uid-other")], {}, "Busy NotReady"],
+      ["and reservations of all to spare", 4, "1@1000", [rangeBucket(2)], {}, "Busy Reserved"],
+      ["at another position", 4, "2@999", [], {}, "allow Reserved w=1 paid"],
+      ["that nobody can read", 4, "some@1000", [], {}, "allow Reserved w=1 paid"],
+      ["whose own reservation is paid for", 4, "2@1000", [heldBucket("uid-x")], {}, "allow Repeated w=1 paid"],
+      ["and a minimum that is not met", 2, "2@1000", [], {}, "Denial AtMinimum"],
+      ["asked by Ready", 4, "2@1000", [], { criterion: "Ready" }, "Busy NotReady"],
+      ["asked by Running", 4, "2@1000", [], { criterion: "Running" }, "allow Reserved w=1 paid"],
+    ];
+    test.each(cases)("%s", (_, available, notReady, buckets, options, expected) => {
+      const state = stateOf([makeCell("a", available, buckets, { notReady }, makeSpec(ofOther))], ofOther);
+      expect(verdictLine(decide(state, makeRequest(makePod("x"), options)))).toBe(expected);
+    });
   });
 });
 

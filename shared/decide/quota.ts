@@ -1,8 +1,7 @@
 /**
  * The webhook's decision (docs/design.md#admission): may this pod be disrupted, as far as one protector is concerned?
  * Pure: it knows the protector's state and the request. `reserve.ts` records an allowed disruption. Both stand on
- * `availability/` (when a pod counts), `ledger/` (reservations) and `state/` (a parsed protector). The aggregator's
- * part is in `settling/`, the generator's in `minimum/`.
+ * `availability/` (when a pod counts), `ledger/` (reservations) and `state/` (a parsed protector).
  *
  * The first rule that holds decides, in the order of CHECKS. A reservation has weight 1 and has used quota. A pin has
  * used none and weighs 0, or 1 while the snapshot may still count its pod.
@@ -23,6 +22,7 @@
  * | the pod's record has been refreshed for two settle periods       | busy RefreshedTooLong        |             |
  * | the pod's reservation is paid for                                | allow Repeated               | reservation |
  * | fewer than minAvailable would be left, no more are available     | deny AtMinimum               |             |
+ * | fewer than minAvailable would be left, until pods are Ready      | busy NotReady                |             |
  * | fewer than minAvailable would be left, because of reservations   | busy Reserved                |             |
  * | the caller has to leave half of the quota to others              | busy OthersShare             |             |
  * | maxConcurrentLag reservations are outstanding                    | busy ConcurrentLag           |             |
@@ -97,6 +97,7 @@ export type AllowReason =
 
 type DenyCause =
   | "AtMinimum"
+  | "NotReady"
   | "Reserved"
   | "OthersShare"
   | "UnhealthyBudget"
@@ -153,7 +154,6 @@ interface DecisionInput {
   readonly request: DisruptionRequest;
   readonly cell: CellState | undefined;
   readonly podClass: PodClass;
-  /** The pod's reservation in its cell. */
   readonly held: Reservation | undefined;
   readonly facts: QuotaFacts;
 }
@@ -335,12 +335,12 @@ function noQuotaLeft(input: DecisionInput): Decision | undefined {
   const delta = isSubtracted(held, facts) ? 0 : 1;
   const left = facts.estimated - delta - facts.minAvailable;
   if (left < 0 && facts.available <= facts.minAvailable) return deny(input, "Denial", "AtMinimum");
-  if (left < 0) return deny(input, "Busy", "Reserved");
+  if (left < 0) return deny(input, "Busy", left + facts.notReady >= 0 ? "NotReady" : "Reserved");
   const kept = request.keepsShare === true ? Math.floor((left + facts.reserved + 1) / 2) : 0;
   return delta === 1 && left < kept ? deny(input, "Busy", "OthersShare") : undefined;
 }
 
-/** True when the estimate has the pod subtracted: by weight, and by any reservation where another criterion counts. */
+/** The estimate has the pod subtracted: by weight, and by any reservation where another criterion counts. */
 function isSubtracted(held: Reservation | undefined, { criterion }: QuotaFacts): boolean {
   return criterion === undefined ? held?.weight === 1 : held !== undefined;
 }

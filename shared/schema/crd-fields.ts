@@ -243,6 +243,9 @@ const CELL: Fields = {
     maturityCutoff: time("The latest readiness that counted as mature."),
     heartbeatTime: time("When the aggregator last wrote a heartbeat."),
     expectedReplicas: "Number of pods that the workloads of this cell ask for, where spec.countExpectedPods is true.",
+    notReady:
+      "How many of the available pods wait for the counted gate alone and are not Ready yet: the number, @, and " +
+      "resourceVersion. They give no quota.",
     leftOut: "Says that the counts leave out pods by spec.unavailableLabelPrefix: the prefix, @, and resourceVersion.",
     vanishedPods:
       "Number of pods that counted and were gone without a deletionTimestamp and without an admission, as long as " +

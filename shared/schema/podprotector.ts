@@ -124,6 +124,7 @@ const Aggregation = v.looseObject({
   leftOut: optional(v.string()),
   vanishedPods: optional(int32),
   vanishedTime: optional(time),
+  notReady: optional(v.string()),
   sharesPodsWith: optional(v.array(v.string())),
 });
 export type Aggregation = v.InferOutput<typeof Aggregation>;

@@ -303,8 +303,9 @@ test("etcd restored to an older state is noticed, and everything is listed again
   expect(held).toEqual(truth);
   expect(BigInt(harness.source.position ?? 0)).toBeLessThan(BigInt(before ?? 0));
   const lists = harness.listReasons(startMs);
-  // Whichever comes first: the server responds after its restore, or it says that it has not reached the version.
-  expect(lists.slice(0, 1)).toContainEqual(expect.stringMatching(/^(outage|versionWentBack)$/));
+  // Whichever comes first: the server responds after its restore, or it says that it has not reached the version. On a
+  // busy machine this process may find that it has not run for a second, which asks for the same list.
+  expect(lists.slice(0, 1)).toContainEqual(expect.stringMatching(/^(outage|versionWentBack|standstill)$/));
   addFaultRow({
     name: "etcd restored to an older state",
     noticedMs: harness.noticedMs(startMs),

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { noncesOf, pod, unready } from "../../test/support/webhook/fixtures.ts";
+import { noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
+import type { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { ask, many, setup, tally } from "../../test/support/webhook/writer-harness.ts";
 
 describe("one request", () => {
@@ -65,6 +66,54 @@ describe("one request", () => {
     await time.advance(1_000);
     expect(fine.decision).toMatchObject({ kind: "allowed" });
     expect(broken.decision).toMatchObject({ kind: "failed", tag: "defect" });
+  });
+});
+
+describe("where the pods to spare are counted and not Ready yet", () => {
+  const notReady = { aggregation: { notReady: "2@100" } };
+  const countAll = (store: ProtectorStore): void =>
+    store.put((object) => ({ ...object, status: protector(8).status ?? object.status }));
+
+  test("a request waits for the count that says that they are, and is then allowed", async () => {
+    const { time, store, writer } = setup(8, notReady);
+    const asked = ask(time, writer, pod("web-0"));
+    await time.advance(500);
+    expect(asked.decision).toBeUndefined();
+    countAll(store);
+    await time.advance(20);
+    expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
+  });
+
+  test("it is busy after 1.5 s, and before its deadline", async () => {
+    const { time, store, writer } = setup(8, notReady);
+    const asked = ask(time, writer, pod("web-0"));
+    const urgent = ask(time, writer, pod("web-1"), { deadlineMs: time.clock.monotonicMs() + 300 });
+    await time.advance(10_000);
+    for (const { decision } of [asked, urgent])
+      expect(decision).toMatchObject({ kind: "denied", decision: { kind: "Busy", cause: "NotReady" } });
+    expect(urgent.atMs).toBeLessThan(300);
+    expect(asked.atMs).toBeGreaterThanOrEqual(1_500);
+    expect(asked.atMs).toBeLessThan(1_600);
+    expect(store).toMatchObject({ writes: 0 });
+    expect(store.reads).toBeLessThanOrEqual(2);
+  });
+
+  test("it holds up nobody, and no more than 50 wait", async () => {
+    const { time, store, writer } = setup(8, notReady);
+    const asked = many(60).map((target) => ask(time, writer, target));
+    await time.advance(200);
+    expect(asked.filter(({ decision }) => decision === undefined)).toHaveLength(50);
+    const repeated = ask(time, writer, unready("sick"), {}, "self9999");
+    const evicted = unready("sick-too");
+    const pinned = ask(time, writer, evicted, {
+      request: { ...repeated.pending.request, pod: evicted, nonce: "self9998", operation: "EVICT" },
+    });
+    await time.advance(50);
+    expect(repeated.decision).toMatchObject({ kind: "allowed" });
+    expect(pinned.decision).toMatchObject({ kind: "allowed", written: true });
+    countAll(store);
+    await time.advance(2_000);
+    expect(tally(asked)).toEqual({ allowed: 2, denied: 58 });
   });
 });
 

@@ -23,6 +23,14 @@ export interface ProtectorWriterOptions extends ProtectorCallsOptions {
   readonly isRecovering?: () => boolean;
 }
 
+/**
+ * A ReplicaSet deletes an old pod when the new one is Ready, and the count that says so is then on its way: some
+ * 20 ms. A kubelet may take a second to set Ready. The client repeats a busy request after a second anyway.
+ */
+const READY_WAIT_MS = 1_500;
+/** No more requests wait so for one protector: each holds a place among the requests in flight. */
+const MAX_AWAITING_READY = 50;
+
 const DEFECT: ProtectorDecision = {
   kind: "failed",
   tag: "defect",
@@ -41,6 +49,8 @@ export class ProtectorWriter {
   readonly #calls: ProtectorCalls;
   #isRunning = false;
   #wake: (() => void) | undefined;
+  /** Aborted when there is something new to decide. */
+  #awaited: AbortController | undefined;
 
   constructor(options: ProtectorWriterOptions) {
     this.#options = options;
@@ -67,6 +77,7 @@ export class ProtectorWriter {
     }
     if (pending.kind === "rollBack") this.#calls.withdraw(pending.nonce);
     this.#queue.add(pending);
+    this.#awaited?.abort();
     if (!this.#isRunning) void this.#run();
   }
 
@@ -75,6 +86,7 @@ export class ProtectorWriter {
     if (this.#calls.isWriting) return;
     this.newest();
     this.#wake?.();
+    this.#awaited?.abort();
   }
 
   async #run(): Promise<void> {
@@ -133,9 +145,33 @@ export class ProtectorWriter {
     for (const { pending, decision } of batch.free)
       this.#queue.settle(pending, { kind: "allowed", decision, version: base, written: false });
     if (this.#holdBack(batch)) return;
-    const isSettled = this.#deny(batch);
+    const awaiting = this.#awaitingReady(batch);
+    const isSettled = this.#deny(batch, awaiting);
     if (batch.writes.length > 0) await this.#calls.write(batch);
     else if (!isSettled) await this.#calls.read("confirm");
+    else if (awaiting.size > 0 && awaiting.size === this.#queue.size) await this.#nextVersion(awaiting);
+  }
+
+  /** The denied requests that the next version may allow: the pods that they need are about to be Ready. */
+  #awaitingReady({ denied }: Batch): ReadonlySet<PendingRequest> {
+    const awaiting = new Set<PendingRequest>();
+    for (const { pending, decision } of denied)
+      if (decision.cause === "NotReady" && awaiting.size < MAX_AWAITING_READY && this.#readyWaitMs(pending) > 0)
+        awaiting.add(pending);
+    return awaiting;
+  }
+
+  /** How much longer the request waits for Ready pods; it still has to be read for and written in time. */
+  #readyWaitMs({ arrivedMs, deadlineMs }: PendingRequest): number {
+    return Math.min(arrivedMs + READY_WAIT_MS, deadlineMs - 3 * this.#pacing.roundTripMs) - this.#nowMs();
+  }
+
+  /** Resolves with the next version, the next request, or the end of the first wait. */
+  async #nextVersion(awaiting: ReadonlySet<PendingRequest>): Promise<void> {
+    this.#awaited = new AbortController();
+    const waitMs = Math.min(...[...awaiting].map((pending) => this.#readyWaitMs(pending)));
+    await sleep(this.#options.ports, Math.max(0, waitMs), this.#awaited.signal);
+    this.#awaited = undefined;
   }
 
   async #plan(base: ProtectorVersion): Promise<Batch> {
@@ -172,10 +208,11 @@ export class ProtectorWriter {
   }
 
   /** Settles the denials that rest on a version no older than their request; false when one needs a fresh read. */
-  #deny({ base: version, denied, writes }: Batch): boolean {
+  #deny({ base: version, denied, writes }: Batch, awaiting: ReadonlySet<PendingRequest>): boolean {
     const { sentMs } = version;
     let isComplete = true;
     for (const { pending, decision } of denied) {
+      if (awaiting.has(pending)) continue;
       // Busy may rest on what this batch is about to write, and is decided again on its result. A denial rests on the
       // counts, which no webhook writes, and does not wait for a batch without a write, which may be long in coming.
       if (writes.length > 0 && decision.kind === "Busy") continue;

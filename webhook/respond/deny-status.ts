@@ -170,6 +170,7 @@ const OVERLOADED: Readonly<Record<OverloadCause, string>> = {
 
 const QUOTA_TEXT: Readonly<Record<QuotaDenial["cause"], (facts: QuotaDenial["facts"], holdEnd: string) => string>> = {
   AtMinimum: (facts) => `${countsIn(facts)} by disruptions under way: its capacity is at the minimum`,
+  NotReady: (facts) => `${countsIn(facts)}, ${facts.notReady} of them counted and not Ready yet`,
   Reserved: (facts) => `${countsIn(facts)} by disruptions that are not accounted for yet`,
   OthersShare: (facts) =>
     `${countsIn(facts)}: what this caller reserved lately did not happen, so it leaves half of the quota to others`,

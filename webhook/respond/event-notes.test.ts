@@ -64,7 +64,7 @@ const suspendedBy: Allowance = {
     kind: "allowed",
     decision: {
       ...{ allowed: true, reason: "Suspended", write: "none" },
-      facts: { minAvailable: 1, available: 1, reserved: 0, estimated: 1, unreliable: 0 },
+      facts: { minAvailable: 1, available: 1, reserved: 0, estimated: 1, unreliable: 0, notReady: 0 },
     },
     version: new ProtectorVersion(protector(1), 0),
     written: false,
@@ -220,7 +220,7 @@ describe("admitted disruptions", () => {
       controller: true,
     };
     const metadata = { ...object.metadata, ...(kind === undefined ? {} : { ownerReferences: [owner] }) };
-    const facts = { minAvailable: 1, available: 2, reserved: 0, estimated: 2, unreliable: 0 };
+    const facts = { minAvailable: 1, available: 2, reserved: 0, estimated: 2, unreliable: 0, notReady: 0 };
     const decision = { allowed: true, reason: "Reserved", write: { weight: 1, paid: true }, facts } as const;
     const version = new ProtectorVersion({ ...object, metadata }, 0);
     return {

@@ -8,6 +8,7 @@ import {
 } from "../../../shared/decide/settling/cell-update.ts";
 import { isSuspensionOver, staleInMs, updateConditions } from "../../../shared/decide/state/conditions.ts";
 import { summarize } from "../../../shared/decide/state/encode-status.ts";
+import { notReadyIn } from "../../../shared/decide/state/estimate.ts";
 import { type CellState, parseCell } from "../../../shared/decide/state/protector-state.ts";
 import type { CellStatus, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
 import type { EvidenceNeed, PodNeed } from "./alive-evidence.ts";
@@ -79,9 +80,9 @@ function rateWaitOf({ protector, account, settings, state }: ReconcileInput, win
 /** What returns quota does not wait, nor does a heartbeat or a hold. Upstream's algorithms need the window for all. */
 function waitsForWindow({ algorithm, stored }: CellUpdateInput, { reasons, entry }: CellUpdate): boolean {
   if (algorithm !== "exact") return reasons.length > 0 && !reasons.some((reason) => AT_ONCE.has(reason));
-  const available = ({ aggregation }: Pick<CellStatus, "aggregation"> = {}): number =>
-    aggregation?.availableReplicas ?? 0;
-  const isRise = available(entry) > available(stored);
+  const spendable = ({ aggregation }: Pick<CellStatus, "aggregation"> = {}): number =>
+    (aggregation?.availableReplicas ?? 0) - notReadyIn(aggregation);
+  const isRise = spendable(entry) > spendable(stored);
   return reasons.length > 0 && !isRise && reasons.every((reason) => reason === "Counts");
 }
 

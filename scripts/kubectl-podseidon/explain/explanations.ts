@@ -25,6 +25,11 @@ const QUOTA: Readonly<Record<QuotaCause, Meaning>> = {
     act: `${WAIT_FOR_PODS} If as many are promised as there are, lower the promise or add replicas.`,
     text: /capacity is at the minimum|no more pods match than must be available/,
   },
+  NotReady: {
+    means: "The spare pods have the counted gate: they are counted, and their kubelets have not set Ready yet.",
+    act: `${SECOND} If not, look at the nodes of these pods: kubectl podseidon gates POD.`,
+    text: /counted and not Ready yet/,
+  },
   Reserved: {
     means: "The spare pods are reserved by disruptions that were allowed and are not counted yet.",
     act: `${SECOND} kubectl podseidon why POD names who holds them.`,

@@ -48,6 +48,12 @@ export function isLost(pod: Pod): boolean {
   return isAbandoned || trueSinceMs(pod, "DisruptionTarget") !== undefined;
 }
 
+/** Counted before it is Ready, because it waits for the count (docs/design.md#counted-gate). */
+function isCountedEarly(pod: Pod, { healthCriterion }: AvailabilitySpec): boolean {
+  const isByReadiness = healthCriterion === "Available" || healthCriterion === "Ready";
+  return isByReadiness && pod.waitsForGates && trueSinceMs(pod, "Ready") === undefined;
+}
+
 /** Since when all that Ready depends on is True, except for the counted gate. */
 function readyButForCountSinceMs(pod: Pod, gates: readonly string[]): number | undefined {
   let sinceMs = trueSinceMs(pod, "ContainersReady");
@@ -110,6 +116,22 @@ export function leftOutMark(
   return prefix && position && `${prefix}@${position}`;
 }
 
+/**
+ * How many of the counted pods are not Ready yet, without those that are reserved, at `position`. An aggregator that
+ * does not know the field keeps the one of before it, and counts at another position.
+ */
+export function notReadyMark(count: number, position: string | undefined): string | undefined {
+  return count > 0 && position !== undefined ? `${count}@${position}` : undefined;
+}
+
+/** The number of a {@link notReadyMark} of the counts at `position`; 0 for one of other counts. */
+export function notReadyOf(mark: string | undefined, position: string | undefined): number {
+  const at = mark?.indexOf("@") ?? -1;
+  if (mark === undefined || at < 0 || mark.slice(at + 1) !== position) return 0;
+  const count = Number(mark.slice(0, at));
+  return Number.isSafeInteger(count) && count > 0 ? count : 0;
+}
+
 /** True when the pod is available under the maturity cutoff `cutoffMs` ({@link maturityCutoffMs}). */
 export function isAvailable(pod: Pod, spec: AvailabilitySpec, cutoffMs: number): boolean {
   const sinceMs = availableSinceMs(pod, spec);
@@ -168,6 +190,8 @@ export interface Availability {
   readonly counts: Readonly<PodCounts>;
   /** UIDs of the available pods. */
   readonly available: ReadonlySet<string>;
+  /** Those of them that are not Ready yet; undefined when all are. */
+  readonly notReady: ReadonlySet<string> | undefined;
   /** Ready pods that are not mature. */
   readonly immature: readonly Pod[];
   /** Wall clock, Unix milliseconds at which the next immature pod matures; undefined without immature pods. */
@@ -181,6 +205,7 @@ export function countPods(pods: Iterable<Pod>, spec: AvailabilitySpec, cutoffMs:
   const counts: PodCounts = { total: 0, available: 0, ready: 0, scheduled: 0, running: 0 };
   const available = new Set<string>();
   const immature: Pod[] = [];
+  let notReady: Set<string> | undefined;
   let earliestMs = Number.POSITIVE_INFINITY;
   let newestSinceMs = 0;
   for (const pod of pods) {
@@ -193,6 +218,10 @@ export function countPods(pods: Iterable<Pod>, spec: AvailabilitySpec, cutoffMs:
     if (sinceMs === undefined) continue;
     if (spec.minReadySeconds === 0 || sinceMs <= cutoffMs) {
       available.add(pod.uid);
+      if (isCountedEarly(pod, spec)) {
+        notReady ??= new Set();
+        notReady.add(pod.uid);
+      }
       newestSinceMs = Math.max(newestSinceMs, sinceMs);
     } else {
       immature.push(pod);
@@ -201,7 +230,7 @@ export function countPods(pods: Iterable<Pod>, spec: AvailabilitySpec, cutoffMs:
   }
   counts.available = available.size;
   const nextMaturityMs = immature.length === 0 ? undefined : earliestMs + spec.minReadySeconds * 1000;
-  return { counts, available, immature, nextMaturityMs, newestSinceMs };
+  return { counts, available, notReady, immature, nextMaturityMs, newestSinceMs };
 }
 
 function trueSinceMs(pod: Pod, type: string): number | undefined {

@@ -15,6 +15,7 @@ import {
   packed,
   settledLine,
 } from "../../../test/support/decide/settling-fixtures.ts";
+import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";
 import type { Bucket, CellStatus } from "../../schema/podprotector.ts";
 import { formatMs } from "../../schema/time.ts";
@@ -310,4 +311,39 @@ test("counts that leave pods out by labels say so with their position, and are w
   const without = cellUpdate({ pods, position: "1003", stored: repaired.entry });
   expect(without.reasons).toEqual(["Counts", "Spec"]);
   expect(without.entry.aggregation).not.toHaveProperty("leftOut");
+});
+
+describe("pods that are counted before they are Ready", () => {
+  const gate = { readinessGates: [COUNTED_CONDITION], waitsForGates: true };
+  const waiting = (name: string): Pod =>
+    makePod(name, { ...gate, readyForSeconds: undefined, conditions: { ContainersReady: true } });
+  const pods = [makePod("x"), waiting("y"), waiting("z")];
+
+  test("are published with the position, and taken back when they are Ready", () => {
+    const first = cellUpdate({ pods, position: "1000" });
+    expect(first.entry.aggregation).toMatchObject({ availableReplicas: 3, notReady: "2@1000" });
+    expect(cellUpdate({ pods, position: "1001", stored: first.entry }).reasons).toEqual([]);
+    const one = [makePod("x"), makePod("y"), waiting("z")];
+    const second = cellUpdate({ pods: one, position: "1002", stored: first.entry });
+    expect(second.reasons).toEqual(["Counts"]);
+    expect(second.entry.aggregation?.notReady).toBe("1@1002");
+    const all = cellUpdate({ pods: ["x", "y", "z"].map((name) => makePod(name)), stored: second.entry });
+    expect(all.entry.aggregation).not.toHaveProperty("notReady");
+  });
+
+  test("are left out where they are reserved: they are subtracted already", () => {
+    const stored = makeCell("a", 3, [makeBucket({ podUID: "uid-y", podResourceVersion: "2000" })]);
+    expect(cellUpdate({ pods, position: "1000", stored }).entry.aggregation?.notReady).toBe("1@1000");
+  });
+
+  test.each(["Running", "Scheduled"] as const)("are none where %s is what counts", (healthCriterion) => {
+    const spec = makeSpec({ healthCriterion });
+    expect(cellUpdate({ pods, position: "1000", spec }).entry.aggregation).not.toHaveProperty("notReady");
+  });
+
+  test("are not written again and again where the CRD drops the field", () => {
+    const { entry } = cellUpdate({ pods, position: "1000" });
+    const { notReady: _, ...kept } = entry.aggregation ?? { totalReplicas: 0, availableReplicas: 0 };
+    expect(cellUpdate({ pods, position: "1000", stored: { ...entry, aggregation: kept } }).reasons).toEqual([]);
+  });
 });

@@ -8,8 +8,16 @@ import type { Pod } from "../../schema/pod.ts";
 import type { Aggregation, CellStatus } from "../../schema/podprotector.ts";
 import { hasReached, isBehind, oldestComponent } from "../../schema/resource-version.ts";
 import { formatMs, parseMs } from "../../schema/time.ts";
-import { type Availability, countPods, leftOutMark, maturityCutoffMs } from "../availability/availability.ts";
+import {
+  type Availability,
+  countPods,
+  leftOutMark,
+  maturityCutoffMs,
+  notReadyMark,
+} from "../availability/availability.ts";
 import type { SpecFacts } from "../availability/spec-facts.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import { notReadyIn } from "../state/estimate.ts";
 import { isCounted } from "../state/protector-state.ts";
 import { type SettledHistory, type SettleInput, settleHistory } from "./settle-history.ts";
 import { type VanishedPod, vanishedFields, vanishedPods } from "./vanished-pods.ts";
@@ -126,11 +134,12 @@ function staleness({ stored, history, adoptedEpoch, snapshot }: CellUpdateInput)
 
 function entryOf(
   input: CellUpdateInput,
-  { counts }: Availability,
+  availability: Availability,
   { ledger, hold }: SettledHistory,
   cutoffMs: number,
   vanished: number,
 ): CellStatus {
+  const { counts } = availability;
   const { stored, cellID, spec } = input;
   const buckets = ledger.changed ? ledger.encode(spec.compactThreshold) : (stored?.admissionHistory?.buckets ?? []);
   // Upstream's algorithms do not publish the exact fields: an upstream webhook drops them, and each write would bring
@@ -145,6 +154,7 @@ function entryOf(
     leftOut: ____,
     vanishedPods: _____,
     vanishedTime: ______,
+    notReady: _______,
     ...kept
   }: Partial<Aggregation> = stored?.aggregation ?? {};
   const expectedReplicas = expectedOf(input, counts.total);
@@ -161,7 +171,7 @@ function entryOf(
     ...(hold === undefined ? {} : { hold }),
     ...(expectedReplicas === undefined ? {} : { expectedReplicas }),
     ...vanishedFields(stored?.aggregation ?? undefined, vanished, input.nowMs),
-    ...(input.algorithm === "exact" ? exactFields(input, cutoffMs) : {}),
+    ...(input.algorithm === "exact" ? exactFields(input, cutoffMs, unreservedNotReady(availability, ledger)) : {}),
   };
   return { ...stored, cellID, aggregation, admissionHistory: { ...stored?.admissionHistory, buckets } };
 }
@@ -177,13 +187,26 @@ function expectedOf({ expected, stored }: CellUpdateInput, pods: number): number
   return isSilent ? before : expected.replicas;
 }
 
-function exactFields({ snapshot, spec, sharesPodsWith = [] }: CellUpdateInput, cutoffMs: number): Partial<Aggregation> {
+/** A reserved pod is subtracted already. */
+function unreservedNotReady({ notReady = new Set() }: Availability, ledger: Ledger): number {
+  let count = 0;
+  for (const uid of notReady) if (ledger.get(uid) === undefined) count += 1;
+  return count;
+}
+
+function exactFields(
+  { snapshot, spec, sharesPodsWith = [] }: CellUpdateInput,
+  cutoffMs: number,
+  waiting: number,
+): Partial<Aggregation> {
+  const notReady = notReadyMark(waiting, snapshot.position);
   const leftOut = leftOutMark(spec, snapshot.position);
   return {
     ...(sharesPodsWith.length === 0 ? {} : { sharesPodsWith: [...sharesPodsWith] }),
     ...(snapshot.position === undefined ? {} : { resourceVersion: snapshot.position }),
     specHash: spec.specHash,
     ...(leftOut === undefined ? {} : { leftOut }),
+    ...(notReady === undefined ? {} : { notReady }),
     ...(spec.minReadySeconds === 0 ? {} : { maturityCutoff: formatMs(cutoffMs) }),
   };
 }
@@ -201,6 +224,7 @@ function reasonsToWrite(
   const reasons: WriteReason[] = [];
   if (!isCounted(before)) reasons.push(availability.counts.total > 0 ? "New" : "Empty");
   if (COUNTS.some((field) => (before?.[field] ?? 0) !== next?.[field])) reasons.push("Counts");
+  else if (isLessReady(before, next)) reasons.push("Counts");
   if (history.settled.length > 0) reasons.push("Settled");
   if (history.isReweighed) reasons.push("Weights");
   if (before !== undefined) {
@@ -216,6 +240,14 @@ function reasonsToWrite(
   if (vanished > 0) reasons.push("Vanished");
   if (input.isHeartbeatDue) reasons.push("Heartbeat");
   return reasons;
+}
+
+/**
+ * Another number of pods than published is not Ready yet. Only another position says so: where the CRD drops the field,
+ * it would be written again and again.
+ */
+function isLessReady(before: Aggregation | undefined, next: Aggregation | null | undefined): boolean {
+  return before?.resourceVersion !== next?.resourceVersion && notReadyIn(before) !== notReadyIn(next);
 }
 
 /**

@@ -1,5 +1,6 @@
 /** How many pods of a protector are counted, reserved, and certainly left (docs/design.md#admission). */
 import type { Aggregation } from "../../schema/podprotector.ts";
+import { notReadyOf } from "../availability/availability.ts";
 import type { CellState, ProtectorState } from "./protector-state.ts";
 
 export const CRITERIA = ["Available", "Ready", "Running", "Scheduled"] as const;
@@ -13,7 +14,9 @@ export interface Estimate {
   readonly unreliable: number;
   /** Sum of weights; by another criterion the number of reservations. */
   readonly reserved: number;
-  /** Available pods of reliable cells that are not reserved. */
+  /** Counted pods of reliable cells that are neither reserved nor Ready yet. */
+  readonly notReady: number;
+  /** Available pods of reliable cells that are Ready and not reserved. */
   readonly estimated: number;
 }
 
@@ -21,16 +24,30 @@ export function estimate(state: ProtectorState, criterion: Criterion = "Availabl
   let available = 0;
   let unreliable = 0;
   let reserved = 0;
+  let notReady = 0;
   let estimated = 0;
   for (const cell of state.cells.values()) {
     const inCell = cell.aggregation === undefined ? 0 : countOf(cell.aggregation, criterion);
     const reservedInCell = reservedOf(cell, criterion);
     available += inCell;
     reserved += reservedInCell;
-    if (isReliable(cell)) estimated += Math.max(0, inCell - reservedInCell);
-    else unreliable += inCell;
+    if (!isReliable(cell)) {
+      unreliable += inCell;
+      continue;
+    }
+    const waiting = criterion === "Available" || criterion === "Ready" ? notReadyIn(cell.aggregation) : 0;
+    notReady += waiting;
+    estimated += Math.max(0, inCell - reservedInCell - waiting);
   }
-  return { available, unreliable, reserved, estimated };
+  return { available, unreliable, reserved, notReady, estimated };
+}
+
+/**
+ * How many of the counted pods are neither reserved nor Ready yet (docs/design.md#counted-gate): nobody may count on
+ * them before their kubelet has set Ready.
+ */
+export function notReadyIn(aggregation: Aggregation | null | undefined): number {
+  return notReadyOf(aggregation?.notReady, aggregation?.resourceVersion);
 }
 
 /**

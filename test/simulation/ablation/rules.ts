@@ -153,6 +153,12 @@ export const RULES = {
     "if (readyMs === undefined && !pod.waitsForGates) return undefined;",
     "",
   ),
+  NotReady: rule(
+    "Pods that are counted and not Ready yet give quota.",
+    "shared/decide/state/estimate.ts",
+    "estimated += Math.max(0, inCell - reservedInCell - waiting);",
+    "estimated += Math.max(0, inCell - reservedInCell);",
+  ),
   RepeatNeedsWeight: rule(
     "A repeated request is allowed although its record has no weight.",
     RESERVATION,

@@ -22,6 +22,8 @@ interface StatusChange {
 export class Kubelet {
   /** Whether the pod's container is stopped, so that the pod can't be ready. */
   isStopped: ((uid: string) => boolean) | undefined;
+  /** How long it takes to set Ready once the gates are open; undefined: as usual, some 100 ms. */
+  gateDelayMs: number | undefined;
   /** How far the clocks of the nodes are ahead. */
   skewMs = 0;
   readonly #server: ApiServer;
@@ -133,7 +135,7 @@ export class Kubelet {
   /** After a condition of a readiness gate or somebody else's write has changed, Ready follows some time later. */
   #regard(key: string, value: Json): void {
     if (isReported(value) || this.#silent.has(text(metadataOf(value).uid) ?? "")) return;
-    this.#time.timers.after(this.#chance.exponential(GATE_MEAN_MS), () => {
+    this.#time.timers.after(this.gateDelayMs ?? this.#chance.exponential(GATE_MEAN_MS), () => {
       const stored = this.#server.etcd.get(key);
       if (stored === undefined || metadataOf(stored.value).uid !== metadataOf(value).uid) return;
       if (isReported(stored.value) || this.#silent.has(text(metadataOf(value).uid) ?? "")) return;

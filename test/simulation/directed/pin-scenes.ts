@@ -195,4 +195,17 @@ export const PIN_SCENES: readonly RuleScene[] = [
       stage.cell.kubelet.nodeIsBack(gated, stage.uid(gated));
     },
   },
+  {
+    rule: "NotReady",
+    invariant: "S1",
+    what: "a gated pod is counted, its kubelet is slow to set Ready, and another pod is deleted",
+    plan: { pods: 4, protectors: [{ minAvailable: 4 }], features: { countedGateEveryMs: Number.MAX_SAFE_INTEGER } },
+    async play(stage) {
+      stage.cell.kubelet.gateDelayMs = 20_000;
+      stage.create("web-gated");
+      await stage.pass(15_000);
+      stage.deletePod(stage.pod(0));
+      await stage.pass(2_000);
+    },
+  },
 ];

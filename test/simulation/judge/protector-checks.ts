@@ -153,7 +153,9 @@ export class ProtectorChecks {
       const { resourceVersion, maturityCutoff } = cell.aggregation ?? {};
       if (truth === undefined || resourceVersion === undefined) continue;
       const cutoffMs = Date.parse(maturityCutoff ?? "");
-      const possible = truth.pods.availableAt(new Position(resourceVersion), wanted, cutoffMs);
+      // Who counts on a pod counts on one that is Ready, not on one that waits for its counted gate.
+      const ready = { ...wanted, areReady: true };
+      const possible = truth.pods.availableAt(new Position(resourceVersion), ready, cutoffMs);
       for (const { uid, weight } of ledgerOf(cell).reservations())
         if (uid !== undefined && weight === 1) possible.delete(uid);
       // Exempt are pods that became unavailable by themselves since the snapshot, even if they are deleted later. A pod

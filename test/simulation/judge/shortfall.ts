@@ -1,8 +1,8 @@
 /**
- * S2 (docs/design.md#invariants): with a constant spec, fewer than minAvailable pods are truly available only by as
- * many as became unavailable by themselves. A loss counts until it is published and the protector has had enough pods
- * again. Until then a decision may not have known of it. The loss of a pod that is ready again while its eviction is
- * decided counts until that eviction has ended (undecided-evictions.ts).
+ * S2 (docs/design.md#invariants): with a constant spec, fewer than minAvailable pods are truly available, and Ready
+ * where they have the counted gate, only by as many as became unavailable by themselves. A loss counts until it is
+ * published and the protector has had enough pods again. Until then a decision may not have known of it. The loss of a
+ * pod that is ready again while its eviction is decided counts until that eviction has ended (undecided-evictions.ts).
  *
  * Checked in the worlds where S2 is promised: specs stay constant, clocks decide nothing, nobody forces a deletion, and
  * no history is lost.
@@ -75,7 +75,8 @@ export class Shortfalls {
       if (loss === "own" || isRelabelled || this.#isExempt(nameOf(key), cell, uidOf(change)))
         shortfall.lost(cell, uidOf(change), change.revision);
       let available = 0;
-      for (const { pods } of this.#cells.values()) available += pods.countNow({ labels, minReadySeconds: 0 });
+      for (const { pods } of this.#cells.values())
+        available += pods.countNow({ labels, minReadySeconds: 0, areReady: true });
       const unexplained = shortfall.unexplained(available);
       if (unexplained > 0 && loss === "taken")
         this.#violation(

@@ -17,6 +17,8 @@ export interface WantedPods {
   readonly conditions?: readonly string[];
   /** Those in phase Running, whether they are Ready or not. */
   readonly isByPhase?: boolean;
+  /** Without the pods that are counted before they are Ready, because they wait for the count. */
+  readonly areReady?: boolean;
 }
 
 /** One version of a pod, as far as the judge needs it. */
@@ -33,6 +35,8 @@ interface PodFacts {
   readonly ready: boolean;
   /** In phase Running, not terminating, no mirror. */
   readonly runs: boolean;
+  /** It has the condition Ready, too: a pod with the counted gate may wait for it. */
+  readonly serves: boolean;
   readonly readySinceMs: number;
   /** Types of the conditions that are True, the kubelet's own apart. */
   readonly isTrue: readonly string[];
@@ -59,8 +63,9 @@ export function leavesNoRecord(reason: string, pod: Json): boolean {
 
 function isAvailable(pod: PodFacts, wanted: WantedPods, cutoffMs: number): boolean {
   const { labels, readySinceMs, isTrue } = pod;
+  const isReady = wanted.areReady === true ? pod.serves : pod.ready;
   if (
-    !(wanted.isByPhase === true ? pod.runs : pod.ready) ||
+    !(wanted.isByPhase === true ? pod.runs : isReady) ||
     wanted.conditions?.every((type) => isTrue.includes(type)) === false
   )
     return false;
@@ -121,10 +126,12 @@ function factsOf(pod: Json): PodFacts {
   const status = record(pod.status);
   const conditions = Array.isArray(status.conditions) ? status.conditions.map(record) : [];
   const readySinceMs = isGated(pod) ? gatedSinceMs(pod) : trueSinceMs(pod, "Ready");
+  const ready = !hasEnded(pod) && !isMirror(pod) && readySinceMs !== undefined;
   return {
     uid: text(meta.uid) ?? "",
     labels: record(meta.labels),
-    ready: !hasEnded(pod) && !isMirror(pod) && readySinceMs !== undefined,
+    ready,
+    serves: ready && trueSinceMs(pod, "Ready") !== undefined,
     runs: !hasEnded(pod) && !isMirror(pod) && status.phase === "Running",
     readySinceMs: readySinceMs ?? 0,
     isTrue: conditions.length > KUBELETS.length ? trueOnes(conditions) : NONE,
@@ -156,9 +163,9 @@ export class PodTruth {
    * set.
    */
   availableAt({ text, parts, newest }: Position, wanted: WantedPods, cutoffMs: number): Set<string> {
-    const { labels, minReadySeconds, conditions, isByPhase = false } = wanted;
+    const { labels, minReadySeconds, conditions, isByPhase = false, areReady = false } = wanted;
     const since = minReadySeconds > 0 ? cutoffMs : "";
-    const question = `${text} ${since} ${textOf(labels)} ${conditions?.join() ?? ""} ${isByPhase}`;
+    const question = `${text} ${since} ${textOf(labels)} ${conditions?.join() ?? ""} ${isByPhase} ${areReady}`;
     const known = this.#availableAt.get(question);
     if (known !== undefined) return new Set(known);
     const found = new Set<string>();
@@ -192,14 +199,14 @@ export class PodTruth {
     const versions = this.#versions.get(key) ?? [];
     const before = versions.at(-2)?.pod;
     const after = versions.at(-1);
-    if (after?.revision !== revision || before?.ready !== true || after.pod?.ready === true) return undefined;
+    if (after?.revision !== revision || before?.serves !== true || after.pod?.serves === true) return undefined;
     return this.#deaths.get(before.uid)?.deleted === undefined ? "own" : "taken";
   }
 
   /** True when this change, which must be the last one, took a Ready pod out of the pods with these labels. */
   isRelabelledAt({ key, revision }: EtcdChange, labels: WantedPods["labels"]): boolean {
     const [before, after] = (this.#versions.get(key) ?? []).slice(-2);
-    if (after?.revision !== revision || before?.pod?.ready !== true || after.pod === undefined) return false;
+    if (after?.revision !== revision || before?.pod?.serves !== true || after.pod === undefined) return false;
     return hasLabels(before.pod.labels, labels) && !hasLabels(after.pod.labels, labels);
   }
 

@@ -64,7 +64,7 @@ export const denial = (verdict: "Denial" | "Busy", facts: Partial<QuotaFacts> = 
       allowed: false,
       kind: verdict,
       cause: verdict === "Denial" ? "AtMinimum" : "Reserved",
-      facts: { minAvailable: 8, available: 10, unreliable: 0, reserved: 2, estimated: 8, ...facts },
+      facts: { minAvailable: 8, available: 10, unreliable: 0, notReady: 0, reserved: 2, estimated: 8, ...facts },
     },
   },
 });
