@@ -10,6 +10,7 @@ import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { COUNTED_CONDITION, COUNTED_GATE } from "../../shared/schema/annotations.ts";
 import { shellCommand } from "../support/cluster/documented.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
@@ -208,7 +209,30 @@ describe("custom conditions", () => {
     expect((await remove("own-1")).status).toBe(200);
     await setCondition("own-1", "example.com/warm");
     await waitUntilSettled(environment.core, "default", "own", 2, SETTLED_WITHIN_MS);
-    expect((await remove("own-0")).status).toBe(200);
+    for (const name of ["own-0", "own-1"]) await writeReady(name, { status: "True", reason: null });
+    await environment.core.waitFor("both to give quota", async () => (await remove("own-0")).status === 200);
+  });
+});
+
+describe("a pod that is counted and not Ready yet", () => {
+  it("gives no quota before its kubelet has set Ready", async () => {
+    const labels = { app: "slow" };
+    await createProtector(environment.core, "default", "slow", { minAvailable: 2, selector: { matchLabels: labels } });
+    const [ready] = await createReadyPods(environment.core, { namespace: "default", prefix: "slow", count: 2, labels });
+    await createGatedPod("slow-new", labels);
+    await waitUntilSettled(environment.core, "default", "slow", 3, SETTLED_WITHIN_MS);
+    await environment.core.waitFor(
+      "its gate to open",
+      async () => (await statusOf("slow-new", COUNTED_CONDITION)) === "True",
+    );
+    const remove = () => environment.core.admin.request("DELETE", `${PODS}/${ready}?dryRun=All`);
+    const denied = await remove();
+    expect({ status: denied.status, cause: field(denied.body, "details", "causes", 0, "message") }).toEqual({
+      status: 429,
+      cause: expect.stringContaining("1 of them counted and not Ready yet"),
+    });
+    await writeReady("slow-new", { status: "True", reason: null });
+    await environment.core.waitFor("the quota of a Ready pod", async () => (await remove()).status === 200);
   });
 });
 

@@ -133,6 +133,7 @@ export const RULE_SEEDS: readonly RuleSeed[] = [
   { rule: "LiveRead", seed: 60100 },
   { rule: "SlowPins", seed: 60014 },
   { rule: "GateReason", seed: 60021, features: ["countedGate", "deadNode"] },
+  { rule: "NotReady", seed: 60003, features: ["countedGate"] },
   { rule: "RepeatNeedsWeight", seed: 60097 },
   { rule: "Reserved", seed: 60000 },
   { rule: "Reached", seed: 60029 },
