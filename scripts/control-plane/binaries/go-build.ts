@@ -35,7 +35,7 @@ interface Module {
 
 export type ModuleName =
   | ("kubernetes" | "oldest-kubernetes" | "cert-manager" | "promtool" | "helm" | "glua")
-  | ("kruise" | "descheduler" | "argo-rollouts");
+  | ("kruise" | "descheduler" | "argo-rollouts" | "karpenter");
 
 const MODULES: Readonly<Record<ModuleName, Module>> = {
   // One module for all, so that what they have in common (client-go, the API types) is compiled once.
@@ -63,6 +63,7 @@ const MODULES: Readonly<Record<ModuleName, Module>> = {
   kruise: { packages: ["github.com/openkruise/kruise"] },
   descheduler: { packages: ["sigs.k8s.io/descheduler/cmd/descheduler"] },
   "argo-rollouts": { packages: ["github.com/argoproj/argo-rollouts/cmd/rollouts-controller"] },
+  karpenter: { packages: ["sigs.k8s.io/karpenter/kwok"] },
   helm: { packages: ["helm.sh/helm/v3/cmd/helm"] },
   glua: { packages: ["github.com/yuin/gopher-lua/cmd/glua"] },
   promtool: { packages: ["github.com/prometheus/prometheus/cmd/promtool"] },

@@ -30,6 +30,12 @@ const SOURCES = {
     definitions: ["manifests/crds/*-crd.yaml"],
     minutes: 6,
   },
+  karpenter: {
+    path: "sigs.k8s.io/karpenter",
+    binary: "kwok",
+    definitions: ["kwok/charts/crds/*.yaml", "kwok/apis/crds/*.yaml"],
+    minutes: 3,
+  },
 } as const satisfies Partial<Record<ModuleName, Source>>;
 
 export type NeighbourName = keyof typeof SOURCES;

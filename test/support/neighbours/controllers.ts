@@ -1,4 +1,4 @@
-/** Argo Rollouts as a process beside a cluster, with its CRDs. */
+/** Argo Rollouts and Karpenter as processes beside a cluster, with their CRDs. */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { loadAll } from "js-yaml";
@@ -29,6 +29,20 @@ export async function startArgoRollouts(cluster: Cluster): Promise<ManagedProces
       ...[`--kubeconfig=${cluster.kubeconfig}`, "--leader-elect=false"],
       ...[`--healthzPort=${health}`, `--metricsPort=${metrics}`],
     ],
+  }));
+}
+
+/** With the provider that makes Nodes for KWOK to manage. */
+export async function startKarpenter(cluster: Cluster): Promise<ManagedProcess> {
+  const { binary, definitions } = await ensureNeighbour("karpenter");
+  await establish(cluster, definitions);
+  return await start(cluster, "karpenter", "readyz", ({ health, metrics }) => ({
+    binary,
+    args: [
+      ...["--disable-leader-election=true", "--log-level=debug", "--batch-idle-duration=100ms"],
+      ...[`--health-probe-port=${health}`, `--metrics-port=${metrics}`],
+    ],
+    environment: { KUBECONFIG: cluster.kubeconfig, SYSTEM_NAMESPACE: "kube-system" },
   }));
 }
 
