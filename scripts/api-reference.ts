@@ -68,6 +68,14 @@ function escaped(text: string): string {
  * On which objects a name is used, and its meaning; other names have the comment of annotations.ts as their meaning.
  */
 export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning: string]>> = {
+  CLUSTER_BUDGETS_LABEL: [
+    "XPodDisruptionBudgets",
+    "`true` on one in the core that the generator made for those of worker clusters",
+  ],
+  CLUSTER_BUDGETS_ANNOTATION: [
+    "XPodDisruptionBudgets",
+    "on one that stands for those of worker clusters: its name there, and what each of them asks for; the strictest counts",
+  ],
   PROTECT_LABEL: ["workload, label", "`true`: the generator keeps a protector for it"],
   PROTECT_ANNOTATION: [
     "workload or budget",
