@@ -74,7 +74,7 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
   ],
   CLUSTER_BUDGETS_ANNOTATION: [
     "XPodDisruptionBudgets",
-    "on one that stands for those of worker clusters: its name there, and what each of them asks for; the strictest counts",
+    "on one made for those of worker clusters: its name there, and what each of them asks for; the strictest counts",
   ],
   PROTECT_LABEL: ["workload, label", "`true`: the generator keeps a protector for it"],
   PROTECT_ANNOTATION: [
