@@ -36,5 +36,7 @@ export const LEFT_OUT_RULES: readonly LeftOutRule[] = [
   leftOut("SpecHash", "S1", { faults: 1 }),
   leftOut("LostHistory", "S1", { faults: 1 }),
   leftOut("Hold", "S1", { faults: 1 }),
+  leftOut("Heard", "S5", { faults: 1 }),
+  leftOut("Epoch", "S3", { pods: 1, minAvailable: 0, admissions: 0, faults: 2 }),
   leftOut("RollbackByNonce", "S5"),
 ];

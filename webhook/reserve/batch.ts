@@ -1,4 +1,4 @@
-import { type Decision, decide, isPin } from "../../shared/decide/quota.ts";
+import { type Decision, decide } from "../../shared/decide/quota.ts";
 import { apply, holdCell, holdsNonce, rollBack } from "../../shared/decide/reserve.ts";
 import { cloneState, type ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
@@ -97,11 +97,14 @@ function reserve(batch: Batch, pending: PendingReserve, cellSinceMs: (cell: stri
   }
 }
 
-/** An eviction whose pod was found not to count before the counts arrived: they may include it by now. */
+/**
+ * An eviction whose pod was found not to count before the counts arrived: they may include it by now. That holds for an
+ * eviction that is allowed whatever the counts say, too: its record must not weigh less than the pod counts.
+ */
 function isStale(pending: PendingReserve, decision: Decision, cellSinceMs: (cell: string) => number): boolean {
   if (pending.request.operation !== "EVICT" || pending.reread === undefined || pending.podReadMs === undefined)
     return false;
-  if (!isPin(decision)) return false;
+  if (!decision.allowed || decision.write === "none" || decision.write.paid) return false;
   return pending.podReadMs < cellSinceMs(pending.request.cell);
 }
 

@@ -73,6 +73,28 @@ describe("the eviction of a pod that is not available", () => {
     expect(asked.decision).toMatchObject({ kind: "denied", decision: { cause: "AtMinimum" } });
   });
 
+  test.each([
+    ["a suspended protector", { suspend: { enabled: true } }, false],
+    ["a forced eviction", { unhealthyPodPolicy: "IfHealthyBudget" }, true],
+    ["a protector that warns", { unhealthyPodPolicy: "IfHealthyBudget", enforcement: "Warn" }, false],
+  ])(
+    "%s: what is allowed whatever the counts say is recorded by a read newer than the counts",
+    async (_, spec, forced) => {
+      const all = setup(11, { spec: { ...protector(11).spec, ...spec } });
+      const { time, store } = all;
+      const asked = evict(
+        all,
+        async () => ({ kind: "found", pod: pod("web-0"), sentMs: time.clock.monotonicMs() }),
+        -1,
+      );
+      asked.pending.request = { ...asked.pending.request, operation: "EVICT", forced };
+      await time.advance(1_000);
+      expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
+      const [bucket] = store.object.status?.cells[0]?.admissionHistory?.buckets ?? [];
+      expect(bucket).toMatchObject({ podName: "web-0", paid: true });
+    },
+  );
+
   test("reports a pod that is gone meanwhile; a cell that does not answer fails it", async () => {
     const all = setup(10);
     const gone = evict(all, async () => ({ kind: "gone" }), -1);

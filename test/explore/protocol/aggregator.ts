@@ -14,9 +14,11 @@ import {
   isRequested,
   type Nonce,
   type PodStage,
+  type PodView,
   type SmallWorld,
   stateAt,
   versionAt,
+  viewOf,
   type WorldCell,
   type WorldPod,
   type WorldReservation,
@@ -52,6 +54,8 @@ export interface Account {
   readonly isStale: boolean;
   /** Admissions may be lost: the epoch rises, and the cell goes on hold. */
   readonly isLost: boolean;
+  /** The stored count is newer than a quorum read: the cell was restored. */
+  readonly isRestoreFound: boolean;
   readonly adoptedEpoch: number;
   /** The cell after the write; undefined when there is nothing to write. */
   readonly written: CellForm | undefined;
@@ -59,6 +63,7 @@ export interface Account {
   readonly text: string;
 }
 
+const RESTORE = { id: "restore", reason: "CellRestored" } as const;
 const SETTLE_MS = 1_000;
 /** The aggregator's monotonic clock: now, when its proof was sent, and when it first saw what. */
 const NOW_MONOTONIC_MS = 10_000;
@@ -81,6 +86,8 @@ interface Input {
   /** Of the records, by pod and operation. */
   readonly ages: readonly (readonly Age[])[];
   readonly proof: Proof;
+  /** By pod: the stream was silent since an admission. */
+  readonly unheard: readonly boolean[];
 }
 
 export class CountDecisions {
@@ -110,7 +117,7 @@ export class CountDecisions {
     const counted = present.filter((_, pod) => !(edits.isSelectorEdited && input.pods[pod]?.isOutside === true));
     const position = positionText(0);
     // A LIST that was sent after the epoch was seen adopts it.
-    const isAdopting = proof === "list" && aggregator.isKnowing && aggregator.knownEpoch >= cell.epoch;
+    const isAdopting = proof === "list" && aggregator.seenEpoch >= cell.epoch;
     const adoptedEpoch = isAdopting ? Math.max(aggregator.adoptedEpoch, cell.epoch) : aggregator.adoptedEpoch;
     const { uid: protectorUID, resourceVersion: protectorVersion } = protector.metadata;
     const nowMs = wallMs(clock);
@@ -128,7 +135,7 @@ export class CountDecisions {
           }
         : undefined,
       isMarkedRestored: false,
-      etcdRestore: undefined,
+      etcdRestore: aggregator.hasIncident ? RESTORE : undefined,
       token: () => "token",
       nowMs,
     });
@@ -137,9 +144,14 @@ export class CountDecisions {
       isSelectorCurrent: true,
       historyInDoubt: false,
       problems: [],
-      etcdRestoreID: undefined,
+      etcdRestoreID: aggregator.hasIncident ? RESTORE.id : undefined,
       settings: { rateMs: undefined, staleAfterMs: Number.POSITIVE_INFINITY },
-      state: { lastWriteMs: undefined, staleSinceMs: undefined, unadoptedEpoch: undefined, windowSinceMs: undefined },
+      state: {
+        lastWriteMs: undefined,
+        staleSinceMs: proof === "list" && aggregator.isKnowing ? SEEN_LONG_AGO_MS : undefined,
+        unadoptedEpoch: undefined,
+        windowSinceMs: undefined,
+      },
       account: {
         spec: specFacts(protector.spec),
         cellID: cellID(0),
@@ -167,11 +179,11 @@ export class CountDecisions {
       },
     });
     const isStale = plan.result.stale !== undefined;
-    const isLost = history.lost !== undefined;
-    if (plan.status === undefined) return { isStale, isLost, adoptedEpoch, written: undefined, text: "" };
+    const found = { isStale, isLost: history.lost !== undefined, isRestoreFound: plan.isCellRestored, adoptedEpoch };
+    if (plan.status === undefined) return { ...found, written: undefined, text: "" };
     const after = throughJson({ ...protector, status: plan.status });
     const written = readCell(after, 0, input.pods.length);
-    return { isStale, isLost, adoptedEpoch, written, text: JSON.stringify(written) };
+    return { ...found, written, text: JSON.stringify(written) };
   }
 }
 
@@ -193,10 +205,10 @@ function seenOf({ ages, holdAge }: Input): FirstSeenTimes {
   return seen;
 }
 
-function evidenceOf({ proof }: Input): Evidence {
+function evidenceOf({ proof, unheard }: Input): Evidence {
   return {
     reachedSentMs: proof === "list" ? PROOF_MS : undefined,
-    heardMs: () => Number.POSITIVE_INFINITY,
+    heardMs: (uid) => (unheard.some((is, pod) => is && (uid ?? uidOf(pod)) === uidOf(pod)) ? 0 : NOW_MONOTONIC_MS + 1),
     aliveSentMs: (uid) => (typeof proof === "number" && uid === uidOf(proof) ? PROOF_MS : undefined),
   };
 }
@@ -208,10 +220,14 @@ function inputOf(cell: WorldCell, which: number, position: number, proof: Proof)
     cell: {
       ...entryForm(cell),
       position: Math.sign(cell.position - position),
-      reservations: cell.pods.map((pod, index) => formOf(pod, index, position)),
+      reservations: cell.pods.map((pod, index) => formOf(pod, viewOf(pod, aggregator.isLost), index, position)),
     },
     aggregator,
-    pods: cell.pods.map((pod) => ({ state: stateAt(pod, position), isOutside: pod.isOutside })),
+    pods: cell.pods.map((pod) => ({
+      state: stateAt(viewOf(pod, aggregator.isLost), position),
+      isOutside: pod.isOutside,
+    })),
+    unheard: cell.pods.map((pod) => aggregator.isLost && isAfterRestore(pod)),
     holdAge: holdAgeOf(cell, aggregator),
     ages: cell.pods.map(({ reservation }) => agesOf(reservation, which)),
     proof,
@@ -224,19 +240,25 @@ function holdAgeOf({ pods }: WorldCell, { sawHold }: Input["aggregator"]): Age {
   return pods.some(isRequested) ? "lately" : "longAgo";
 }
 
-function formOf(pod: WorldPod, index: number, position: number): ReservationForm | undefined {
+function isAfterRestore({ reservation }: WorldPod): boolean {
+  for (const record of reservation?.records ?? [])
+    for (const nonce of record?.nonces ?? []) if (nonce.isAfterRestore) return true;
+  return false;
+}
+
+function formOf(pod: WorldPod, view: PodView, index: number, position: number): ReservationForm | undefined {
   if (pod.reservation === undefined) return undefined;
   const { weight, packed } = pod.reservation;
   const records = pod.reservation.records.map((record, operation): RecordForm | undefined => {
     if (record === undefined) return undefined;
     const nonces = [nonceText(operation, index, 0)];
-    return { version: relative(pod, record.version, position), paid: record.paid, nonces };
+    return { version: relative(view, record.version, position), paid: record.paid, nonces };
   });
   return { weight, packed, records };
 }
 
 /** A recorded version is older than that of the snapshot, the same, or newer than the snapshot. */
-function relative(pod: WorldPod, version: number, position: number): number {
+function relative(pod: PodView, version: number, position: number): number {
   if (version > position) return 1;
   return isPresent(stateAt(pod, position)) && version < versionAt(pod, position) ? -1 : 0;
 }
@@ -253,12 +275,14 @@ function ageOf(nonces: readonly Nonce[], which: number): Age {
 function keyOf({ edits, clock }: Counted, cell: WorldCell, which: number, position: number, proof: Proof): string {
   const aggregator = cell.aggregators[which];
   if (aggregator === undefined) return "";
-  const { isKnowing, knewCounts, knownEpoch, adoptedEpoch } = aggregator;
+  const { isKnowing, knewCounts, isLost, hasIncident } = aggregator;
   let key = `${proof}${editsKey(edits)}${clock}${entryKey(cell)}:${Math.sign(cell.position - position)}`;
-  key += `${isKnowing ? "k" : "-"}${knewCounts ? "c" : "-"}${knownEpoch},${adoptedEpoch}`;
+  key += `${isKnowing ? "k" : "-"}${knewCounts ? "c" : "-"}${hasIncident ? "i" : "-"}`;
+  key += `${aggregator.knownEpoch},${aggregator.seenEpoch},${aggregator.adoptedEpoch}`;
   if (cell.isOnHold) key += holdAgeOf(cell, aggregator).charAt(1);
   for (const pod of cell.pods) {
-    key += `|${stateAt(pod, position)}${pod.isOutside ? "o" : ""}`;
+    const view = viewOf(pod, isLost);
+    key += `|${stateAt(view, position)}${pod.isOutside ? "o" : ""}${isLost && isAfterRestore(pod) ? "u" : ""}`;
     const { reservation } = pod;
     if (reservation === undefined) continue;
     key += reservation.packed ? `p${reservation.weight}` : reservation.weight;
@@ -267,7 +291,7 @@ function keyOf({ edits, clock }: Counted, cell: WorldCell, which: number, positi
         key += ".";
         continue;
       }
-      key += `${record.paid ? "$" : "0"}${relative(pod, record.version, position)}`;
+      key += `${record.paid ? "$" : "0"}${relative(view, record.version, position)}`;
       if (proof !== "none") key += ageOf(record.nonces, which).charAt(1);
     }
   }

@@ -48,7 +48,8 @@ function cellText(cell: WorldCell): string {
   cell.pods = pods.map(({ pod }) => pod);
   const { end, total, ready, available, position, epoch, aggregators } = cell;
   const head = [end, total, ready, available, position, epoch, cellFlags(cell), aggregators.length];
-  for (const one of aggregators) head.push(one.position, one.knownEpoch, one.adoptedEpoch, flags(aggregatorFlags(one)));
+  for (const one of aggregators)
+    head.push(one.position, one.knownEpoch, one.seenEpoch, one.adoptedEpoch, flags(aggregatorFlags(one)));
   return numbers(head) + pods.map(({ text }) => text).join("");
 }
 
@@ -56,12 +57,13 @@ function flags(values: readonly boolean[]): number {
   return values.reduce((sum, value, index) => sum + (value ? 1 << index : 0), 0);
 }
 
-function cellFlags({ isCounted, isOfEditedSelector, isOnHold, cutoff }: WorldCell): number {
-  return flags([isCounted, isOfEditedSelector, isOnHold, cutoff > 0]);
+function cellFlags({ isCounted, isOfEditedSelector, isOnHold, cutoff, isCountLost }: WorldCell): number {
+  return flags([isCounted, isOfEditedSelector, isOnHold, cutoff > 0, isCountLost]);
 }
 
-function aggregatorFlags({ isKnowing, knewCounts, sawHold }: WorldCell["aggregators"][number]): readonly boolean[] {
-  return [isKnowing, knewCounts, sawHold];
+function aggregatorFlags(aggregator: WorldCell["aggregators"][number]): readonly boolean[] {
+  const { isKnowing, knewCounts, sawHold, isLost, hasIncident } = aggregator;
+  return [isKnowing, knewCounts, sawHold, isLost, hasIncident];
 }
 
 function editsNumber({ isMinimumRaised, isSelectorEdited, isSuspended }: Edits): number {
@@ -70,9 +72,19 @@ function editsNumber({ isMinimumRaised, isSelectorEdited, isSuspended }: Edits):
 
 /** Changes that every snapshot has become the base; of an older version only that it is older is kept. */
 function forgetPast(cell: WorldCell): void {
+  if (cell.isCountLost || cell.aggregators.some(({ isLost }) => isLost)) return;
+  for (const pod of cell.pods) {
+    pod.lost = [];
+    for (const record of pod.reservation?.records ?? [])
+      for (const nonce of record?.nonces ?? []) nonce.isAfterRestore = false;
+  }
   let known = cell.isCounted ? cell.position : cell.end;
   for (const { position } of cell.aggregators) known = Math.min(known, position);
-  if (known === 0) return;
+  // A version of a lost history may be between that of the pod and the position.
+  for (const pod of cell.pods)
+    for (const record of pod.reservation?.records ?? [])
+      if (record !== undefined && record.version > versionAt(pod, known)) known = Math.min(known, record.version - 1);
+  if (known <= 0) return;
   for (const pod of cell.pods) {
     const version = versionAt(pod, known);
     const moved = (old: number): number => (old > known ? old - known : old === version ? 0 : OLDER);
@@ -103,9 +115,12 @@ function remembered(state: PodStage): PodStage {
   return state === POD.TakenGone ? POD.Gone : state;
 }
 
-function podText({ base, earlier, log, reservation, unrecorded, isOutside }: WorldPod): string {
-  const values = [base, earlier, log.length];
-  for (const { place, state } of log) values.push(place, state);
+function podText({ base, earlier, log, lost, reservation, unrecorded, isOutside }: WorldPod): string {
+  const values = [base, earlier];
+  for (const changes of [log, lost]) {
+    values.push(changes.length);
+    for (const { place, state } of changes) values.push(place, state);
+  }
   values.push(flags([unrecorded[0] === true, unrecorded[1] === true, isOutside]));
   if (reservation === undefined) return numbers([...values, 0]);
   values.push(1 + reservation.weight + (reservation.packed ? 2 : 0));
@@ -133,18 +148,16 @@ function distinct(nonces: readonly Nonce[]): Nonce[] {
   const kept = [...numbers].sort((a, b) => a - b).map((number) => nonceOf(number, aggregators));
   if (over.length === 0) return kept;
   const seen = Array.from({ length: aggregators }, (_, which) => over.every((nonce) => nonce.seen[which] === true));
-  return [{ inFlight: false, seen }, ...kept];
+  return [{ inFlight: false, seen, isAfterRestore: over.some((nonce) => nonce.isAfterRestore) }, ...kept];
 }
 
-function nonceNumber({ inFlight, seen }: Nonce): number {
-  let number = inFlight ? 1 : 0;
-  for (const [which, isSeen] of seen.entries()) if (isSeen) number += 2 << which;
-  return number;
+function nonceNumber({ inFlight, seen, isAfterRestore }: Nonce): number {
+  return flags([inFlight, isAfterRestore, ...seen]);
 }
 
 function nonceOf(number: number, aggregators: number): Nonce {
-  const seen = Array.from({ length: aggregators }, (_, which) => (number & (2 << which)) !== 0);
-  return { inFlight: number % 2 === 1, seen };
+  const seen = Array.from({ length: aggregators }, (_, which) => isSet(number, which + 2));
+  return { inFlight: isSet(number, 0), isAfterRestore: isSet(number, 1), seen };
 }
 
 /** The state of a canonical text. */
@@ -167,22 +180,32 @@ function parseCell(next: () => number, pods: number): WorldCell {
   const counts = { end: next(), total: next(), ready: next(), available: next(), position: next(), epoch: next() };
   const flag = next();
   const kind = { isCounted: isSet(flag, 0), isOfEditedSelector: isSet(flag, 1), isOnHold: isSet(flag, 2) };
+  const isCountLost = isSet(flag, 4);
   const aggregators = times(next(), () => {
-    const numbers = { position: next(), knownEpoch: next(), adoptedEpoch: next() };
+    const numbers = { position: next(), knownEpoch: next(), seenEpoch: next(), adoptedEpoch: next() };
     const own = next();
-    return { ...numbers, isKnowing: isSet(own, 0), knewCounts: isSet(own, 1), sawHold: isSet(own, 2) };
+    const knows = { isKnowing: isSet(own, 0), knewCounts: isSet(own, 1), sawHold: isSet(own, 2) };
+    return { ...numbers, ...knows, isLost: isSet(own, 3), hasIncident: isSet(own, 4) };
   });
   const cutoff = isSet(flag, 3) ? 1 : 0;
-  return { ...counts, ...kind, cutoff, aggregators, pods: times(pods, () => parsePod(next, aggregators.length)) };
+  return {
+    ...counts,
+    ...kind,
+    isCountLost,
+    cutoff,
+    aggregators,
+    pods: times(pods, () => parsePod(next, aggregators.length)),
+  };
 }
 
 function parsePod(next: () => number, aggregators: number): WorldPod {
   const base = next();
   const earlier = next();
   const log = times(next(), () => ({ place: next(), state: next() }));
+  const lost = times(next(), () => ({ place: next(), state: next() }));
   const open = next();
   const unrecorded = [isSet(open, 0), isSet(open, 1)];
-  const pod: WorldPod = { base, earlier, log, reservation: undefined, unrecorded, isOutside: isSet(open, 2) };
+  const pod: WorldPod = { base, earlier, log, lost, reservation: undefined, unrecorded, isOutside: isSet(open, 2) };
   const kind = next() - 1;
   if (kind < 0) return pod;
   const records = times(2, () => parseRecord(next, aggregators));

@@ -1,13 +1,17 @@
 /** What happens to pods and components without a decision: changes, failures, edits of the spec. */
+
+import { NEW_LEADER } from "./first-world.ts";
 import { copyOf, type Emit, leaderOf, nameOf, type PodPlace, partsOf } from "./parts.ts";
 import { meetAll } from "./stores.ts";
 import {
   changePod,
   cloneWorld,
   type Edits,
+  endRequests,
   isLive,
   isReady,
   NOTHING_PROMISED,
+  OPERATIONS,
   POD,
   type PodStage,
   type SmallWorld,
@@ -64,8 +68,7 @@ export function leaderFaults(world: SmallWorld, at: number, emit: Emit): void {
 }
 
 function newLeader({ end }: WorldCell): WorldCell["aggregators"][number] {
-  const unknown = { isKnowing: false, knewCounts: false, knownEpoch: 0, adoptedEpoch: 0, sawHold: false };
-  return { position: end, ...unknown };
+  return { position: end, ...NEW_LEADER };
 }
 
 /** An operator removes the cell's entry, with its reservations: the generator leaves the epoch alone. */
@@ -73,7 +76,7 @@ export function entryFaults(world: SmallWorld, at: number, emit: Emit): void {
   if (world.cells[at]?.isCounted !== true) return;
   faulty(world, at, (_, cell) => {
     Object.assign(cell, { isCounted: false, total: 0, ready: 0, available: 0, position: 0, cutoff: 0 });
-    Object.assign(cell, { isOfEditedSelector: false, isOnHold: false });
+    Object.assign(cell, { isOfEditedSelector: false, isOnHold: false, isCountLost: false });
     for (const pod of cell.pods) {
       for (const [operation, record] of (pod.reservation?.records ?? []).entries())
         if (record?.nonces.some(({ inFlight }) => inFlight) === true) pod.unrecorded[operation] = true;
@@ -81,6 +84,54 @@ export function entryFaults(world: SmallWorld, at: number, emit: Emit): void {
     }
     return `the entry of cell ${at} is removed, and its reservations are lost`;
   })(emit);
+}
+
+/**
+ * The cell's etcd is restored to an older state: changes are lost, and so are requests in flight. An aggregator that
+ * has seen a lost change goes on with it, until it notices. S2 is not promised then.
+ */
+export function restores(world: SmallWorld, at: number, emit: Emit): void {
+  const before = world.cells[at];
+  if (before === undefined || before.aggregators.length > 1 || before.pods.some(({ lost }) => lost.length > 0)) return;
+  const { position = 0 } = before.aggregators[0] ?? {};
+  for (let place = 0; place < before.end; place++)
+    for (const seen of new Set([position, before.end]))
+      faulty(world, at, (next, cell) => restore(next, cell, place, seen, at))(emit);
+}
+
+/** The leader's stream has come to `seen` by then. */
+function restore(next: SmallWorld, cell: WorldCell, place: number, seen: number, at: number): string {
+  const changes = cell.end - place;
+  next.lost = NOTHING_PROMISED;
+  cell.end = place;
+  for (const pod of cell.pods) {
+    pod.lost = pod.log;
+    pod.log = pod.log.filter((change) => change.place <= place);
+    for (const operation of OPERATIONS.keys()) endRequests(pod, operation);
+  }
+  for (const aggregator of cell.aggregators) {
+    aggregator.isLost = seen > place;
+    aggregator.position = seen;
+  }
+  cell.isCountLost = cell.isCounted && cell.position > place;
+  const lost = Math.max(0, seen - place);
+  return `cell ${at} is restored to before ${changes} of its changes; its aggregator has seen ${lost} of them`;
+}
+
+/** An aggregator of the lost history lists the pods. */
+export function notices(world: SmallWorld, at: number, emit: Emit): void {
+  for (const [which, { isLost }] of (world.cells[at]?.aggregators ?? []).entries()) {
+    const next = cloneWorld(world);
+    const cell = next.cells[at];
+    const aggregator = cell?.aggregators[which];
+    if (!isLost || cell === undefined || aggregator === undefined) continue;
+    notice(cell, aggregator);
+    emit(next, () => `${leaderOf(cell, at, which)} lists the pods, and notices the restore`);
+  }
+}
+
+export function notice(cell: WorldCell, aggregator: WorldCell["aggregators"][number]): void {
+  Object.assign(aggregator, { isLost: false, hasIncident: true, position: cell.end });
 }
 
 /** The minimum, the counted selector, the suspension. S2 is promised for a constant spec. */

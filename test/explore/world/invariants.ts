@@ -8,6 +8,7 @@ import {
   type SmallWorld,
   stateAt,
   stateNow,
+  viewOf,
   type WorldCell,
   type WorldPod,
 } from "./world.ts";
@@ -30,8 +31,8 @@ export function quotaViolation({ cells, edits }: SmallWorld, minAvailable: numbe
 }
 
 /** The stored count has the pod, if it is right. */
-function isCountedIn({ position, cutoff, isOfEditedSelector }: WorldCell, pod: WorldPod): boolean {
-  return isMature(stateAt(pod, position), cutoff) && !(isOfEditedSelector && pod.isOutside);
+function isCountedIn({ position, cutoff, isOfEditedSelector, isCountLost }: WorldCell, pod: WorldPod): boolean {
+  return isMature(stateAt(viewOf(pod, isCountLost), position), cutoff) && !(isOfEditedSelector && pod.isOutside);
 }
 
 function isTaken(pod: WorldPod): boolean {

@@ -5,7 +5,7 @@
 import type { Bounds } from "../bounds.ts";
 import { type Account, type CountDecisions, isProvable, type Proof } from "../protocol/aggregator.ts";
 import type { AdmissionDecisions, AllowedReview, Review } from "../protocol/webhook.ts";
-import { clockEvents, edits, entryFaults, leaderFaults, podEvents } from "./events.ts";
+import { clockEvents, edits, entryFaults, leaderFaults, notices, podEvents, restores } from "./events.ts";
 import { type BrokenInvariant, quotaViolation, supplyViolation } from "./invariants.ts";
 import { copyOf, type Emit, leaderOf, nameOf, type Parts, partsOf, type RequestPlace, requestOf } from "./parts.ts";
 import { isSeenBy, storeAccount, storeWritten, storyOf } from "./stores.ts";
@@ -49,9 +49,11 @@ export class Steps {
         podEvents(world, { cell, pod }, matures, emit);
       }
       for (const which of aggregators.keys()) this.#accounts(world, cell, which, emit);
+      notices(world, cell, emit);
       if (world.faults === 0) continue;
       leaderFaults(world, cell, emit);
       entryFaults(world, cell, emit);
+      restores(world, cell, emit);
     }
   }
 
@@ -184,12 +186,19 @@ export class Steps {
     const cell = world.cells[at];
     const aggregator = cell?.aggregators[which];
     if (cell === undefined || aggregator === undefined) return;
-    for (let position = aggregator.position; position <= cell.end; position++) {
+    // No position and no epoch tells the two leaders apart (docs/design.md#what-remains-possible).
+    const isRival = aggregator.isLost && !cell.isCountLost && cell.aggregators.length > 1;
+    if (isRival && aggregator.adoptedEpoch >= cell.epoch) return;
+    const last = aggregator.isLost ? aggregator.position : cell.end;
+    for (let position = aggregator.position; position <= last; position++) {
       this.#account(world, at, which, position, "none", emit);
       for (const [index, pod] of cell.pods.entries())
         if (isLive(stateNow(pod)) && isProvable([pod], which)) this.#account(world, at, which, position, index, emit);
     }
-    const isNeeded = aggregator.sawHold || aggregator.adoptedEpoch < cell.epoch || isProvable(cell.pods, which);
+    // A list that is older than the snapshot shows the restore.
+    if (aggregator.isLost) return;
+    const isNeeded =
+      cell.isCountLost || aggregator.sawHold || aggregator.adoptedEpoch < cell.epoch || isProvable(cell.pods, which);
     if (isNeeded) this.#account(world, at, which, cell.end, "list", emit);
   }
 
@@ -198,9 +207,10 @@ export class Steps {
     const aggregator = before?.aggregators[which];
     if (before === undefined || aggregator === undefined) return;
     const account = this.#counts.account(world, before, which, position, proof);
-    const isProven = proof === "list" && account.adoptedEpoch > aggregator.adoptedEpoch;
+    const isFound = account.isRestoreFound && !aggregator.hasIncident;
+    const isProven = proof === "list" && (isFound || account.adoptedEpoch > aggregator.adoptedEpoch);
     if (account.written === undefined && !isProven) {
-      const knows = aggregator.isKnowing && aggregator.knownEpoch === before.epoch;
+      const knows = aggregator.isKnowing && aggregator.seenEpoch === before.epoch;
       const isAll = isSeenBy(before, which) && knows && aggregator.sawHold === before.isOnHold;
       if (proof !== "none" || position !== aggregator.position || isAll) return;
     }

@@ -31,7 +31,9 @@ export function storeWritten(
     if (!reviewed.includes(index) && one.reservation !== undefined)
       one.reservation.packed = written.packed[other++] === true;
   const before = pod.reservation;
-  const fresh: Nonce = { inFlight: mayCommit, seen: new Array<boolean>(cell.aggregators.length).fill(false) };
+  const seen = new Array<boolean>(cell.aggregators.length).fill(false);
+  const isAfterRestore = cell.pods.some(({ lost }) => lost.length > 0);
+  const fresh: Nonce = { inFlight: mayCommit, isAfterRestore, seen };
   pod.reservation = reservationOf(before, written.form, (record, form, operation) => {
     const nonces = (record?.nonces ?? []).filter((_, index) => operation !== review.operation || index !== removed);
     if (form.nonces.some(isNew)) nonces.push(fresh);
@@ -46,13 +48,17 @@ export function storeAccount(
   cell: WorldCell,
   which: number,
   position: number,
-  { written, isLost, adoptedEpoch }: Account,
+  { written, isLost, isRestoreFound, adoptedEpoch }: Account,
 ): BrokenInvariant | undefined {
   const { isCounted, position: storedBefore, epoch: epochBefore } = cell;
-  const violation = written === undefined ? undefined : storeCount(cell, position, written);
-  meetAll(cell, which);
   const aggregator = cell.aggregators[which];
-  if (aggregator === undefined) return violation;
+  if (aggregator === undefined) return undefined;
+  const isUnaware = written !== undefined && aggregator.isLost && epochBefore > aggregator.adoptedEpoch;
+  const violation = written === undefined ? undefined : storeCount(cell, position, written, aggregator.isLost);
+  meetAll(cell, which);
+  if (isRestoreFound) aggregator.hasIncident = true;
+  else if (written !== undefined) aggregator.hasIncident = false;
+  aggregator.seenEpoch = Math.max(epochBefore, cell.epoch);
   aggregator.adoptedEpoch = adoptedEpoch;
   if (written !== undefined) {
     aggregator.position = position;
@@ -62,16 +68,22 @@ export function storeAccount(
   if (written !== undefined || !isLost)
     Object.assign(aggregator, { isKnowing: true, knewCounts: cell.isCounted, knownEpoch: cell.epoch });
   aggregator.sawHold = cell.isOnHold;
+  if (isUnaware) return "S3: the count is of a history that is known to be lost";
   const before = { isCounted, position: storedBefore, epoch: epochBefore };
   return violation ?? (written === undefined ? undefined : countViolation(cell, position, before));
 }
 
-function storeCount(cell: WorldCell, position: number, written: CellForm): BrokenInvariant | undefined {
+function storeCount(
+  cell: WorldCell,
+  position: number,
+  written: CellForm,
+  isCountLost: boolean,
+): BrokenInvariant | undefined {
   const { isCounted, total, ready, available, isOfEditedSelector, cutoff, epoch, hold } = written;
   if (hold !== undefined && hold !== HOLD) for (const aggregator of cell.aggregators) aggregator.sawHold = false;
   Object.assign(cell, { isCounted, total, ready, available, isOfEditedSelector, cutoff, epoch });
   cell.isOnHold = hold !== undefined;
-  if (written.position === 0) cell.position = position;
+  if (written.position === 0) Object.assign(cell, { position, isCountLost });
   let violation: BrokenInvariant | undefined;
   for (const [index, pod] of cell.pods.entries()) {
     const before = pod.reservation;

@@ -27,6 +27,8 @@ export interface Nonce {
   inFlight: boolean;
   /** By aggregator: it has met the admission. */
   seen: boolean[];
+  /** It was admitted after a restore of the cell that some aggregator does not know of. */
+  isAfterRestore: boolean;
 }
 
 /** `version` is a place in the log of the cell, 0 for the version of `base`, {@link OLDER} for any older one. */
@@ -57,6 +59,8 @@ export interface WorldPod {
   earlier: PodStage;
   /** Later changes, oldest first. */
   log: Change[];
+  /** The log of the history that a restore of the cell has ended. */
+  lost: Change[];
   reservation: WorldReservation | undefined;
   /** By index of {@link OPERATIONS}: a disruption without a record may still be committed. */
   unrecorded: boolean[];
@@ -72,9 +76,15 @@ interface WorldAggregator {
   /** The entry that it knows was counted. */
   knewCounts: boolean;
   knownEpoch: number;
+  /** The newest epoch that it has met; it adopts it by a LIST that is sent later. */
+  seenEpoch: number;
   adoptedEpoch: number;
   /** It has met the stored hold. */
   sawHold: boolean;
+  /** Its snapshot is of the lost history, and its stream is silent. */
+  isLost: boolean;
+  /** It has noticed a restore of the cell, and has not written so. */
+  hasIncident: boolean;
 }
 
 export interface WorldCell {
@@ -92,6 +102,8 @@ export interface WorldCell {
   cutoff: number;
   epoch: number;
   isOnHold: boolean;
+  /** The stored count is of the lost history. */
+  isCountLost: boolean;
   aggregators: WorldAggregator[];
   pods: WorldPod[];
 }
@@ -137,13 +149,20 @@ export function isPresent(state: PodStage): boolean {
   return state !== POD.Absent && state !== POD.Gone && state !== POD.TakenGone;
 }
 
-export function stateAt({ base, log }: WorldPod, position: number): PodStage {
+/** A pod in one of both histories. */
+export type PodView = Pick<WorldPod, "base" | "log">;
+
+export function viewOf({ base, log, lost }: WorldPod, isLost: boolean): PodView {
+  return { base, log: isLost ? lost : log };
+}
+
+export function stateAt({ base, log }: PodView, position: number): PodStage {
   let state = base;
   for (const change of log) if (change.place <= position) state = change.state;
   return state;
 }
 
-export function versionAt({ log }: WorldPod, position: number): number {
+export function versionAt({ log }: PodView, position: number): number {
   let version = 0;
   for (const { place } of log) if (place <= position) version = place;
   return version;
@@ -159,7 +178,7 @@ export function versionNow({ log }: WorldPod): number {
 }
 
 /** No request of this operation can be committed any more. */
-function endRequests({ reservation, unrecorded }: WorldPod, operation: number): void {
+export function endRequests({ reservation, unrecorded }: WorldPod, operation: number): void {
   unrecorded[operation] = false;
   for (const nonce of reservation?.records[operation]?.nonces ?? []) nonce.inFlight = false;
 }
@@ -199,6 +218,7 @@ function cloneCell(cell: WorldCell): WorldCell {
     pods: cell.pods.map((pod) => ({
       ...pod,
       log: pod.log.map(({ place, state }) => ({ place, state })),
+      lost: pod.lost.map(({ place, state }) => ({ place, state })),
       reservation: pod.reservation && {
         weight: pod.reservation.weight,
         packed: pod.reservation.packed,
@@ -211,6 +231,6 @@ function cloneCell(cell: WorldCell): WorldCell {
 
 function cloneRecord(record: WorldRecord | undefined): WorldRecord | undefined {
   if (record === undefined) return undefined;
-  const nonces = record.nonces.map(({ inFlight, seen }) => ({ inFlight, seen: seen.slice() }));
+  const nonces = record.nonces.map((nonce) => ({ ...nonce, seen: nonce.seen.slice() }));
   return { version: record.version, paid: record.paid, nonces };
 }
