@@ -1,7 +1,7 @@
 /**
  * Pods that vanished (docs/design.md#vanished-pods): they counted as available, and were gone without a
- * `deletionTimestamp` and without an admission. Nobody may take such a pod away, so the cell's etcd has lost it, or the
- * webhook was not asked. Only an alarm rests on it, no decision.
+ * `deletionTimestamp` and without an admission. No request takes such a pod away, so the cell's etcd has lost it. Only
+ * an alarm rests on it, no decision.
  */
 import { FORCE_DELETE_ANNOTATION, NO_PROTECT_ANNOTATION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";
