@@ -72,13 +72,22 @@ describe("refusals", () => {
     board.event(0, undefined, refusal("new", 1), true);
     board.event(0, undefined, refusal("bypass", 3, "ProtectionBypassed"), true);
     board.event(0, undefined, refusal("other", 3, "Accepted"), true);
-    const { refusals, point } = board.update(NOW_MS, []);
+    const { refusals, point } = board.update(NOW_MS + 2000, []);
     expect(refusals?.map(({ id, what, count }) => [id, what, count])).toEqual([
       ["old", "denied", 9],
       ["new", "denied", 1],
       ["bypass", "allowed by a bypass", 3],
     ]);
     expect(point?.denied).toBe(3);
+  });
+
+  test("of the end of a quarter of a minute count there", () => {
+    const board = new Board(NOW_MS);
+    board.update(NOW_MS + 14_000, []);
+    board.event(0, undefined, refusal("late", 1), true);
+    expect(board.update(NOW_MS + 14_500, []).point).toBeUndefined();
+    expect(board.update(NOW_MS + 15_000, []).point).toMatchObject({ atMs: NOW_MS, denied: 1 });
+    expect(board.update(NOW_MS + 16_500, []).point).toMatchObject({ atMs: NOW_MS + 15_000, denied: 0 });
   });
 
   test("are the newest, and bounded", () => {

@@ -23,6 +23,7 @@ import {
 export const MAX_REFUSALS = 200;
 /** An update that begins a page holds so many rows that the browser reads each in some milliseconds. */
 const ROWS_A_PART = 250;
+const POINT_EVERY_MS = 2_000;
 /** So many updates pass until each protector was looked at again: a heartbeat becomes stale without a change. */
 const SWEEP_UPDATES = 20;
 
@@ -48,6 +49,8 @@ export class Board {
   #denied = 0;
   #sweep: IterableIterator<[string, Shown]> | undefined;
   #point: FleetPoint | undefined;
+  /** When it was told last. */
+  #pointMs = Number.NEGATIVE_INFINITY;
   /** What the last update said, so that the next one says only what differs. */
   readonly #said = new Map<keyof DashboardUpdate, string>();
 
@@ -94,6 +97,7 @@ export class Board {
     this.#lookAgain(nowMs, rows);
     const refusals = [...this.#newRefusals].flatMap((id) => this.#refusals.get(id) ?? []);
     this.#newRefusals.clear();
+    const before = this.#point;
     this.#point = this.#fleet.record(nowMs, fleetCounts(this.#shown.values()), this.#denied);
     this.#denied = 0;
     return {
@@ -104,7 +108,7 @@ export class Board {
       ...(refusals.length > 0 ? { refusals } : {}),
       ...(isQuiet && rows.length === 0 ? {} : this.#ifNews("cells", this.#cells())),
       ...(isQuiet && rows.length === 0 ? {} : this.#ifNews("reservations", oldestReservations(this.#shown.values()))),
-      ...this.#ifNews("point", this.#point),
+      ...this.#pointNow(nowMs, before),
       ...this.#ifNews("watches", watches),
     };
   }
@@ -161,11 +165,24 @@ export class Board {
     }
   }
 
+  /** Now and then, because the page draws its charts each time; and a slot that is over, as it ended. */
+  #pointNow(nowMs: number, before: FleetPoint | undefined): Partial<DashboardUpdate> {
+    const isOver = before !== undefined && before.atMs !== this.#point?.atMs;
+    const ended = isOver ? this.#ifNews("point", before) : {};
+    if (ended.point !== undefined || nowMs - this.#pointMs < POINT_EVERY_MS) return ended;
+    const news = this.#ifNews("point", this.#point);
+    if (news.point !== undefined) this.#pointMs = nowMs;
+    return news;
+  }
+
   #cells() {
     return cellRows(this.#shown.values());
   }
 
-  #ifNews<K extends keyof DashboardUpdate>(key: K, value: DashboardUpdate[K] | readonly unknown[]) {
+  #ifNews(
+    key: keyof DashboardUpdate,
+    value: DashboardUpdate[keyof DashboardUpdate] | readonly unknown[],
+  ): Partial<DashboardUpdate> {
     const text = JSON.stringify(value);
     if (this.#said.get(key) === text) return {};
     this.#said.set(key, text);

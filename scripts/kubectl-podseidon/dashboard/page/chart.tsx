@@ -1,5 +1,5 @@
 /** One chart of the last hour: uPlot draws it, a sentence and a table say the same. */
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { minuteText, numberText } from "./words.ts";
 
@@ -33,6 +33,7 @@ export function Chart(options: ChartOptions) {
   const { title, summary, lines } = options;
   const place = useRef<HTMLDivElement>(null);
   const drawn = useRef<Drawing>(null);
+  const [isOpen, setOpen] = useState(false);
   useEffect(() => {
     if (place.current === null) return;
     const drawing = new Drawing(place.current, options);
@@ -54,11 +55,11 @@ export function Chart(options: ChartOptions) {
         </ul>
       </figcaption>
       <div ref={place} class="plot" role="img" aria-label={`${title}. ${summary}`} />
-      <details>
+      <details onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
         <summary>
           As a table<span class="hidden">: {title}</span>
         </summary>
-        <ChartTable {...options} />
+        {isOpen ? <ChartTable {...options} /> : null}
       </details>
     </figure>
   );

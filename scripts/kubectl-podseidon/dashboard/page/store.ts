@@ -34,7 +34,13 @@ export class Store {
   readonly selected = signal<string | undefined>(undefined);
 
   readonly states = computed(() => countStates(this.present().values()));
-  readonly namespaces = computed(() => namespacesOf(this.present().values()));
+  #namespaces: readonly string[] = [];
+  /** The same array until a namespace comes or goes, so that the list of choices is drawn rarely. */
+  readonly namespaces = computed(() => {
+    const found = namespacesOf(this.present().values());
+    if (found.join() !== this.#namespaces.join()) this.#namespaces = found;
+    return this.#namespaces;
+  });
   readonly found = computed(() => sortRows(filterRows(this.present().values(), this.filter.value), this.order.value));
   readonly pages = computed(() => Math.max(1, Math.ceil(this.found.value.length / PAGE_ROWS)));
   readonly shownPage = computed(() => Math.min(this.page.value, this.pages.value - 1));
