@@ -88,22 +88,9 @@ async function prepare(app: string, spec: Readonly<Record<string, unknown>> = {}
     attempts.push(...names.map((name) => ({ cell, name })));
   }
   await waitUntilSettled(environment.core, "default", app, 2 * PODS_PER_CELL, SETTLED_WITHIN_MS);
-  await untilKnown();
+  // A replica whose core was out of reach covers no pods of a new protector until it sees it, within a bound.
+  await recorder.untilKnown();
   return attempts;
-}
-
-/**
- * A replica whose core was out of reach needs a moment to see new protectors, within a bound, and covers no pods until
- * then.
- */
-async function untilKnown(): Promise<void> {
-  const protectors = items(
-    await environment.core.admin.get("/apis/podseidon.kubewharf.io/v1alpha1/podprotectors"),
-  ).length;
-  await environment.core.waitFor("every replica to know every protector", async () => {
-    const known = environment.webhooks.map(({ component }) => component.metric("podseidon_webhook_protectors"));
-    return (await Promise.all(known)).every((count) => count === protectors);
-  });
 }
 
 /** Sends all deletions at once; `middle` runs when a quarter of them has a response. */

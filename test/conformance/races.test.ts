@@ -74,6 +74,7 @@ async function prepare(app: string, count: number, minAvailable: number): Promis
   await createProtector(environment.core, "default", app, { minAvailable, selector: { matchLabels: { app } } });
   const names = await createReadyPods(environment.core, { namespace: "default", prefix: app, count, labels: { app } });
   await waitUntilSettled(environment.core, "default", app, count, SETTLED_WITHIN_MS);
+  await recorder.untilKnown();
   return names;
 }
 

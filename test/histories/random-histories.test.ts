@@ -11,6 +11,7 @@ import { Chance } from "../simulation/scenario/random.ts";
 import { createReadyPods, eachAtMost, setReady } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { HistoryRecorder } from "../support/history/history-recorder.ts";
+import { judge } from "./checker/judge.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 /** Each environment is recorded and judged as a whole. */
@@ -20,6 +21,8 @@ const CELLS = ["east", "west"] as const;
 const SETTLE = "6s";
 const PAUSE_MS = 3_000;
 const SETTLED_WITHIN_MS = 180_000;
+/** Denials of each record that are turned into admissions, each alone, to see the checker notice. */
+const FLIPS = 2;
 const PODS = "/api/v1/namespaces/default/pods";
 
 const CELL: ClusterOptions = {
@@ -120,6 +123,7 @@ async function play(environment: TestEnvironment, recorder: HistoryRecorder, see
     targets.push(...names.map((name) => ({ cell, name })));
   }
   await waitUntilSettled(environment.core, "default", app, 2 * count, SETTLED_WITHIN_MS);
+  await recorder.untilKnown();
   const fault = chance.pick(Object.keys(FAULTS));
   process.stdout.write(`seed ${seed}: ${minAvailable} of ${2 * count} pods are promised; ${fault}\n`);
   // A pod that is lost by itself may be one too many.
@@ -145,7 +149,14 @@ describe.each(Array.from({ length: ENVIRONMENTS }, (_, index) => index * EACH + 
     });
     try {
       for (let seed = first; seed < first + EACH; seed++) await play(environment, recorder, seed);
-      await recorder.judged();
+      const lines = await recorder.judged();
+      const denials = lines.filter((line) => line.includes('"operation":"DELETE"') && line.includes("=AtMinimum"));
+      expect(denials).not.toEqual([]);
+      for (const denial of denials.slice(0, FLIPS)) {
+        const flipped = denial.replace('"allowed":false', '"allowed":true');
+        const { violations } = judge(lines.map((line) => (line === denial ? flipped : line)));
+        expect(violations).toEqual([expect.stringContaining("was allowed, and no version records it")]);
+      }
     } finally {
       await environment.stop();
     }

@@ -129,6 +129,7 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
     const components = [...environment.webhooks.map((one) => one.component), ...environment.aggregators.values()];
     const harness = new ComponentHarness<L>(recorded, links, truth, directory, [...components, generator, trigger]);
     await harness.deploy("web");
+    await recorded.recorder.untilKnown();
     for (let index = 0; index < RESTLESS; index++) await harness.#createPod(`restless-${index}`);
     harness.churn();
     await Promise.all(links.all.map((link) => harness.#works(link)));

@@ -26,7 +26,7 @@ interface Reviewed {
 export function judgeCounter(history: History, protectors: readonly ProtectorHistory[], judgement: Judgement): void {
   const reviewed = reviewedPods(history);
   for (const protector of protectors) {
-    judgeAllowed(protector, reviewed, judgement);
+    judgeAllowed(history, protector, reviewed, judgement);
     judgeQuota(protector, reviewed, judgement);
     for (const one of reviewed) if (one.review.answer === "denied") judgeDenied(protector, one, judgement);
   }
@@ -57,7 +57,12 @@ function during(
 }
 
 /** Each allowed disruption of an available pod has a version that records it, and that no other answer needs. */
-function judgeAllowed(protector: ProtectorHistory, reviewed: readonly Reviewed[], judgement: Judgement): void {
+function judgeAllowed(
+  history: History,
+  protector: ProtectorHistory,
+  reviewed: readonly Reviewed[],
+  judgement: Judgement,
+): void {
   const free = new Map<string, StoredAdmission[]>();
   for (const one of protector.admissions) push(free, nameOf(one.cell, one.uid, one.operation), one);
   // The answer whose time ends first chooses first: what it leaves fits those that have more time.
@@ -68,7 +73,7 @@ function judgeAllowed(protector: ProtectorHistory, reviewed: readonly Reviewed[]
     const admissions = free.get(nameOf(review.cell, uid, review.operation)) ?? [];
     const index = admissions.findIndex(({ step }) => isWithin(step.moment, review.from, to));
     if (index >= 0) admissions.splice(index, 1);
-    else if (needsRecord(protector, one))
+    else if (needsRecord(history, protector, one))
       judgement.violation(
         "counter",
         `${protector.key}: ${nameOfReview(review)} was allowed, and no version records it`,
@@ -78,12 +83,13 @@ function judgeAllowed(protector: ProtectorHistory, reviewed: readonly Reviewed[]
   }
 }
 
-function needsRecord(protector: ProtectorHistory, { review, to, pods }: Reviewed): boolean {
+function needsRecord({ knownMs }: History, protector: ProtectorHistory, { review, to, pods }: Reviewed): boolean {
   const [namespace] = review.key.split("/");
   if (pods.length === 0 || !protector.key.startsWith(`${namespace}/`)) return false;
   if (pods.some((pod) => isDead(pod) || !isReady(pod) || at(pod, "metadata", "annotations", FORCE) !== undefined))
     return false;
-  const states = protector.since(review.fromMs - CONFIRMED_MS, review.from, to);
+  const known = knownMs.findLast((atMs) => atMs <= review.fromMs) ?? 0;
+  const states = protector.since(Math.max(known, review.fromMs - CONFIRMED_MS), review.from, to);
   return states.every((state) => state !== undefined && covers(state, review.operation, pods));
 }
 

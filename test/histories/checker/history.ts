@@ -7,6 +7,7 @@
  * - `replaced`: the etcd of a cluster begins a new history, which has the versions of the one before up to `inherits`.
  * - `review`: an AdmissionReview and its answer. `from` is a revision of the core that was stored when the request
  *   came, `to` one that was stored after the answer; no `to` where there was no answer.
+ * - `known`: every replica of the webhook knows all protectors that are stored.
  * - `fault`: begins or ends.
  * - `end`: everything before it is complete.
  */
@@ -68,6 +69,7 @@ export interface History {
   readonly cells: ReadonlyMap<string, string>;
   readonly settleMs: number;
   readonly reviews: readonly RecordedReview[];
+  readonly knownMs: readonly number[];
   readonly faults: readonly FaultSpan[];
   readonly endMs: number;
   /** Of the core. */
@@ -88,6 +90,7 @@ class Reader {
   cells = new Map<string, string>();
   settleMs = 0;
   endMs = Number.NaN;
+  readonly knownMs: number[] = [];
   readonly reviews: RecordedReview[] = [];
   readonly faults: { what: string; fromMs: number; toMs: number }[] = [];
   /** By cluster and kind. */
@@ -108,6 +111,9 @@ class Reader {
         break;
       case "review":
         this.reviews.push(reviewIn(line));
+        break;
+      case "known":
+        this.knownMs.push(integer(line, "atMs"));
         break;
       case "fault":
         this.#fault(line);
@@ -162,13 +168,14 @@ export function readHistory(lines: Iterable<string>): History {
   const reader = new Reader();
   for (const line of lines) if (line !== "") reader.read(JSON.parse(line));
   if (Number.isNaN(reader.endMs)) throw new Error("the history has no end");
-  const { core, cells, settleMs, reviews, faults, endMs } = reader;
+  const { core, cells, settleMs, reviews, knownMs, faults, endMs } = reader;
   const clusters = [...new Set(cells.values())];
   return {
     core,
     cells,
     settleMs,
     reviews,
+    knownMs,
     faults,
     endMs,
     protectors: reader.timelinesOf(core, "podprotectors"),

@@ -178,6 +178,20 @@ describe("one version changed", () => {
   });
 });
 
+describe("a protector that was created a second before", () => {
+  const young = HISTORY.flatMap((line) => (line.revision === 20 ? [protector(20, 20_000, 3, 12, [])] : [line]));
+  const allowed = young.toSpliced(THIRD ?? 0, 1, review(2, 22, 22, ALLOWED));
+
+  test("may be unknown to a replica", () => {
+    expect(judged(allowed).violations).toEqual([]);
+  });
+
+  test("is not, where every replica is known to know it", () => {
+    const { violations } = judged(allowed.toSpliced(5, 0, { kind: "known", atMs: 20_500 }));
+    expect(violations).toEqual([expect.stringMatching(/was allowed, and no version records it$/)]);
+  });
+});
+
 test("a history without its end is refused", () => {
   expect(() => judged(HISTORY.slice(0, -1))).toThrow("the history has no end");
 });

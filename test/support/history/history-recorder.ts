@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "vitest";
-import { field } from "../../../scripts/control-plane/api-client.ts";
+import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster, ClusterOptions } from "../../../scripts/control-plane/cluster.ts";
 import type { Balancer } from "../../../scripts/environment/balancer.ts";
 import { type EnvironmentOptions, TestEnvironment } from "../../../scripts/environment/environment.ts";
@@ -32,6 +32,7 @@ export class HistoryRecorder {
   readonly #failures: Error[] = [];
   #tap: ReviewTap | undefined;
   #core: Cluster | undefined;
+  #environment: TestEnvironment | undefined;
   #protectors: EtcdStream | undefined;
 
   private constructor() {
@@ -51,8 +52,22 @@ export class HistoryRecorder {
       cell: recorded(options.cell ?? {}),
       front: (core, balancer) => recorder.#open(core, balancer),
     });
+    recorder.#environment = environment;
     recorder.#watch(environment, options.settle);
     return { environment, recorder };
+  }
+
+  /** Resolves when every replica knows every protector; from then on none has the excuse of a new one. */
+  async untilKnown(): Promise<void> {
+    const { core, webhooks } = this.#environment ?? {};
+    await core?.waitFor("every replica to know every protector", async () => {
+      const stored = items(await core.admin.get("/apis/podseidon.kubewharf.io/v1alpha1/podprotectors"));
+      const newest = Math.max(0, ...stored.map((one) => Number(field(one, "metadata", "resourceVersion"))));
+      const known = (webhooks ?? []).map(({ component }) => component.metric("podseidon_webhook_protectors"));
+      const areKnown = (await Promise.all(known)).every((count) => count === stored.length);
+      return areKnown && (this.#protectors?.position.revision ?? 0) >= newest;
+    });
+    this.#write({ kind: "known" });
   }
 
   /** Something breaks until `end`, so that quota may take longer to come back. */
@@ -71,15 +86,16 @@ export class HistoryRecorder {
 
   /**
    * Ends the record and judges it; each of `needed` has to have been judged at least once. The file of a history that
-   * fails is kept. Called before the environment stops.
+   * fails is kept. Called before the environment stops. Resolves with the lines.
    */
-  async judged(needed: readonly string[] = ["allowed", "counts", "dropped", "returned"]): Promise<void> {
+  async judged(needed: readonly string[] = ["allowed", "counts", "dropped", "returned"]): Promise<readonly string[]> {
     await Promise.all(this.#streams.map((stream) => stream.catchUp()));
     await Promise.all(this.#pending);
     this.#write({ kind: "end" });
     await this.#close();
     const startMs = performance.now();
-    const { violations, numbers } = judge(readFileSync(this.#file, "utf8").split("\n"));
+    const lines = readFileSync(this.#file, "utf8").split("\n");
+    const { violations, numbers } = judge(lines);
     const seconds = ((performance.now() - startMs) / 1000).toFixed(1);
     const missing = needed.filter((what) => (numbers.get(what) ?? 0) === 0);
     process.stdout.write(
@@ -92,6 +108,7 @@ export class HistoryRecorder {
       violations: [],
     });
     rmSync(this.#directory, { recursive: true, force: true });
+    return lines;
   }
 
   async #close(): Promise<void> {
