@@ -36,15 +36,15 @@ export class EtcdStream implements AsyncDisposable {
   readonly #events: StreamEvents;
   readonly #stop = new AbortController();
   readonly #running: Promise<void>;
-  #history = 0;
-  /** Everything up to here was told. */
-  #revision = 0;
+  /** Everything up to here was told: the history, and its revision. */
+  readonly #position: Float64Array;
   /** The present history was told of. */
   #hasBegun = true;
 
-  constructor(cluster: Cluster, prefix: string, events: StreamEvents) {
+  constructor(cluster: Cluster, prefix: string, position: Float64Array, events: StreamEvents) {
     this.#cluster = cluster;
     this.#prefix = prefix;
+    this.#position = position;
     this.#events = events;
     this.#running = this.#run().catch((cause: unknown) =>
       events.failed(new Error(`the record of ${prefix} in ${cluster.name} ended`, { cause })),
@@ -53,7 +53,8 @@ export class EtcdStream implements AsyncDisposable {
 
   /** What was told of the cluster; everything that is stored later has a later revision. */
   get position(): { readonly history: number; readonly revision: number } {
-    return { history: this.#history, revision: this.#revision };
+    const [history = 0, revision = 0] = this.#position;
+    return { history, revision };
   }
 
   /** Resolves when everything that is stored now was told. */
@@ -61,7 +62,8 @@ export class EtcdStream implements AsyncDisposable {
     const revision = Number(await this.#cluster.etcd.revision());
     const history = this.#cluster.etcdHistory;
     await this.#cluster.waitFor(`${this.#prefix} to be told up to ${revision}`, async () => {
-      return this.#history > history || (this.#history === history && this.#revision >= revision);
+      const told = this.position;
+      return told.history > history || (told.history === history && told.revision >= revision);
     });
   }
 
@@ -73,13 +75,14 @@ export class EtcdStream implements AsyncDisposable {
   async #run(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       const history = this.#cluster.etcdHistory;
-      if (history !== this.#history) {
-        this.#history = history;
-        this.#revision = 0;
+      if (history !== this.position.history) {
+        // In this order: another thread reads the history first, and may only take too early a moment.
+        this.#position[1] = 0;
+        this.#position[0] = history;
         this.#hasBegun = false;
       }
       try {
-        for await (const told of this.#cluster.etcd.watch(this.#prefix, this.#revision + 1, this.#stop.signal))
+        for await (const told of this.#cluster.etcd.watch(this.#prefix, this.position.revision + 1, this.#stop.signal))
           if (this.#tell(history, told) === "compacted") break;
       } catch (error) {
         if (error instanceof IncompleteRecord) throw error;
@@ -93,12 +96,12 @@ export class EtcdStream implements AsyncDisposable {
     if (compacted > 0) {
       // What the present history has compacted, an earlier one has told.
       if (this.#hasBegun) throw new IncompleteRecord(`up to ${compacted} was compacted before it was told`);
-      this.#revision = compacted;
+      this.#reached(compacted);
       return "compacted";
     }
     // The revision of a creation is that of the server, which has yet to tell what it has.
     if (field(told, "created") === true) return "told";
-    if (!this.#hasBegun) this.#events.replaced(history, this.#revision);
+    if (!this.#hasBegun) this.#events.replaced(history, this.position.revision);
     this.#hasBegun = true;
     const events = items(told, "events");
     for (const event of events) this.#tellEvent(history, event);
@@ -118,7 +121,7 @@ export class EtcdStream implements AsyncDisposable {
   }
 
   #reached(revision: number): void {
-    this.#revision = Math.max(this.#revision, revision);
+    this.#position[1] = Math.max(this.position.revision, revision);
   }
 }
 

@@ -14,7 +14,7 @@ import { type EnvironmentOptions, TestEnvironment } from "../../../scripts/envir
 import { judge } from "../../histories/checker/judge.ts";
 import { EtcdStream, PROGRESS_FLAGS } from "./etcd-stream.ts";
 import type { HttpMessage } from "./message-reader.ts";
-import { ReviewTap } from "./review-tap.ts";
+import { ReviewTap, type TappedRequest } from "./review-tap.ts";
 
 const PREFIXES = {
   pods: "/registry/pods/",
@@ -30,6 +30,8 @@ export class HistoryRecorder {
   /** Answers whose `to` is asked for. */
   readonly #pending = new Set<Promise<void>>();
   readonly #failures: Error[] = [];
+  /** The history and the revision of the core up to which everything was told, for the thread of the tap. */
+  readonly #position = new Float64Array(new SharedArrayBuffer(16));
   #tap: ReviewTap | undefined;
   #core: Cluster | undefined;
   #environment: TestEnvironment | undefined;
@@ -121,13 +123,13 @@ export class HistoryRecorder {
     const cells = Object.fromEntries([...environment.cells].map(([id, { name }]) => [id, name]));
     const settleMs = Number.parseFloat(settle) * 1000;
     this.#write({ kind: "head", core: environment.core.name, cells, settleMs });
-    this.#protectors = this.#stream(environment.core, "podprotectors");
+    this.#protectors = this.#stream(environment.core, "podprotectors", this.#position);
     for (const cluster of new Set(environment.cells.values())) this.#stream(cluster, "pods");
   }
 
-  #stream(cluster: Cluster, resource: keyof typeof PREFIXES): EtcdStream {
+  #stream(cluster: Cluster, resource: keyof typeof PREFIXES, position: Float64Array = new Float64Array(2)): EtcdStream {
     const about = { cluster: cluster.name, resource };
-    const stream = new EtcdStream(cluster, PREFIXES[resource], {
+    const stream = new EtcdStream(cluster, PREFIXES[resource], position, {
       version: ({ value, ...version }) => this.#write({ kind: "version", ...about, ...version, object: slim(value) }),
       replaced: (history, inherits) => this.#write({ kind: "replaced", ...about, history, inherits }),
       failed: (error) => this.#failures.push(error),
@@ -140,21 +142,17 @@ export class HistoryRecorder {
     this.#core = core;
     const target = { host: "127.0.0.1", port: balancer.port };
     const certificate = await core.identity.servingCertificate(["localhost"], ["127.0.0.1"]);
-    this.#tap = await ReviewTap.start({ target, ...certificate, asked: () => this.#asked() });
+    this.#tap = await ReviewTap.start({ target, ...certificate }, this.#position, (one) => this.#reviewed(one));
     return this.#tap.port;
   }
 
-  #asked(): (request: HttpMessage, response: HttpMessage | undefined) => void {
-    const from = this.#protectors?.position ?? { history: 0, revision: 0 };
-    const fromMs = Date.now();
-    return (request, response) => {
-      const review = reviewIn(request);
-      if (review === undefined) return;
-      const line = { ...review, from, fromMs, toMs: Date.now(), answer: response && answerIn(response) };
-      const work = this.#now().then((to) => this.#write({ kind: "review", ...line, to }));
-      const pending = work.finally(() => this.#pending.delete(pending));
-      this.#pending.add(pending);
-    };
+  #reviewed({ request, response, ...times }: TappedRequest): void {
+    const review = reviewIn(request);
+    if (review === undefined) return;
+    const line = { ...review, ...times, answer: response && answerIn(response) };
+    const work = this.#now().then((to) => this.#write({ kind: "review", ...line, to }));
+    const pending = work.finally(() => this.#pending.delete(pending));
+    this.#pending.add(pending);
   }
 
   /** A moment of the core that is not before the call. */
