@@ -105,6 +105,8 @@ export class Resolver {
     const { key, need, presents } = request;
     this.#options.workloads.forget(key);
     switch (need.kind) {
+      case "unreadable":
+        return { kind: "unresolved", why: need.why };
       case "status":
         return resolved(need.required.map((one) => uncounted(one, presents)));
       case "scale":

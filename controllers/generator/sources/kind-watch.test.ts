@@ -12,6 +12,7 @@ import type { SourcePlugin } from "./protection-source.ts";
 class Server implements Transport {
   served: string[] = [];
   resources: object[] = [];
+  spec: object = { selector: {}, minAvailable: 1 };
   isDown = false;
   readonly requests: string[] = [];
   readonly #open: ScriptedStream[] = [];
@@ -26,7 +27,7 @@ class Server implements Transport {
     const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "5" };
     const body = isDiscovery
       ? { resources: this.resources }
-      : { metadata: { resourceVersion: "9" }, items: [{ metadata, spec: { selector: {}, minAvailable: 1 } }] };
+      : { metadata: { resourceVersion: "9" }, items: [{ metadata, spec: this.spec }] };
     return { status: 200, headers: {}, body: JSON.stringify(body) };
   }
 
@@ -138,6 +139,13 @@ describe("an optional kind", () => {
     harness.server.served = ["v1beta1"];
     await harness.run(60_000);
     expect(harness.events.slice(2)).toEqual(["served v1beta1 PodUnavailableBudget", "- > web", "ready"]);
+  });
+
+  test("has an object that can't be read, too: it has not vanished", async () => {
+    harness = new Harness("podunavailablebudget");
+    Object.assign(harness.server, { served: ["v1beta1"], resources: BUDGETS, spec: { protectOperations: "DELETE" } });
+    await harness.run(5000);
+    expect(harness.watch.get("shop/web")).toMatchObject({ decision: "Protected", need: { kind: "unreadable" } });
   });
 
   test("of which only the path is known has its name from discovery, and needs a scale subresource", async () => {

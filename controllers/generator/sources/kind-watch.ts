@@ -108,7 +108,8 @@ export class KindWatch {
       keyOf: ({ namespace, name }) => `${namespace}/${name}`,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,
-      // An unreadable workload must not lose its protector.
+      // An unreadable workload must not lose its protector, nor count as vanished.
+      stub: (raw) => this.plugin.unreadable?.(raw, (key) => this.get(key)),
       unparsable: "keepLast",
       onEvent: (event) => {
         onWatch(event);

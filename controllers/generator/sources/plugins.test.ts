@@ -43,7 +43,7 @@ const BUDGETS = ["poddisruptionbudget", "podunavailablebudget", "xpoddisruptionb
 /** Kinds whose protectors depend on other objects. */
 const RESOLVED = [...BUDGETS, "workloads.fleet.example.com", "databases.fleet.example.com"];
 
-function object(name: string, metadata: object = {}): unknown {
+function object(name: string, metadata: object = {}): object {
   return {
     ...SPECS[name],
     metadata: {
@@ -176,6 +176,49 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
       expect(() => plugin?.interpret(raw)).toThrow();
     },
   );
+});
+
+describe("an object that can't be read", () => {
+  const odd = (metadata: object = {}, spec: object = { selector, maxUnavailable: 1, suspend: "soon" }): unknown => ({
+    ...object("xpoddisruptionbudget", metadata),
+    spec,
+  });
+  const plugin = all.find(({ name }) => name === "xpoddisruptionbudget");
+  const unreadable = (metadata: object = {}, last?: ProtectionSource): ProtectionSource | undefined =>
+    plugin?.unreadable?.(odd(metadata), (key) => (key === "shop/web" ? last : undefined));
+
+  test("is there, and keeps the protectors that it has", () => {
+    expect(() => plugin?.interpret(odd())).toThrow("spec.suspend");
+    const why = `it can't be read: spec.suspend: expected a boolean, got "soon"`;
+    expect(unreadable()).toMatchObject({ uid: "u1", decision: "Protected", need: { kind: "unreadable" } });
+    expect(unreadable()?.need).toEqual({ kind: "unreadable", why });
+  });
+
+  test("is as it was read before, while it is the same object", () => {
+    const last = read("xpoddisruptionbudget", { resourceVersion: "6" });
+    expect(unreadable({}, last)).toEqual({ ...last, resourceVersion: "7" });
+    expect(unreadable({ uid: "u2" }, last)?.need?.kind).toBe("unreadable");
+  });
+
+  test("can decline protection and be deleted", () => {
+    const last = read("xpoddisruptionbudget");
+    expect(unreadable({ labels: { [PROTECT]: "false" } }, last)).toMatchObject({
+      decision: "Declined",
+      protectors: [],
+    });
+    expect(unreadable(DELETED, last)).toMatchObject({ decision: "Deleting", protectors: [] });
+    expect(unreadable(DELETED, last)?.need).toBeUndefined();
+  });
+
+  test("keeps its protection when it is a workload that is deleted: it may ask for replicas", () => {
+    const workload = all.find(({ name }) => name === "deployment");
+    const raw = { ...object("deployment", DELETED), spec: { replicas: "4" } };
+    expect(workload?.unreadable?.(raw, () => undefined)?.decision).toBe("DeletingWithReplicas");
+  });
+
+  test("without metadata is no object", () => {
+    expect(plugin?.unreadable?.({ spec: {} }, () => undefined)).toBeUndefined();
+  });
 });
 
 const owner = { apiVersion: "apps/v1", kind: "Deployment", name: "web", uid: "u0", controller: true };

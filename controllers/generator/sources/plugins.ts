@@ -11,10 +11,11 @@ import {
   PROTECT_ANNOTATION,
   PROTECT_LABEL,
 } from "../../../shared/schema/annotations.ts";
+import type { ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { BUDGET_KINDS, budgetPlugin } from "./budget-kinds.ts";
-import type { PluginContext } from "./interpret.ts";
+import { decide, isProtected, type PluginContext, sourceOf } from "./interpret.ts";
 import { statedEnforcement } from "./namespace-enforcement.ts";
-import { pluginName, type SourcePlugin } from "./protection-source.ts";
+import { type ProtectionSource, pluginName, type SourcePlugin } from "./protection-source.ts";
 import { readScalables } from "./scalable.ts";
 import { scalablePlugin } from "./scalable-plugin.ts";
 import { IGNORED_KINDS, ignoredPlugin, parseMetadata, WORKLOAD_KINDS, workloadPlugin } from "./workload-kinds.ts";
@@ -60,19 +61,52 @@ export function plugins(options: PluginOptions): readonly SourcePlugin[] {
   if (problems.length > 0) throw new Error(`not resources: ${problems.join("; ")}`);
   const custom = resources.map((resource) => scalablePlugin(resource, context));
   const all = [...workloads, ...[...others, ...custom].map((plugin) => ({ ...plugin, covers }))];
-  return all.map(enforcing);
+  return all.map((plugin) => withUnreadable(enforcing(plugin), context));
 }
 
 /** The same plugin, whose sources have the enforcement that they state. */
 function enforcing(plugin: SourcePlugin): SourcePlugin {
+  return { ...plugin, interpret: (raw) => withEnforcement(plugin.interpret(raw), parseMetadata(raw).metadata) };
+}
+
+function withEnforcement(source: ProtectionSource, { annotations }: ObjectMeta): ProtectionSource {
+  const enforcement = statedEnforcement(annotations, ENFORCEMENT_ANNOTATION);
+  return enforcement === undefined ? source : { ...source, enforcement };
+}
+
+/**
+ * The same plugin, which knows what to do with objects that it can't read: what it has read of one before still counts,
+ * and else its protectors stay as they are. A kind that only budgets count keeps what was read.
+ */
+function withUnreadable(plugin: SourcePlugin, context: PluginContext): SourcePlugin {
+  // Whether a workload that is deleted asks for replicas is not known.
+  const replicas = BUDGET_KINDS.some(({ kind }) => kind.kind === plugin.kind.kind) ? 0 : 1;
   return {
     ...plugin,
-    interpret(raw) {
-      const source = plugin.interpret(raw);
-      const enforcement = statedEnforcement(parseMetadata(raw).metadata.annotations, ENFORCEMENT_ANNOTATION);
-      return enforcement === undefined ? source : { ...source, enforcement };
+    unreadable(raw, lastOf) {
+      try {
+        const { metadata } = parseMetadata(raw);
+        if (plugin.covers?.(metadata.namespace ?? "") === false) return undefined;
+        const now = withEnforcement(sourceOf(metadata, decide(context, metadata, replicas)), metadata);
+        if (!isProtected(now.decision)) return now;
+        const last = lastOf(`${now.namespace}/${now.name}`);
+        if (last?.uid === now.uid && isProtected(last.decision))
+          return { ...last, ...now, protectors: last.protectors };
+        return { ...now, need: { kind: "unreadable", why: whyUnreadable(plugin, raw) } };
+      } catch {
+        return undefined;
+      }
     },
   };
+}
+
+function whyUnreadable({ interpret }: SourcePlugin, raw: unknown): string {
+  try {
+    interpret(raw);
+  } catch (error) {
+    return `it can't be read: ${error instanceof Error ? error.message : String(error)}`;
+  }
+  return "it can't be read";
 }
 
 export function coveredNamespaces({

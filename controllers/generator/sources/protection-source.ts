@@ -131,6 +131,8 @@ export type Need =
     }
   /** The name of the kind, which discovery tells. `problem`: why further groups can't be read. */
   | { readonly kind: "groups"; readonly groups: readonly PodGroup[]; readonly problem: string | undefined }
+  /** The object itself can't be read. It keeps the protectors that it has. */
+  | { readonly kind: "unreadable"; readonly why: string }
   /** A status that the object's controller has not written yet. `required`: what follows without it. */
   | { readonly kind: "status"; readonly required: readonly RequiredProtector[] };
 
@@ -174,6 +176,14 @@ export interface SourcePlugin {
   readonly covers?: (namespace: string) => boolean;
   /** Pure. Throws `SchemaError` for an object of another kind. */
   readonly interpret: (raw: unknown) => ProtectionSource;
+  /**
+   * What is certain of an object that `interpret` rejects: it is there, and its metadata says whether it asks for
+   * protection. `lastOf` has the objects by `namespace/name` as they could be read. Never throws.
+   */
+  readonly unreadable?: (
+    raw: unknown,
+    lastOf: (key: string) => ProtectionSource | undefined,
+  ) => ProtectionSource | undefined;
 }
 
 /** A kind whose plural is regular. */
