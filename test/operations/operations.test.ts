@@ -1,0 +1,93 @@
+/**
+ * Each field that a component reads goes from one value to another, while the component reads old objects, travels back
+ * in time, misses events or is killed. In the end the objects are as in a world where nothing of that happened.
+ */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
+import type { Transport } from "../../shared/kube/client/transport.ts";
+import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
+import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
+import { Chance } from "../simulation/scenario/random.ts";
+import { installCrd, installGenerator } from "../support/generator/generator-harness.ts";
+import { createWorlds, walkAll } from "./campaign.ts";
+import { DISTURBANCES } from "./disturbances.ts";
+import { text } from "./end-state.ts";
+import { allFields, makePlan, type Plan, randomWalk, wholeWalk } from "./tracks.ts";
+import { ObjectWorld } from "./world.ts";
+
+const isFull = process.env.PODSEIDON_TEST_SIZE === "full";
+const SEED = 7;
+/** Of the sample. */
+const FIELDS = 24;
+const STEPS = 3;
+
+let cluster: Cluster;
+let transport: Transport;
+
+beforeAll(async () => {
+  cluster = await Cluster.start({
+    ...{ controllerManager: false, scheduler: false, kwok: false },
+    flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
+  });
+  await installGenerator(cluster);
+  await installCrd(cluster, "podunavailablebudgets.policy.kruise.io");
+  await installCrd(cluster, "xpoddisruptionbudgets.x-pdb.form3.tech");
+  transport = createHttpsTransport(await loadClusterAccess(cluster.kubeconfig), { ports, userAgent: "test" });
+});
+
+afterAll(async () => {
+  transport?.close();
+  await cluster?.stop();
+});
+
+const print = (line: string): void => void process.stdout.write(`${line}\n`);
+
+function sample<T>(all: readonly T[], count: number, chance: Chance): T[] {
+  const rest = [...all];
+  const pick = (): T[] => rest.splice(chance.between(0, rest.length - 1), 1);
+  return Array.from({ length: count }, pick).flat();
+}
+
+function printPlan({ tracks, values, refused, fixed }: Plan, fields: number): void {
+  const states = tracks.reduce((sum, track) => sum + track.values.length, 0);
+  const rejections = [...refused.values()].reduce((sum, all) => sum + all.length, 0);
+  print(`${fields} fields, ${values} values: the apiserver refuses ${rejections}, and stores ${states} different ones`);
+  if (!isFull) return;
+  for (const [name, all] of refused) print(`  refuses ${name}: ${all.map(text).join(", ")}`);
+  for (const name of fixed) print(`  stores one value of ${name}`);
+}
+
+test("whatever a component reads late, again or never, the end state is that of a calm world", async () => {
+  const chance = new Chance(SEED);
+  const fields = isFull ? allFields() : sample(allFields(), FIELDS, chance);
+  const plan = await makePlan(cluster, "plan", fields);
+  printPlan(plan, fields.length);
+  const walks = new Map(
+    plan.tracks.map((track) => [track, isFull ? wholeWalk(track) : randomWalk(track, STEPS, chance)]),
+  );
+  const calm = new ObjectWorld(cluster, transport, "calm");
+  const disturbed = DISTURBANCES.map((disturbance) => ({
+    disturbance,
+    world: new ObjectWorld(cluster, transport, `under-${disturbance.name}`),
+  }));
+  const worlds = [calm, ...disturbed.map(({ world }) => world)];
+  await createWorlds(worlds, plan.tracks);
+  const { transitions, differences } = await walkAll(calm, disturbed, walks, chance);
+  print(`${transitions} transitions, each under ${disturbed.length} disturbances: ${differences.length} differ`);
+  for (const one of differences) print(one);
+  expect(differences).toEqual([]);
+  // A new generator finds nothing to do.
+  const writes = await Promise.all(worlds.map((world) => writesOfRestart(world)));
+  expect(writes.flat()).toEqual([]);
+  expect(worlds.flatMap(({ name, problems }) => problems.map((problem) => `${name}: ${problem}`))).toEqual([]);
+});
+
+async function writesOfRestart(world: ObjectWorld): Promise<readonly string[]> {
+  await world.kill();
+  world.start();
+  await world.settled();
+  const { writes } = world;
+  await world.kill();
+  return writes;
+}
