@@ -163,6 +163,10 @@ export class Cluster implements AsyncDisposable {
     await Promise.all(Array.from({ length: nodes }, () => this.createNode()));
   }
 
+  get hasControllerManager(): boolean {
+    return this.#setting.hasControllerManager;
+  }
+
   get kubectlBinary(): string {
     return this.#setting.binaries.kubectl;
   }

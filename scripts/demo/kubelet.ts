@@ -100,7 +100,8 @@ export class DemoKubelet implements AsyncDisposable {
       this.#syncing = this.#syncing.then(() => this.#sync());
     }, SYNC_EVERY_MS);
     await Promise.all(starting);
-    // The core has no Deployment controller that would say so.
+    // A Deployment controller says so itself.
+    if (cluster.hasControllerManager) return;
     for (const { metadata, spec } of chosen) {
       const path = `/apis/apps/v1/namespaces/${namespace}/deployments/${metadata.name}/status`;
       const status = { replicas: spec.replicas, readyReplicas: spec.replicas };

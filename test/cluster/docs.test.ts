@@ -36,7 +36,7 @@ const STAND: Stand = {
   ...{ NAME, NAMESPACE, POD: "web-0", NODE, CELL, "worker-2": CELL, "node-2": NODE },
 };
 /** Files that the documentation tells readers to create. */
-const FILES = ["core-ca.crt", "podseidon-core.kubeconfig"];
+const FILES = ["core-ca.crt", "podseidon-core.kubeconfig", "worker-ca.crt", "worker-1.kubeconfig"];
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 /** Kinds that the test environment creates itself, because it has no Service for those of the manifests. */
 const REGISTRATIONS = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
@@ -64,7 +64,10 @@ function typedIn(page: string): readonly string[] {
 
 /** The command with its placeholders replaced. */
 function typed(command: string): string {
-  const files = Object.fromEntries(FILES.map((name) => [name, join(environment.core.directory, name)]));
+  const files: Record<string, string> = {};
+  for (const name of FILES) files[name] = join(environment.core.directory, name);
+  // Readers make it as the one of the first worker cluster.
+  files["worker-2.kubeconfig"] = join(environment.core.directory, "worker-1.kubeconfig");
   // A worker cluster's own folder, which readers make, is the overlay with another id.
   const shipped = command.replace("manifests/overlays/worker-2", "manifests/overlays/worker");
   const line = harmless(shipped, "core", { ...STAND, ...files });

@@ -22,7 +22,7 @@ const CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookco
 /** For what takes a hold, or until a lease has ended: longer than the usual wait, on a busy machine too. */
 const HANG_MS = 300_000;
 /** Progress, which a slow command tells on a terminal that is none. */
-const PROGRESS = /^(asking|looking|reading|waiting)\b.* \.\.\.$/;
+const PROGRESS = /^[a-z]+ing\b.* \.\.\.$/;
 
 let estate: PluginEstate;
 

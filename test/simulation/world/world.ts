@@ -210,6 +210,7 @@ export class World {
     const isAsking = probeEveryMs > 0 && name === this.scenario.protectors[0]?.name;
     const admissionHistoryConfig = { compactThreshold };
     const criterion = criteria[this.scenario.protectors.findIndex((one) => one.name === name)] ?? "Available";
+    if (criterion !== "Available") this.coverage.fault("criterion");
     const gate = countedGateEveryMs > 0 ? { annotations: { [COUNTED_GATE]: "enabled" } } : {};
     const spec = {
       ...{ minAvailable, minReadySeconds, unhealthyPodPolicy, selector: { matchLabels: labels } },

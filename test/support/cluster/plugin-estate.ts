@@ -61,6 +61,8 @@ export class PluginEstate {
     const { kubectl } = await ensureBinaries();
     const environment = await TestEnvironment.start({
       ...{ cells: ["cell"], replicas: 1, settle: "20s", core: bare, cell: bare },
+      // The dashboard also shows what is served only if it is asked for.
+      ...{ webhookArgs: ["--metrics-by-namespace=true"], aggregatorArgs: ["--protector-metrics=true"] },
     });
     const { core } = environment;
     const bin = join(core.directory, "bin");
