@@ -2,8 +2,11 @@
  * Worlds of many seeds, with every invariant checked in each, in two processes; and a seed that shows the worth of each
  * rule.
  */
+import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { root } from "../../scripts/root.ts";
 import { RULE_NAMES } from "./ablation/rules.ts";
 import { SCENES } from "./directed/scenes.ts";
 import { runSeeds } from "./runner/pool.ts";
@@ -16,6 +19,8 @@ import { type RunOptions, type RunResult, runSeed } from "./world/run.ts";
 
 const JOBS = Math.min(2, availableParallelism());
 const FIRST_SEED = 1000;
+/** Where the search for the seeds of rules begins. */
+const FIRST_RULE_SEED = 60_000;
 const SEEDS = 500;
 /** Against a hanging test. How long a seed takes is no criterion. */
 const HANG_MS = 60 * 60_000;
@@ -74,6 +79,13 @@ describe.for(RULE_SEEDS)("$rule, in seed $seed", ({ rule, seed, features = ["acc
 
 it("there is a seed for each rule", () => {
   expect(RULE_SEEDS.map(({ rule }) => rule)).toEqual(RULE_NAMES);
+});
+
+it("the page names these seeds, and how many were needed", () => {
+  const page = readFileSync(join(root, "docs/simulation.md"), "utf8");
+  const rows = [...page.matchAll(/^\| `(\w+)` +\| \w+ +\| (\d+ \(\d+\))/gm)].map((row) => row.slice(1));
+  const found = RULE_SEEDS.map(({ rule, seed }) => [rule, `${seed} (${seed - FIRST_RULE_SEED + 1})`]);
+  expect(rows.sort()).toEqual(found.sort());
 });
 
 describe("one seed gives one history", () => {
