@@ -132,6 +132,7 @@ function watchCore(
     },
     tag,
     isRecovering: () => outage.isRecovering || watch.hasStalled,
+    isFailing: () => outage.isFailing,
     assumeOutage: () => outage.assumeOutage(),
     releases,
     selects: parts.selects,

@@ -97,6 +97,11 @@ export const REGRESSIONS: readonly Regression[] = [
     features: ["accidents"],
     what: "an aggregator wrote first to a restored core, while all replicas were stopped",
   },
+  {
+    seed: 3002533,
+    features: ["accidents", "deadNode"],
+    what: "the first call that a restored core answered was a replica's reservation, which had waited for it",
+  },
 ];
 
 interface RuleSeed {

@@ -34,3 +34,12 @@ describe("a core recovers", () => {
     expect(await play(steps)).toBe(expected);
   });
 });
+
+test("a core is failing from a failure to the next response", async () => {
+  const outage = new OutageDetector(new VirtualTime().clock);
+  const seen = [outage.isFailing];
+  outage.failed(false);
+  seen.push(outage.isFailing);
+  outage.succeeded();
+  expect([...seen, outage.isFailing]).toEqual([false, true, false]);
+});

@@ -53,6 +53,11 @@ export class OutageDetector {
     this.#recoveredMs = this.#clock.monotonicMs();
   }
 
+  /** The newest call or stream failed: how long the outage is, and whether it is one, shows with the next response. */
+  get isFailing(): boolean {
+    return this.#failingSinceMs !== undefined;
+  }
+
   get isRecovering(): boolean {
     return this.#clock.monotonicMs() - this.#recoveredMs < RECOVERY_MS;
   }

@@ -43,7 +43,7 @@ export interface ProtectorLookup {
 }
 
 export interface ProtectorCacheOptions
-  extends Pick<ProtectorWriterOptions, "client" | "ports" | "onEvent" | "tag" | "isRecovering"> {
+  extends Pick<ProtectorWriterOptions, "client" | "ports" | "onEvent" | "tag" | "isRecovering" | "isFailing"> {
   readonly name: string;
   readonly source: LearningInformer<ProtectorVersion>;
   /** Called when the core may have been restored just now, so that no replica reserves until its losses are known. */

@@ -11,7 +11,7 @@ export const READ_RESULTS = ["found", "gone", "rejected", "unavailable"] as cons
 type ReadResult = (typeof READ_RESULTS)[number];
 
 /** Why a protector is read although the watch has it. */
-export const READ_PURPOSES = ["first", "stale", "confirm", "conflict", "unknown"] as const;
+export const READ_PURPOSES = ["first", "stale", "confirm", "conflict", "unknown", "outage"] as const;
 export type ReadPurpose = (typeof READ_PURPOSES)[number];
 
 export const LOST_HISTORY = ["wentBack", "replaced"] as const satisfies VersionFinding[];

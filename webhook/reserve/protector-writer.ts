@@ -21,6 +21,8 @@ const CONFLICT_WAIT_MAX_MS = 20;
 export interface ProtectorWriterOptions extends ProtectorCallsOptions {
   /** The core has just come back from an outage: nothing is reserved yet (`outage-detector.ts`). */
   readonly isRecovering?: () => boolean;
+  /** The newest call to the core failed, or its stream broke (`outage-detector.ts`). */
+  readonly isFailing?: () => boolean;
 }
 
 /**
@@ -147,7 +149,8 @@ export class ProtectorWriter {
     if (this.#holdBack(batch)) return;
     const awaiting = this.#awaitingReady(batch);
     const isSettled = this.#deny(batch, awaiting);
-    if (batch.writes.length > 0) await this.#calls.write(batch);
+    if (this.#isFirstAfterFailure(batch)) await this.#calls.read("outage");
+    else if (batch.writes.length > 0) await this.#calls.write(batch);
     else if (!isSettled) await this.#calls.read("confirm");
     else if (awaiting.size > 0 && awaiting.size === this.#queue.size) await this.#nextVersion(awaiting);
   }
@@ -205,6 +208,14 @@ export class ProtectorWriter {
       else this.#queue.settle(pending, { kind: "overloaded", cause: "recovering" });
     }
     return reserves.length > 0;
+  }
+
+  /**
+   * A reservation is never the first call that succeeds: only a response tells whether there was an outage, in which the
+   * core may have been restored to what this replica has in its cache.
+   */
+  #isFirstAfterFailure({ writes }: Batch): boolean {
+    return this.#options.isFailing?.() === true && writes.some(({ kind }) => kind === "reserve");
   }
 
   /** Settles the denials that rest on a version no older than their request; false when one needs a fresh read. */

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { noncesOf, pod } from "../../test/support/webhook/fixtures.ts";
-import type { WriteFault } from "../../test/support/webhook/protector-store.ts";
-import { ask, setup, tally, WATCH_LAG_MS } from "../../test/support/webhook/writer-harness.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
+import { noncesOf, pod, protector } from "../../test/support/webhook/fixtures.ts";
+import { ProtectorStore, type WriteFault } from "../../test/support/webhook/protector-store.ts";
+import { ask, setup, tally, WATCH_LAG_MS, writerOn } from "../../test/support/webhook/writer-harness.ts";
 
 describe("a conflict", () => {
   test("is read and decided again at once", async () => {
@@ -45,6 +46,44 @@ describe("a conflict", () => {
     await time.advance(WATCH_LAG_MS - 1);
     await time.advance(1_000);
     expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
+  });
+});
+
+describe("after a call that failed", () => {
+  test.each<[string, boolean, object, number]>([
+    ["a connection's break is over with the first read", false, { kind: "allowed", written: true }, 1],
+    ["a core that was out of reach for longer may be restored", true, { kind: "overloaded", cause: "recovering" }, 0],
+  ])("nothing is reserved before a read: %s", async (_name, isOutage, decision, writes) => {
+    const time = new VirtualTime();
+    const store = new ProtectorStore({ ports: time, object: protector(8) });
+    let [isFailing, isRecovering] = [true, false];
+    const purposes: string[] = [];
+    const writer = writerOn(
+      store,
+      time,
+      "self",
+      (event) => {
+        if (event.kind !== "read") return;
+        purposes.push(event.purpose);
+        [isFailing, isRecovering] = [false, isOutage];
+      },
+      { isFailing: () => isFailing, isRecovering: () => isRecovering },
+    );
+    const asked = ask(time, writer, pod("web-0"));
+    await time.advance(1_000);
+    expect(asked.decision).toMatchObject(decision);
+    expect(purposes).toEqual(["outage"]);
+    expect(store.writes).toBe(writes);
+  });
+
+  test("what needs no quota does not wait for the core", async () => {
+    const time = new VirtualTime();
+    const store = new ProtectorStore({ ports: time, object: protector(8) });
+    store.isDown = true;
+    const writer = writerOn(store, time, "self", undefined, { isFailing: () => true });
+    const asked = ask(time, writer, { ...pod("web-0"), terminating: true });
+    await time.advance(1);
+    expect(asked.decision).toMatchObject({ kind: "allowed", written: false });
   });
 });
 

@@ -36,7 +36,12 @@ export function closesGate(before: Json, after: Json): boolean {
   return gatesOf(before).includes(VOLUNTARY_GATE) && isTrue(before, VOLUNTARY_GATE) && !isTrue(after, VOLUNTARY_GATE);
 }
 
-/** True while the pod is out of service by its gate. A failed pod has lost all conditions; its gate is no cause. */
+/**
+ * True while the pod is out of service by its gate. A failed pod has lost all conditions, and those of an odd one can't
+ * be read: its gate is no cause.
+ */
 export function isGateClosed(pod: Json): boolean {
-  return record(pod.status).phase !== "Failed" && gatesOf(pod).includes(VOLUNTARY_GATE) && !isTrue(pod, VOLUNTARY_GATE);
+  const { phase, conditions } = record(pod.status);
+  const hasConditions = conditions === undefined || Array.isArray(conditions);
+  return phase !== "Failed" && hasConditions && gatesOf(pod).includes(VOLUNTARY_GATE) && !isTrue(pod, VOLUNTARY_GATE);
 }

@@ -4,11 +4,10 @@
  * allowed without a record. From the end of the suspension on, everything else holds again.
  */
 
-import type { Operation } from "../../../shared/schema/podprotector.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
 import type { EtcdObject } from "../apiserver/etcd.ts";
-import { parseStored } from "../truth/stored-protectors.ts";
+import { type Disrupted, parseStored } from "../truth/stored-protectors.ts";
 import type { SeenRule } from "./coverage.ts";
 import type { Exemptions } from "./exemptions.ts";
 
@@ -30,8 +29,8 @@ interface Held {
 interface SuspensionWorld {
   readonly exemptions: Exemptions;
   elapsedMs(): number;
-  /** True when the protector has a record of this pod that stands for the operation. */
-  isRecorded(name: string, cell: string, uid: string, operation: Operation): boolean;
+  /** True when the protector has a record that stands for the request. */
+  isRecorded(name: string, cell: string, request: Disrupted): boolean;
   rule(name: SeenRule): void;
   violation(invariant: string, message: string): void;
 }
@@ -79,8 +78,9 @@ export class Suspensions {
     else this.#world.violation("S8", `${cell} ${inFlight.key} was allowed as suspended by ${name}, which is not`);
   }
 
-  #allowedRegardless(name: string, cell: string, { uid, operation }: InFlightRequest): void {
-    this.#world.exemptions.allowedRegardless(name, uid, this.#world.isRecorded(name, cell, uid, operation));
+  #allowedRegardless(name: string, cell: string, inFlight: InFlightRequest): void {
+    const isRecorded = this.#world.isRecorded(name, cell, inFlight);
+    this.#world.exemptions.allowedRegardless(name, inFlight.uid, isRecorded);
   }
 
   /**

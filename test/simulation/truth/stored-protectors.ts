@@ -77,17 +77,25 @@ export function standsFor(records: ReadonlyMap<Operation, unknown> | undefined, 
   return records !== undefined && (operation !== "UPDATE" || records.has("UPDATE"));
 }
 
-/** True when the stored protector has a record of the pod that stands for the operation. */
-export function isRecorded(
-  { etcd }: ApiServer,
-  name: string,
-  cell: string,
-  uid: string,
-  operation: Operation,
-): boolean {
+/** What a request disrupts. */
+export interface Disrupted {
+  readonly uid: string;
+  readonly operation: Operation;
+  /** The version at which it commits; undefined for any. */
+  readonly revision: number | undefined;
+}
+
+/**
+ * True when the stored protector has a record of the pod that stands for the request: the record of an earlier change
+ * in place is of an older version, and ends with that change.
+ */
+export function isRecorded({ etcd }: ApiServer, name: string, cell: string, request: Disrupted): boolean {
+  const { uid, operation, revision = 0 } = request;
   const stored = etcd.get(`podprotectors/${NAMESPACE}/${name}`);
   const cells = stored === undefined ? [] : (parseStored(stored).status?.cells ?? []);
-  return standsFor(ledgerOf(cells.find(({ cellID }) => cellID === cell)).get(uid)?.records, operation);
+  const records = ledgerOf(cells.find(({ cellID }) => cellID === cell)).get(uid)?.records;
+  const change = operation === "UPDATE" ? records?.get("UPDATE") : undefined;
+  return standsFor(records, operation) && (change === undefined || Number(change.podResourceVersion) >= revision);
 }
 
 /** A minimum of 0 promises nothing. */

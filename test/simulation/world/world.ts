@@ -146,7 +146,7 @@ export class World {
     this.suspensions = new Suspensions({
       exemptions: this.exemptions,
       elapsedMs: () => this.time.elapsedMs,
-      isRecorded: (name, ...disruption) => isRecorded(this.coreOf(name), name, ...disruption),
+      isRecorded: (name, cell, request) => isRecorded(this.coreOf(name), name, cell, request),
       rule: (name) => this.coverage.rule(name),
       violation: (invariant, message) => this.violation(invariant, message),
     });

@@ -5,7 +5,7 @@ import type { Pod } from "../../../shared/schema/pod.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import type { PendingReserve } from "../../../webhook/reserve/pending-queue.ts";
 import type { ProtectorEvent } from "../../../webhook/reserve/protector-event.ts";
-import { ProtectorWriter } from "../../../webhook/reserve/protector-writer.ts";
+import { ProtectorWriter, type ProtectorWriterOptions } from "../../../webhook/reserve/protector-writer.ts";
 import type { ProtectorDecision } from "../../../webhook/reserve/verdict.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 import { type ProtectorFixture, pod, protector } from "./fixtures.ts";
@@ -24,6 +24,7 @@ export function writerOn(
   ports: Ports,
   tag = "self",
   onEvent: (event: ProtectorEvent) => void = () => undefined,
+  outage: Pick<ProtectorWriterOptions, "isFailing" | "isRecovering"> = {},
 ): ProtectorWriter {
   const writer: ProtectorWriter = new ProtectorWriter({
     namespace: "default",
@@ -33,6 +34,7 @@ export function writerOn(
     watched: store.watch(ports, WATCH_LAG_MS, () => writer.watchChanged()),
     onEvent,
     tag,
+    ...outage,
   });
   return writer;
 }
