@@ -110,6 +110,20 @@ const imports: readonly [title: string, folder: string, source: string, expected
     "scripts do not import",
   ],
   ["test helpers may use scripts", "test/support", 'import "../../scripts/demo/b.ts";', undefined],
+  ["the translation may use the checker", "test/histories/replay", 'import { b } from "../checker/b.ts";', undefined],
+  ["the translation may use the replay", "test/histories/replay", 'import { b } from "../../spec/b.ts";', undefined],
+  [
+    "the translation must not use the product",
+    "test/histories/replay",
+    'import { b } from "../../../shared/decide/b.ts";',
+    "the translation of histories imports nothing",
+  ],
+  [
+    "the translation must not use the helpers of tests",
+    "test/histories/replay",
+    'import { b } from "../../support/b.ts";',
+    "the translation of histories imports nothing",
+  ],
   ["the checker may use itself", "test/histories/checker", 'import { b } from "./b.ts";', undefined],
   ["the checker may use Node.js", "test/histories/checker", 'import { hash } from "node:crypto";', undefined],
   [

@@ -4,14 +4,15 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { field, items } from "../../scripts/control-plane/api-client.ts";
 import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { Chance } from "../simulation/scenario/random.ts";
-import { createReadyPods, eachAtMost, setReady } from "../support/cluster/pods.ts";
+import { loadSpecification } from "../spec/specification.ts";
+import { createReadyPods, eachAtMost, readyPods, setReady } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { HistoryRecorder } from "../support/history/history-recorder.ts";
 import { judge } from "./checker/judge.ts";
+import { replayAll } from "./replay/replay-all.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 /** Each environment is recorded and judged as a whole. */
@@ -32,22 +33,28 @@ const CELL: ClusterOptions = {
   flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "5s" } },
 };
 
-type Fault = (environment: TestEnvironment, chance: Chance) => Promise<void>;
+type Fault = (environment: TestEnvironment, chance: Chance, recorder: HistoryRecorder) => Promise<void>;
 
 const clusterOf = (environment: TestEnvironment, chance: Chance) =>
   chance.pick([environment.core, ...environment.cells.values()]);
+/** By the name under which the replay knows that an aggregator begins anew. */
 const componentOf = ({ webhooks, aggregators }: TestEnvironment, chance: Chance) =>
-  chance.pick([...webhooks.map(({ component }) => component), ...aggregators.values()]).process;
+  chance.pick([
+    ...webhooks.map(({ component }, index) => ({ name: `replica ${index + 1}`, process: component.process })),
+    ...[...aggregators].map(([cell, { process }]) => ({ name: `aggregator ${cell}`, process })),
+  ]);
 
 const FAULTS: Readonly<Record<string, Fault>> = {
   nothing: async () => {},
-  "a component is killed": async (environment, chance) => {
-    const victim = componentOf(environment, chance);
-    await victim.kill("SIGKILL");
-    await victim.start();
+  "a component is killed": async (environment, chance, recorder) => {
+    const { name, process: victim } = componentOf(environment, chance);
+    await recorder.during(name, async () => {
+      await victim.kill("SIGKILL");
+      await victim.start();
+    });
   },
   "a component is frozen": async (environment, chance) => {
-    const victim = componentOf(environment, chance);
+    const { process: victim } = componentOf(environment, chance);
     victim.freeze();
     await delay(PAUSE_MS);
     victim.thaw();
@@ -96,19 +103,6 @@ async function disrupt(environment: TestEnvironment, { cell, name }: Target, how
   } else await admin.request("DELETE", `${PODS}/${name}`);
 }
 
-async function alive(environment: TestEnvironment, app: string): Promise<number> {
-  const lists = await Promise.all(
-    CELLS.map((cell) => environment.cell(cell).admin.get(`${PODS}?labelSelector=app%3D${app}`)),
-  );
-  const pods = lists.flatMap((list) => items(list));
-  return pods.filter((pod) => {
-    const ready = items(field(pod, "status"), "conditions").some(
-      (one) => field(one, "type") === "Ready" && field(one, "status") === "True",
-    );
-    return ready && field(pod, "metadata", "deletionTimestamp") === undefined;
-  }).length;
-}
-
 async function play(environment: TestEnvironment, recorder: HistoryRecorder, seed: number): Promise<void> {
   const chance = new Chance(seed);
   const app = `seed-${seed}`;
@@ -130,13 +124,23 @@ async function play(environment: TestEnvironment, recorder: HistoryRecorder, see
   const hasFlaps = chance.chance(0.3);
   const ways: readonly How[] = hasFlaps ? ["delete", "evict", "flap"] : ["delete", "delete", "evict"];
   const attempts = [...targets, ...targets].map((target) => ({ target, how: chance.pick(ways) }));
-  const during = recorder.during(fault, async () => await FAULTS[fault]?.(environment, chance));
+  const during = recorder.during(fault, async () => await FAULTS[fault]?.(environment, chance, recorder));
   await eachAtMost(chance.between(1, 20), attempts, async ({ target, how }) => {
     await disrupt(environment, target, how).catch(() => undefined);
   });
   await during;
-  await waitUntilSettled(environment.core, "default", app, () => alive(environment, app), SETTLED_WITHIN_MS);
-  if (!hasFlaps) expect(await alive(environment, app)).toBeGreaterThanOrEqual(minAvailable);
+  const left = async (): Promise<number> => await readyPods(environment.cells.values(), app);
+  await waitUntilSettled(environment.core, "default", app, left, SETTLED_WITHIN_MS);
+  if (!hasFlaps) expect(await left()).toBeGreaterThanOrEqual(minAvailable);
+}
+
+/** What the specification has no word for, and what leaves too much open, is told; nothing may be refused. */
+function replayedToo(lines: readonly string[]): void {
+  const worlds = replayAll(loadSpecification(), lines);
+  for (const { protectors, outcome, reason, events, states } of worlds)
+    process.stdout.write(`${protectors.join()}: ${outcome}, ${reason ?? `${events} events, ${states} states`}\n`);
+  expect(worlds.filter(({ outcome }) => outcome === "refused")).toEqual([]);
+  if (!FULL) expect(worlds.map(({ outcome }) => outcome)).toContain("replayed");
 }
 
 describe.each(Array.from({ length: ENVIRONMENTS }, (_, index) => index * EACH + 1))("from seed %i", (first) => {
@@ -150,6 +154,7 @@ describe.each(Array.from({ length: ENVIRONMENTS }, (_, index) => index * EACH + 
     try {
       for (let seed = first; seed < first + EACH; seed++) await play(environment, recorder, seed);
       const lines = await recorder.judged();
+      replayedToo(lines);
       const denials = lines.filter((line) => line.includes('"operation":"DELETE"') && line.includes("=AtMinimum"));
       expect(denials).not.toEqual([]);
       for (const denial of denials.slice(0, FLIPS)) {

@@ -1,5 +1,6 @@
 /** The steps of the specification: every state that an action can make of a state, whatever it chooses. */
 import { type Binding, type BoundOperator, type Evaluate, type Evaluator, required, type Scope } from "./evaluate.ts";
+import { applied, literal } from "./literals.ts";
 import { isTrue } from "./operators.ts";
 import type { Application, Expression } from "./syntax.ts";
 import { elementsOf, type Value } from "./values.ts";
@@ -34,7 +35,18 @@ export class Actions {
 
   /** Every state after `action` in `state`, each as often as there are ways to it. Undefined: the start. */
   after(action: string, state?: Value): NextState[] {
-    const act = this.#named(action);
+    return this.#run(this.#named(action), action, state);
+  }
+
+  /** Every state after `action` with these arguments, which the specification has to be able to choose. */
+  afterCall(action: string, args: readonly (string | number | boolean)[], state: Value): Value[] {
+    const key = `${action} ${JSON.stringify(args)}`;
+    const act = this.#acts.get(key) ?? this.#compile(applied(action, args.map(literal)), new Map());
+    this.#acts.set(key, act);
+    return this.#run(act, action, state).map((next) => next.state);
+  }
+
+  #run(act: Act, action: string, state: Value | undefined): NextState[] {
     const steps: NextState[] = [];
     this.#variable.value = state;
     act(() => {
@@ -130,10 +142,10 @@ export class Actions {
     const key = `${name}/`;
     const body = this.#acts.get(key) ?? this.#compile(operation.body, operation.scope);
     this.#acts.set(key, body);
-    return (then) => this.#run(name, operation, values, body, then);
+    return (then) => this.#enter(name, operation, values, body, then);
   }
 
-  #run(name: string, operation: BoundOperator, args: readonly Evaluate[], body: Act, then: () => void): void {
+  #enter(name: string, operation: BoundOperator, args: readonly Evaluate[], body: Act, then: () => void): void {
     const values = args.map((arg) => arg());
     operation.params.forEach((param, at) => {
       param.value = values[at];

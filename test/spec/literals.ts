@@ -9,6 +9,11 @@ export function integer(value: number): Expression {
   return { kind: "int", id: 0, value };
 }
 
+export function literal(value: string | number | boolean): Expression {
+  if (typeof value === "boolean") return { kind: "bool", id: 0, value };
+  return typeof value === "string" ? text(value) : integer(value);
+}
+
 export function setOf(values: readonly string[]): Expression {
   return applied("Set", values.map(text));
 }
@@ -27,6 +32,6 @@ export function recordOf(fields: readonly (readonly [string, Expression])[]): Ex
   );
 }
 
-function applied(opcode: string, args: readonly Expression[]): Expression {
+export function applied(opcode: string, args: readonly Expression[]): Expression {
   return { kind: "app", id: 0, opcode, args };
 }

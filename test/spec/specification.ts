@@ -20,12 +20,12 @@ export interface Specification {
   readonly comments: readonly string[];
   open(scenario: string, without?: string): OpenScenario;
   /** The protocol with these values of its constants. */
-  withConstants(constants: Constants): Actions;
+  withConstants(constants: Constants): OpenScenario;
 }
 
 export type Constants = readonly (readonly [string, Expression])[];
 
-interface OpenScenario {
+export interface OpenScenario {
   readonly actions: Actions;
   readonly values: Values;
 }
@@ -46,6 +46,10 @@ export function loadSpecification(): Specification {
   });
   const protocol = modules.find(({ name }) => name === "protocol");
   if (protocol === undefined) throw new Error("no module protocol");
+  const openWith = (constants: Constants): OpenScenario => {
+    const evaluator = new Evaluator(protocol, constants);
+    return { actions: new Actions(evaluator), values: evaluator.values };
+  };
   const worlds = new Map(modules.filter((module) => module !== protocol).map((module) => [module.name, module]));
   return {
     scenarios: [...worlds.keys()],
@@ -55,10 +59,9 @@ export function loadSpecification(): Specification {
     open: (scenario, without = "") => {
       const world = worlds.get(scenario);
       if (world === undefined) throw new Error(`no scenario ${scenario}`);
-      const evaluator = new Evaluator(protocol, constantsOf(world, without));
-      return { actions: new Actions(evaluator), values: evaluator.values };
+      return openWith(constantsOf(world, without));
     },
-    withConstants: (constants) => new Actions(new Evaluator(protocol, constants)),
+    withConstants: openWith,
   };
 }
 

@@ -43,6 +43,17 @@ export class Values {
     );
   }
 
+  /** The record with another value of a field. */
+  with(record: Value, name: string, value: Value): Compound {
+    const { items, fields } = compoundOf(record, "record");
+    return this.#intern("record", items.with(fields.indexOf(name), value), fields);
+  }
+
+  /** The map with another value of a key. */
+  put(map: Value, key: Value, value: Value): Compound {
+    return this.map([...entriesOf(map), [key, value]]);
+  }
+
   #intern(kind: Kind, items: readonly Value[], fields = NO_FIELDS): Compound {
     let hash = HASH_OF[kind] + fields.length;
     for (const item of items) hash = (Math.imul(hash, 31) + hashOf(item)) | 0;
@@ -100,6 +111,10 @@ export function entriesOf(value: Value): readonly (readonly [Value, Value])[] {
 export function fieldOf(value: Value, name: string): Value {
   const { items, fields } = compoundOf(value, "record");
   return itemAt(items, fields.indexOf(name));
+}
+
+export function valueAt(map: Value, key: Value): Value | undefined {
+  return entriesOf(map).find(([of]) => of === key)?.[1];
 }
 
 export function compoundOf(value: Value, kind: Kind): Compound {

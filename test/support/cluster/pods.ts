@@ -1,4 +1,5 @@
 /** Pods that a test makes Ready. They are not scheduled, so that a deletion is final at once and needs no kubelet. */
+import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 
 const CREATORS = 20;
@@ -43,6 +44,19 @@ export async function setReady(cluster: Cluster, namespace: string, name: string
   await cluster.admin.call("PATCH", `/api/v1/namespaces/${namespace}/pods/${name}/status`, {
     status: { phase: "Running", conditions },
   });
+}
+
+/** Pods of the default namespace with this label `app` that are Ready and do not end. */
+export async function readyPods(clusters: Iterable<Cluster>, app: string): Promise<number> {
+  const path = `/api/v1/namespaces/default/pods?labelSelector=app%3D${app}`;
+  const lists = await Promise.all([...clusters].map(({ admin }) => admin.get(path)));
+  const pods = lists.flatMap((list) => items(list));
+  return pods.filter((pod) => {
+    const ready = items(field(pod, "status"), "conditions").some(
+      (one) => field(one, "type") === "Ready" && field(one, "status") === "True",
+    );
+    return ready && field(pod, "metadata", "deletionTimestamp") === undefined;
+  }).length;
 }
 
 /** Runs `work` on every item, at most `limit` at a time. */

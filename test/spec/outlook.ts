@@ -1,0 +1,58 @@
+/** What a history says later: so that a replay follows nothing that can't come to it. */
+import type { ReplayedHistory } from "./replay-events.ts";
+
+interface Prospect {
+  /** The place of the write of each protector. */
+  readonly writes: Map<string, number>;
+  outcome: string | undefined;
+  deniers: readonly string[] | undefined;
+}
+
+export class Outlook {
+  readonly #prospects = new Map<string, Prospect>();
+  /** Of each aggregator, by place. */
+  readonly #positions = new Map<string, { readonly place: number; readonly position: number }[]>();
+
+  readonly #started = new Set<string>();
+
+  constructor({ events }: Pick<ReplayedHistory, "events">) {
+    for (const [place, { event }] of events.entries()) {
+      if (event.event === "reserve") this.#of(event.nonce).writes.set(event.protector, place);
+      if (event.event === "allow" || event.event === "deny") this.#of(event.nonce).outcome = event.event;
+      if (event.event === "deny") this.#of(event.nonce).deniers = event.protectors;
+      if (event.event === "start") this.#started.add(event.aggregator);
+      if (event.event !== "account") continue;
+      const [name, ...others] = event.aggregator;
+      if (name === undefined || others.length > 0 || event.position === undefined) continue;
+      const known = this.#positions.get(name) ?? [];
+      this.#positions.set(name, known);
+      known.push({ place, position: event.position });
+    }
+  }
+
+  /** False for an aggregator that is there from the beginning. */
+  starts(aggregator: string): boolean {
+    return this.#started.has(aggregator);
+  }
+
+  /** The position of the next count of this aggregator: it has seen nothing later before. */
+  nextPosition(aggregator: string, place: number): number {
+    const next = this.#positions.get(aggregator)?.find((one) => one.place >= place);
+    return next?.position ?? Number.POSITIVE_INFINITY;
+  }
+
+  /** What this protector may decide from here on without a line of its own. */
+  unrecorded(nonce: string, protector: string, place: number): readonly ("allowed" | "denied")[] {
+    const { writes, outcome, deniers } = this.#of(nonce);
+    if (writes.has(protector) || outcome === undefined) return [];
+    if (outcome === "allow") return ["allowed"];
+    const areWritten = [...writes.values()].every((written) => written <= place);
+    return areWritten && deniers?.includes(protector) !== false ? ["denied"] : ["allowed"];
+  }
+
+  #of(nonce: string): Prospect {
+    const known = this.#prospects.get(nonce) ?? { writes: new Map(), outcome: undefined, deniers: undefined };
+    this.#prospects.set(nonce, known);
+    return known;
+  }
+}
