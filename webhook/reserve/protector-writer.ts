@@ -211,8 +211,8 @@ export class ProtectorWriter {
   }
 
   /**
-   * A reservation is never the first call that succeeds: only a response tells whether there was an outage, in which the
-   * core may have been restored to what this replica has in its cache.
+   * A reservation is never the first call that succeeds: only a response tells whether there was an outage, in which
+   * the core may have been restored to what this replica has in its cache.
    */
   #isFirstAfterFailure({ writes }: Batch): boolean {
     return this.#options.isFailing?.() === true && writes.some(({ kind }) => kind === "reserve");
