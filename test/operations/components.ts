@@ -23,6 +23,7 @@ const TIMEOUT_MS = 10_000;
 const HEARTBEAT_MS = 600_000;
 
 export interface ObservedComponent {
+  readonly name: string;
   /** Everything that it has read is done: no key is ready, in work, or waits to be tried again. */
   readonly isIdle: () => boolean;
   /** What should not happen whatever it reads. */
@@ -66,6 +67,9 @@ export function startGenerator(transport: Transport, namespace: string): Observe
   });
   const running = generator.lead(stopping.signal);
   return {
+    get name() {
+      return `generator (${generator.problem() ?? "leading"})`;
+    },
     isIdle: () => generator.isLeading && generator.problem() === undefined && queue.isIdle,
     problems: () => problems,
     async stop() {
@@ -112,6 +116,7 @@ export function startAggregator(transport: Transport): ObservedComponent {
   protectors.start();
   const running = aggregator.lead(stopping.signal);
   return {
+    name: "aggregator",
     isIdle: () => aggregator.coreReconcilers.size > 0 && queue.isIdle,
     problems: () => problems,
     async stop() {

@@ -14,6 +14,8 @@ import { changed, nameOf, objectOf, pathOf, type Track } from "./tracks.ts";
 const CALLS_AT_ONCE = 12;
 const POLL_MS = 20;
 const SETTLED_WITHIN_MS = 120_000;
+/** How long something is held back from components that wait for it. */
+const HELD_MS = 3_000;
 const COLLECTIONS = [
   "/apis/apps/v1/namespaces/WORLD/deployments",
   "/apis/policy/v1/namespaces/WORLD/poddisruptionbudgets",
@@ -29,6 +31,8 @@ interface Running {
   readonly transport: DisturbedTransport;
   readonly component: ObservedComponent;
 }
+
+class NotSettled extends Error {}
 
 export class ObjectWorld {
   readonly name: string;
@@ -132,17 +136,27 @@ export class ObjectWorld {
   }
 
   /** The components have read all that is stored of the resources that `which` accepts, and have done their work. */
-  async settled(which: (resource: string) => boolean = () => true): Promise<void> {
+  async settled(which: (resource: string) => boolean = () => true, withinMs = SETTLED_WITHIN_MS): Promise<void> {
     // What they write in the first round they read in the second.
     for (let round = 0; round < 2; round++) {
       const marks = await this.#mark(which);
-      await this.#until(`${this.name} to settle`, () =>
+      const isSettled = (): boolean =>
         this.#running.every(
           ({ transport, component }) =>
             marks.every(([resource, version]) => transport.hasReached(resource, version)) && component.isIdle(),
-        ),
-      );
+        );
+      await this.#until(`${this.name} to settle`, isSettled, withinMs);
     }
+  }
+
+  /**
+   * As {@link settled}, for {@link HELD_MS} at most: who writes to an object that has changed, and may not read that,
+   * tries again and again.
+   */
+  async worked(which: (resource: string) => boolean): Promise<void> {
+    await this.settled(which, HELD_MS).catch((error: unknown) => {
+      if (!(error instanceof NotSettled)) throw error;
+    });
   }
 
   /** The components are idle, whatever is held back. */
@@ -186,13 +200,19 @@ export class ObjectWorld {
     return path.replace("WORLD", this.name);
   }
 
-  async #until(what: string, isTrue: () => boolean): Promise<void> {
+  async #until(what: string, isTrue: () => boolean, withinMs = SETTLED_WITHIN_MS): Promise<void> {
     const startedMs = performance.now();
     while (!isTrue()) {
-      if (performance.now() - startedMs > SETTLED_WITHIN_MS) throw new Error(`timed out waiting for ${what}`);
+      if (performance.now() - startedMs > withinMs)
+        throw new NotSettled([`timed out waiting for ${what}`, ...this.#running.map(describe)].join("\n"));
       await delay(POLL_MS);
     }
   }
+}
+
+function describe({ transport, component }: Running): string {
+  const state = component.isIdle() ? "idle" : "busy";
+  return `${component.name} is ${state}: ${[...component.problems(), ...transport.writes.slice(-5)].join("; ")}`;
 }
 
 /** The track of an object: a protector is called after the kind of its source. */

@@ -11,6 +11,7 @@ import {
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta, OPERATIONS, PROTECTED_OPERATIONS } from "../../../shared/schema/podprotector.ts";
 import { readClusterParts } from "../cluster-budgets/cluster-parts.ts";
+import { budgetSelector } from "./budget-selector.ts";
 import { decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
 import { type Budget, type ProtectionSource, pluginName, type SourcePlugin, sourceKind } from "./protection-source.ts";
 
@@ -81,7 +82,7 @@ function limitsOf(
     countedIn: stated === "core" || stated === "cells" ? stated : undefined,
     minAvailable: intOrPercent(spec.minAvailable),
     maxUnavailable: intOrPercent(spec.maxUnavailable),
-    selector: spec.selector ?? undefined,
+    selector: budgetSelector("selector", spec.selector),
   };
 }
 
@@ -117,7 +118,7 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
     ...limitsOf(metadata, spec),
     targetRef: hasTarget ? { apiVersion, kind, name } : undefined,
     ...expectedBy(spec.protectTotalReplicas ?? annotations["pub.kruise.io/protect-total-replicas"]),
-    ignoredPodSelector: spec.ignoredPodSelector ?? undefined,
+    ignoredPodSelector: budgetSelector("ignoredPodSelector", spec.ignoredPodSelector),
     spec: {
       // OpenKruise never denies the disruption of a pod that is not ready.
       unhealthyPodPolicy: "AlwaysAllow",

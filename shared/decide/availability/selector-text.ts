@@ -7,7 +7,19 @@ const VALUE = "(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?";
 const EQUALITY = new RegExp(`^(${KEY})\\s*(=|==|!=)\\s*(${VALUE})$`);
 const SET = new RegExp(`^(${KEY})\\s+(in|notin)\\s*\\(([^()]*)\\)$`);
 const EXISTENCE = new RegExp(`^(!?)\\s*(${KEY})$`);
+const WHOLE_KEY = new RegExp(`^${KEY}$`);
 const WHOLE_VALUE = new RegExp(`^${VALUE}$`);
+/** A prefix, a slash, and a name. */
+const MAX_KEY = 253 + 1 + 63;
+const MAX_VALUE = 63;
+
+export function isLabelKey(text: string): boolean {
+  return text.length <= MAX_KEY && WHOLE_KEY.test(text);
+}
+
+export function isLabelValue(text: string): boolean {
+  return text.length <= MAX_VALUE && WHOLE_VALUE.test(text);
+}
 
 type Requirement = NonNullable<LabelSelector["matchExpressions"]>[number];
 
