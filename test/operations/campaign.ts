@@ -12,6 +12,8 @@ const CALLS_AT_ONCE = 12;
 /** What a component does later by itself: it looks again after 30 s at objects that it does not watch. */
 const EQUAL_WITHIN_MS = 60_000;
 const POLL_MS = 500;
+/** Steps. */
+const TOLD_EVERY = 10;
 /** How often a field has another value for a moment before the value that it stays at. */
 const VIA = 0.5;
 
@@ -45,6 +47,7 @@ export async function walkAll(
   disturbed: readonly DisturbedWorld[],
   walks: ReadonlyMap<Track, Walk>,
   chance: Chance,
+  print: (line: string) => void,
 ): Promise<Outcome> {
   const found: string[] = [];
   const wrong = new Set<Track>();
@@ -59,6 +62,7 @@ export async function walkAll(
       ...disturbed.map(({ world, disturbance }) => disturbance.around(world, [...now.keys()], () => play(world, now))),
     ]);
     await calm.settled();
+    if ((step + 1) % TOLD_EVERY === 0) print(`${step + 1} of ${steps} steps, ${transitions} transitions`);
     await Promise.all(
       disturbed.map(async ({ world, disturbance }) => {
         for (const [track, differing] of await whereDifferent(calm, world, now)) {

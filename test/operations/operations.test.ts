@@ -58,7 +58,12 @@ function printPlan({ tracks, values, refused, fixed }: Plan, fields: number): vo
   for (const name of fixed) print(`  stores one value of ${name}`);
 }
 
-test("whatever a component reads late, again or never, the end state is that of a calm world", async () => {
+/** All transitions take half an hour. */
+const timeout = isFull ? 5_400_000 : 600_000;
+
+test("whatever a component reads late, again or never, the end state is that of a calm world", {
+  timeout,
+}, async () => {
   const chance = new Chance(SEED);
   const fields = isFull ? allFields() : sample(allFields(), FIELDS, chance);
   const plan = await makePlan(cluster, "plan", fields);
@@ -73,7 +78,7 @@ test("whatever a component reads late, again or never, the end state is that of 
   }));
   const worlds = [calm, ...disturbed.map(({ world }) => world)];
   await createWorlds(worlds, plan.tracks);
-  const { transitions, differences } = await walkAll(calm, disturbed, walks, chance);
+  const { transitions, differences } = await walkAll(calm, disturbed, walks, chance, print);
   print(`${transitions} transitions, each under ${disturbed.length} disturbances: ${differences.length} differ`);
   for (const one of differences) print(one);
   expect(differences).toEqual([]);
