@@ -243,6 +243,23 @@ describe("the server", () => {
     );
   });
 
+  test("kube-apiserver frozen, and a new watch never answered", async () => {
+    const outcome = await during(
+      "apiserver SIGSTOP, connections reset",
+      async () => {
+        const sinceMs = performance.now();
+        const isNewWatch = ({ path, atMs }: { path: string; atMs: number }): boolean =>
+          path.includes("watch=1") && atMs >= sinceMs;
+        cluster.processes["kube-apiserver"].freeze();
+        proxy.reset();
+        await harness.until("the new watch", () => proxy.requests.some(isNewWatch));
+        proxy.reset();
+      },
+      async () => cluster.processes["kube-apiserver"].thaw(),
+    );
+    expect(outcome.failures).toContain("watch reset");
+  });
+
   test("etcd killed and started again", async () => {
     await during(
       "etcd kill -9",

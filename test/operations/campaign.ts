@@ -62,7 +62,8 @@ export async function walkAll(
       ...disturbed.map(({ world, disturbance }) => disturbance.around(world, [...now.keys()], () => play(world, now))),
     ]);
     await calm.settled();
-    if ((step + 1) % TOLD_EVERY === 0) print(`${step + 1} of ${steps} steps, ${transitions} transitions`);
+    if ((step + 1) % TOLD_EVERY === 0)
+      print(`${step + 1} of ${steps} steps, ${transitions} transitions, ${found.length} differ`);
     await Promise.all(
       disturbed.map(async ({ world, disturbance }) => {
         for (const [track, differing] of await whereDifferent(calm, world, now)) {
@@ -70,6 +71,7 @@ export async function walkAll(
           const values = (now.get(track) ?? []).map(text).join(", then ");
           const what = `${disturbance.name}: ${track.kind.name} ${track.path.join(".")} to ${values}`;
           found.push([what, ...differing].join("\n    "));
+          print(`differs: ${found.at(-1)}`);
         }
       }),
     );

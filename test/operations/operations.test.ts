@@ -58,8 +58,8 @@ function printPlan({ tracks, values, refused, fixed }: Plan, fields: number): vo
   for (const name of fixed) print(`  stores one value of ${name}`);
 }
 
-/** All transitions take half an hour. */
-const timeout = isFull ? 5_400_000 : 600_000;
+/** Some tracks wait for what a component looks at again after 30 s, so all transitions take hours. */
+const timeout = isFull ? 6 * 3_600_000 : 600_000;
 
 test("whatever a component reads late, again or never, the end state is that of a calm world", {
   timeout,
@@ -80,7 +80,6 @@ test("whatever a component reads late, again or never, the end state is that of 
   await createWorlds(worlds, plan.tracks);
   const { transitions, differences } = await walkAll(calm, disturbed, walks, chance, print);
   print(`${transitions} transitions, each under ${disturbed.length} disturbances: ${differences.length} differ`);
-  for (const one of differences) print(one);
   expect(differences).toEqual([]);
   // A new generator finds nothing to do.
   const writes = await Promise.all(worlds.map((world) => writesOfRestart(world)));

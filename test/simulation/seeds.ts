@@ -150,10 +150,10 @@ export const RULE_SEEDS: readonly RuleSeed[] = [
   { rule: "ConfirmedCache", seed: 60029 },
   { rule: "AllAgree", seed: 60001 },
   { rule: "RollbackByNonce", seed: 60025 },
-  { rule: "RollbackRefused", seed: 60116 },
+  { rule: "RollbackRefused", seed: 60101 },
   { rule: "UnknownOutcome", seed: 60000 },
   { rule: "DecideAgain", seed: 60002 },
   { rule: "DecideTogether", seed: 60013 },
-  { rule: "ConfirmRefusal", seed: 60003 },
+  { rule: "ConfirmRefusal", seed: 60007 },
   { rule: "Deadline", seed: 60001 },
 ];
