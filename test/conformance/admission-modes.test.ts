@@ -71,6 +71,11 @@ describe("dry-run mode", () => {
 
   beforeAll(async () => {
     replica = await serve("webhook-dry-run", ["--dry-run"]);
+    // A replica that stood still on a busy machine reserves nothing for twelve seconds.
+    await harness.cluster.waitFor("the replica to reserve", async () => {
+      const name = await given(1, 2);
+      return verdictOf(await harness.delete(name)) === "allow" && (await harness.buckets(name)).length === 1;
+    });
   });
   afterAll(() => replica?.component.stop());
 
