@@ -4,7 +4,6 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { Chance } from "../simulation/scenario/random.ts";
 import { loadSpecification } from "../spec/specification.ts";
@@ -12,26 +11,16 @@ import { createReadyPods, eachAtMost, readyPods, setReady } from "../support/clu
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { HistoryRecorder } from "../support/history/history-recorder.ts";
 import { judge } from "./checker/judge.ts";
+import { CELL, CELLS, PODS, SETTLE, SETTLED_WITHIN_MS } from "./recorded-installation.ts";
 import { replayAll } from "./replay/replay-all.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 /** Each environment is recorded and judged as a whole. */
 const ENVIRONMENTS = FULL ? 10 : 1;
 const EACH = FULL ? 10 : 3;
-const CELLS = ["east", "west"] as const;
-const SETTLE = "6s";
 const PAUSE_MS = 3_000;
-const SETTLED_WITHIN_MS = 180_000;
 /** Denials of each record that are turned into admissions, each alone, to see the checker notice. */
 const FLIPS = 2;
-const PODS = "/api/v1/namespaces/default/pods";
-
-const CELL: ClusterOptions = {
-  controllerManager: false,
-  scheduler: false,
-  kwok: false,
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "5s" } },
-};
 
 type Fault = (environment: TestEnvironment, chance: Chance, recorder: HistoryRecorder) => Promise<void>;
 

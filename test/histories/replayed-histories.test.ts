@@ -3,30 +3,19 @@
  * same history with one answer, one record or one count changed is refused.
  */
 import { beforeAll, describe, expect, test } from "vitest";
-import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { loadSpecification, type Specification } from "../spec/specification.ts";
 import { createReadyPods, eachAtMost, readyPods, setReady } from "../support/cluster/pods.ts";
 import { createProtector, readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { HistoryRecorder } from "../support/history/history-recorder.ts";
+import { CELL, CELLS, PODS, SETTLE, SETTLED_WITHIN_MS } from "./recorded-installation.ts";
 import { type Flaw, flawsIn } from "./replay/flaws.ts";
 import { replayAll } from "./replay/replay-all.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
-const CELLS = ["east", "west"] as const;
-const SETTLE = "6s";
-const SETTLED_WITHIN_MS = 180_000;
 /** Flaws of each kind that are tried; all at full size. */
 const EACH = FULL ? Number.POSITIVE_INFINITY : 6;
-const PODS = "/api/v1/namespaces/default/pods";
 const WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-
-const CELL: ClusterOptions = {
-  controllerManager: false,
-  scheduler: false,
-  kwok: false,
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "5s" } },
-};
 
 type Attempt = readonly [how: "delete" | "evict", cell: (typeof CELLS)[number], name: string];
 

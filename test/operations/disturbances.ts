@@ -19,7 +19,7 @@ export const DISTURBANCES: readonly Disturbance[] = [
       await change();
       // The components act on what they know of the sources and pods.
       await world.poke(tracks);
-      await world.worked(isProtectors);
+      await world.settledWhileHeld(isProtectors);
       for (const transport of world.transports) transport.release();
     },
   },
@@ -28,7 +28,7 @@ export const DISTURBANCES: readonly Disturbance[] = [
     async around(world, _, change) {
       for (const transport of world.transports) transport.hold(isProtectors);
       await change();
-      await world.worked(isSources);
+      await world.settledWhileHeld(isSources);
       for (const transport of world.transports) transport.release();
     },
   },

@@ -153,7 +153,7 @@ export class ObjectWorld {
    * As {@link settled}, for {@link HELD_MS} at most: who writes to an object that has changed, and may not read that,
    * tries again and again.
    */
-  async worked(which: (resource: string) => boolean): Promise<void> {
+  async settledWhileHeld(which: (resource: string) => boolean): Promise<void> {
     await this.settled(which, HELD_MS).catch((error: unknown) => {
       if (!(error instanceof NotSettled)) throw error;
     });

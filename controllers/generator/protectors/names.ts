@@ -1,9 +1,9 @@
 /** Names and label values that Kubernetes accepts, whatever the source is called. */
 import { createHash } from "node:crypto";
+import { isLabelValue } from "../../../shared/decide/availability/selector-text.ts";
 
 const NAME_MAX_CHARACTERS = 253;
 const LABEL_VALUE_MAX_CHARACTERS = 63;
-const LABEL_VALUE = /^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$/;
 /** 64 bits: two of a million names in one namespace share a hash with a chance of 1 in 37 million. */
 const HASH_CHARACTERS = 16;
 
@@ -16,7 +16,7 @@ function shortened(text: string, maxCharacters: number, hashed: string): string 
 
 /** `name` itself if it is a valid label value, else a valid beginning of it and a hash. */
 export function labelValue(name: string): string {
-  if (name.length <= LABEL_VALUE_MAX_CHARACTERS && LABEL_VALUE.test(name)) return name;
+  if (isLabelValue(name)) return name;
   const valid = name.replace(/[^A-Za-z0-9._-]/g, "-").replace(/^[^A-Za-z0-9]+/, "");
   return shortened(valid, LABEL_VALUE_MAX_CHARACTERS, name);
 }
