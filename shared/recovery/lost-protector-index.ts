@@ -3,6 +3,8 @@ import { isReleased } from "./lost-protector.ts";
 
 /** More protectors than any core is meant for. */
 const MAX_LOST_PROTECTORS = 50_000;
+/** Of one protector: more than cells are out of reach at once. */
+const MAX_VARIANTS = 16;
 
 interface LostProtectorIndexOptions {
   /** The release register of the core has this UID. */
@@ -11,10 +13,16 @@ interface LostProtectorIndexOptions {
   readonly onOverflow?: (lost: ProtectorVersion) => void;
 }
 
-/** The last version of each lost protector of one core, by `namespace/name`. Such a version stays in force. */
+/**
+ * The last version of each lost protector of one core, by `namespace/name`. Such a version stays in force. Backups of
+ * one protector may differ: a cell was out of reach when the spec changed, or the core was restored. Nothing tells which
+ * of them is the last one, so all are in force.
+ */
 export class LostProtectorIndex {
   readonly #options: LostProtectorIndexOptions;
   readonly #lost = new Map<string, ProtectorVersion>();
+  /** Backups with another spec than the version above, by `namespace/name`; the key of each is `namespace/name#N`. */
+  readonly #variants = new Map<string, ProtectorVersion[]>();
 
   constructor(options: LostProtectorIndexOptions) {
     this.#options = options;
@@ -28,8 +36,10 @@ export class LostProtectorIndex {
     return this.#lost.values();
   }
 
+  /** The lost protector of this `namespace/name`, or its variant of this key. */
   get(key: string): ProtectorVersion | undefined {
-    return this.#lost.get(key);
+    const [name = "", variant] = key.split("#");
+    return variant === undefined ? this.#lost.get(name) : this.#variants.get(name)?.[Number(variant)];
   }
 
   isReleased({ object, uid }: ProtectorVersion, isRestored: boolean): boolean {
@@ -45,6 +55,25 @@ export class LostProtectorIndex {
     }
     this.#lost.set(protector.key, protector);
     return true;
+  }
+
+  /** Takes another backup of a protector that is lost. Returns its key; undefined when it has no other spec. */
+  addVariant(backup: ProtectorVersion, isRestored: boolean): string | undefined {
+    const { key, object } = backup;
+    if (this.isReleased(backup, isRestored)) return undefined;
+    const spec = JSON.stringify(object.spec);
+    const variants = this.#variants.get(key) ?? [];
+    const isKnown = [this.#lost.get(key), ...variants].some((one) => JSON.stringify(one?.object.spec) === spec);
+    if (isKnown || variants.length >= MAX_VARIANTS) return undefined;
+    this.#variants.set(key, [...variants, backup]);
+    return `${key}#${variants.length}`;
+  }
+
+  /** Removes the variants of this name, and returns their keys. */
+  takeVariants(key: string): string[] {
+    const variants = this.#variants.get(key) ?? [];
+    this.#variants.delete(key);
+    return variants.map((_, variant) => `${key}#${variant}`);
   }
 
   /** Removes and returns the lost protector of this name. */

@@ -354,6 +354,69 @@ describe("the backups of the cells, at the start", () => {
     },
   );
 
+  describe("of two of one object, which differ, both are in force", () => {
+    function bothAdopted(recorded: readonly string[] = []): Rig {
+      const rig = new Rig(undefined);
+      rig.source.swap(new Map(), "90", false);
+      for (const uid of recorded) rig.recorded.add(uid);
+      for (const matchLabels of [{ app: "other" }, { app: "web" }, { app: "web" }])
+        rig.core.adopt({ entries: [version(generated({ selector: { matchLabels } }))], versions: [] });
+      return rig;
+    }
+    const other: Pod = { ...pod("b"), labels: { app: "other" } };
+
+    test("whichever was read first", async () => {
+      const rig = bothAdopted();
+      expect(rig.core.lostCount).toBe(1);
+      expect(rig.told).toEqual(["default/web vanished"]);
+      expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+      expect(await rig.ask(other)).toMatchObject(VANISHED);
+    });
+
+    test("and a pod that both cover is denied once", async () => {
+      const rig = bothAdopted();
+      const spec = { selector: { matchLabels: { app: "web" } }, minAvailable: 0 };
+      rig.core.adopt({ entries: [version(generated(spec))], versions: [] });
+      const verdict = await rig.ask(pod("a"));
+      expect(verdict).toMatchObject({ kind: "denied", decisions: [{ decision: { kind: "lost" } }] });
+      expect(verdict.kind === "denied" && verdict.decisions).toHaveLength(1);
+    });
+
+    test("until the protector is back", async () => {
+      const rig = bothAdopted();
+      rig.show(generated());
+      expect(await rig.ask(pod("a"))).toMatchObject({ kind: "allowed" });
+      expect(await rig.ask(other)).toEqual({ kind: "allowed", decisions: [] });
+      rig.vanish();
+      expect(await rig.ask(pod("a"))).toMatchObject(VANISHED);
+      expect(await rig.ask(other)).toEqual({ kind: "allowed", decisions: [] });
+    });
+
+    test("until it is released", async () => {
+      const rig = bothAdopted();
+      rig.recorded.add("uid-of-web");
+      rig.core.dropReleased();
+      expect(rig.core.isEmpty).toBe(true);
+      for (const of of [pod("a"), other]) expect(await rig.ask(of)).toEqual({ kind: "allowed", decisions: [] });
+    });
+
+    test("unless its release was known before", () => {
+      expect(bothAdopted(["uid-of-web"]).core.isEmpty).toBe(true);
+    });
+
+    test("or a younger object of the name was lost", async () => {
+      const rig = bothAdopted();
+      const { metadata, ...rest } = generated();
+      const creationTimestamp = "2036-01-01T00:00:00Z";
+      rig.core.adopt({
+        entries: [version({ ...rest, metadata: { ...metadata, uid: "young", creationTimestamp } })],
+        versions: [],
+      });
+      expect(await rig.ask(pod("a"))).toMatchObject({ decisions: [{ decision: { kind: "lost", uid: "young" } }] });
+      expect(await rig.ask(other)).toEqual({ kind: "allowed", decisions: [] });
+    });
+  });
+
   test("a protector that exists is not lost", async () => {
     const rig = new Rig(generated());
     rig.core.adopt({ entries: [version(generated())], versions: [] });

@@ -7,6 +7,7 @@ import { LostReservations } from "./lost-reservations.ts";
 
 const TAG = "mine";
 const at = "2026-01-01T00:00:00.000000Z";
+const later = "2026-01-01T00:00:01.000000Z";
 const own: Bucket = {
   startTime: at,
   podUID: "uid-a",
@@ -36,9 +37,19 @@ describe("a later version lacks an own reservation", () => {
     ["none is missing", false, [own], entry([own, other])],
     ["another request refreshed it", false, [own], entry([shared])],
     ["it was another replica's, which may have rolled it back", false, [other], entry([])],
-    ["the aggregator may have settled it", false, [own], entry([], { heartbeatTime: "2026-01-01T00:00:01Z" })],
+    ["the aggregator may have settled it", false, [own], entry([], { heartbeatTime: later })],
     ["its whole cell was removed", false, [own], entry(undefined)],
     ["an upstream webhook has packed it into a range", false, [own], entry([range])],
+    ["the count is of a later position", false, [own], entry([], { heartbeatTime: later, resourceVersion: "101" })],
+    ["the count went back", true, [own], entry([], { heartbeatTime: later, resourceVersion: "99" })],
+    ["the count of one shard went back", true, [], entry([], { heartbeatTime: later, resourceVersion: "100,99" })],
+    [
+      "the count begins a new epoch",
+      false,
+      [own],
+      entry([], { heartbeatTime: later, resourceVersion: "99", epoch: 1 }),
+    ],
+    ["the entry has no count any more", false, [own], entry([], { heartbeatTime: later, resourceVersion: undefined })],
   ])("%s: %s", (_, isLost, before, after) => {
     expect(new LostReservations(TAG).isLost(entry(before), after)).toBe(isLost);
   });

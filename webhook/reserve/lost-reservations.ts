@@ -1,15 +1,17 @@
 import type { ReservationRecord } from "../../shared/decide/ledger/reservation.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Aggregation } from "../../shared/schema/podprotector.ts";
+import { isBehind } from "../../shared/schema/resource-version.ts";
 import { isNonceOf } from "./nonces.ts";
 
 /** More roll-backs than can be in flight. Each is remembered at least until it is seen in the object. */
 const MAX_WITHDRAWN = 1_024;
 
 /**
- * Notices that own reservations are lost (docs/design.md#lost-history). A later version lacks an own reservation, and
- * neither this replica nor the cell's aggregator, which has written nothing since, removed it. Then that version rests
- * on a state that is older than the one before it: the core was restored, and a writer that did not know wrote first.
+ * Notices that reservations are lost (docs/design.md#lost-history): a later version rests on a state that is older than
+ * the one before it, because the core was restored, and a writer that did not know wrote first. Either a cell's count
+ * went back, which no aggregator writes; or an own reservation is missing, and neither this replica nor the cell's
+ * aggregator, which has written nothing since, removed it.
  */
 export class LostReservations {
   readonly #tag: string;
@@ -29,10 +31,11 @@ export class LostReservations {
     }
   }
 
-  /** True when `after`, a later version, lacks a reservation of `before` that only a restore can have removed. */
+  /** True when only a restore explains `after`, a later version than `before`. */
   isLost(before: ProtectorVersion, after: ProtectorVersion): boolean {
     for (const [cellID, { ledger, aggregation }] of before.state.cells) {
       const now = after.state.cells.get(cellID);
+      if (isOlderCount(now?.aggregation, aggregation)) return true;
       // Removing a cell's entry also takes back what the entry says.
       const count = countOf(aggregation);
       if (now === undefined || count === undefined || countOf(now.aggregation) !== count) continue;
@@ -50,6 +53,11 @@ export class LostReservations {
     const own = nonces.filter((nonce) => isNonceOf(nonce, this.#tag));
     return own.length > 0 && !own.some((nonce) => this.#withdrawn.has(nonce));
   }
+}
+
+/** True when the position of the same epoch went back. */
+function isOlderCount(now: Aggregation | undefined, before: Aggregation | undefined): boolean {
+  return (now?.epoch ?? 0) === (before?.epoch ?? 0) && isBehind(now?.resourceVersion, before?.resourceVersion);
 }
 
 /**

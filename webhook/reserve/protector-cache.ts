@@ -151,9 +151,10 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   match({ namespace, labels }: Pod): ProtectorMatch[] {
     const matches: ProtectorMatch[] = [];
-    for (const key of this.#index.match(namespace, labels)) {
+    for (const match of this.#index.match(namespace, labels)) {
+      const lost = this.#lost.get(match);
+      const key = lost?.key ?? match;
       const name = key.slice(namespace.length + 1);
-      const lost = this.#lost.get(key);
       if (!this.#isSelected(lost ?? this.#options.source.get(key))) continue;
       const lastVersion = (): ProtectorVersion | undefined => lost ?? this.#lastVersion(key);
       matches.push({ core: this.name, namespace, name, writer: this.#writer(namespace, name), lost, lastVersion });
@@ -185,6 +186,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   /** The release register has more entries: drops the lost protectors that they release. */
   dropReleased(): void {
     for (const version of this.#lost.dropReleased()) {
+      this.#endVariants(version.key);
       if (this.#options.source.get(version.key) === undefined) this.#index.delete(version.key);
       this.#options.onEvent({ kind: "lostEnded", protector: version, how: "released" });
     }
@@ -200,9 +202,14 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     const isRestored = isBehind(source.position, versions);
     for (const version of entries) {
       const known = this.#lost.get(version.key);
-      if (source.get(version.key) !== undefined || (known !== undefined && !isYounger(version, known))) continue;
-      if (!this.#lost.add(version, isRestored)) continue;
-      this.#place(version);
+      if (source.get(version.key) !== undefined) continue;
+      if (known?.uid === version.uid) {
+        this.#place(version, this.#lost.addVariant(version, isRestored));
+        continue;
+      }
+      if ((known !== undefined && !isYounger(version, known)) || !this.#lost.add(version, isRestored)) continue;
+      this.#endVariants(version.key);
+      this.#place(version, version.key);
       onEvent({ kind: "lost", protector: version, isKept: true });
     }
     if (!isRestored) return;
@@ -252,15 +259,22 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     }
     this.#options.releases?.inForce?.(after.object);
     const lost = before === undefined ? this.#lost.take(after.key) : undefined;
-    if (lost !== undefined) this.#options.onEvent({ kind: "lostEnded", protector: lost, how: "back" });
+    if (lost !== undefined) {
+      this.#endVariants(after.key);
+      this.#options.onEvent({ kind: "lostEnded", protector: lost, how: "back" });
+    }
     // Whatever the generation is, which a restored core gives to another spec. Cheap for an unchanged selector.
-    this.#place(after);
+    this.#place(after, after.key);
     this.#checkHistory(before ?? lost, after);
     this.#writers.get(after.key)?.watchChanged();
   }
 
-  #place({ key, object: { metadata, spec } }: ProtectorVersion): void {
-    this.#index.set(key, metadata.namespace ?? "", spec.selector, spec.ignoredPodSelector);
+  #place({ object: { metadata, spec } }: ProtectorVersion, key: string | undefined): void {
+    if (key !== undefined) this.#index.set(key, metadata.namespace ?? "", spec.selector, spec.ignoredPodSelector);
+  }
+
+  #endVariants(key: string): void {
+    for (const variant of this.#lost.takeVariants(key)) this.#index.delete(variant);
   }
 
   #removed(before: ProtectorVersion): void {

@@ -106,8 +106,9 @@ function isUndecided(decision: ProtectorDecision): decision is Undecided {
 
 /** The verdict, by the first rule that applies. A protector that is absent has no say. */
 export function verdictOf(decisions: readonly DecisionOf[], rollBack?: () => void): Verdict {
-  const denials = decisions.filter(isDenial);
-  if (denials.length > 0) return { kind: "denied", decisions: denials, rollBack };
+  // Two backups of one lost protector are two matches.
+  const denials = new Map(decisions.filter(isDenial).map((denial) => [idOf(denial.protector), denial]));
+  if (denials.size > 0) return { kind: "denied", decisions: [...denials.values()], rollBack };
   for (const { decision } of decisions) if (isUndecided(decision)) return decision;
   return { kind: "allowed", decisions: decisions.filter(isAllowance), ...(rollBack && { rollBack }) };
 }

@@ -27,6 +27,7 @@ test("a release is remembered when its segment is gone, until its protector is i
   // The release is recorded, though a lagging watch may still show the protector.
   register.inForce(protector("a"));
   expect(known()).toEqual(["a", "b", "c"]);
+  register.inForce(protector("a", { annotations: { [RELEASED_ANNOTATION]: "NotRequired" } }));
   stream.event("DELETED", segment(["a", "b", "c"], "6"));
   await time.advance(100);
   expect(known()).toEqual(["a", "b", "c"]);
@@ -50,6 +51,27 @@ test("after an outage the register is listed again: a resumed stream may belong 
   await time.advance(20_000);
   register.inForce(protector("a"));
   expect(register.has("a")).toBe(false);
+  await register.stop();
+});
+
+test.each([
+  ["the whole segment", []],
+  ["an entry of it", [segment(["b"], "8")]],
+])("a protector is in force again before the register is listed, which then lacks %s", async (_name, segments) => {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const stream = new ScriptedStream();
+  transport.lists.push(page("5", [segment(["a", "b"], "4")]), page("9", segments));
+  transport.watches.push(stream, "refused", "refused", "refused", "refused", "refused", "refused");
+  const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  register.start();
+  await time.advance(100);
+  register.inForce(protector("a"));
+  expect([register.has("a"), register.has("b")]).toEqual([true, true]);
+  stream.fail("reset");
+  await time.advance(20_000);
+  // Nobody has seen a protector with the UID "b" again.
+  expect([register.has("a"), register.has("b")]).toEqual([false, true]);
   await register.stop();
 });
 

@@ -30,6 +30,8 @@ const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-s
 export class ReleaseRegister {
   readonly segments: Reflector<ConfigMap>;
   readonly #released = new Set<string>();
+  /** UIDs in force although a segment has them: this watch or the other one lags, or the core was restored. */
+  readonly #doubtful = new Set<string>();
   #hasForgotten = false;
   readonly #onReleased: ReleaseRegisterOptions["onReleased"];
   readonly #known = Promise.withResolvers<void>();
@@ -54,7 +56,7 @@ export class ReleaseRegister {
         onEvent?.(event);
       },
     });
-    this.segments.subscribe({ changed: (_, after) => this.#learn(after) });
+    this.segments.subscribe({ changed: (before, after) => this.#changed(before, after) });
   }
 
   /** Resolves with the first list, once no list can be expected, or when `signal` aborts. */
@@ -69,14 +71,16 @@ export class ReleaseRegister {
   }
 
   /**
-   * The protector exists and is in force. If no segment has its UID, its core was restored to a state before the
-   * release, so the release is void.
+   * The protector exists and is in force. If no segment has its UID, now or once the register is listed again, its core
+   * was restored to a state before the release, so the release is void.
    */
   inForce({ metadata }: Pick<PodProtector, "metadata">): void {
     const { uid, deletionTimestamp, annotations } = metadata;
+    this.#doubtful.delete(uid);
     if (!this.#released.has(uid) || !this.segments.synced) return;
     if (typeof deletionTimestamp === "string" || annotations?.[RELEASED_ANNOTATION] !== undefined) return;
-    if (!this.#isStored(uid)) this.#released.delete(uid);
+    if (this.#isStored(uid)) this.#doubtful.add(uid);
+    else this.#released.delete(uid);
   }
 
   start(): void {
@@ -85,6 +89,15 @@ export class ReleaseRegister {
 
   async stop(): Promise<void> {
     await this.segments.stop();
+  }
+
+  #changed(before: ConfigMap | undefined, after: ConfigMap | undefined): void {
+    this.#learn(after);
+    for (const uid of this.#doubtful) {
+      if (before?.data?.[uid] === undefined || this.#isStored(uid)) continue;
+      this.#doubtful.delete(uid);
+      this.#released.delete(uid);
+    }
   }
 
   #learn(segment: ConfigMap | undefined): void {

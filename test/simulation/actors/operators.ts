@@ -1,5 +1,5 @@
 /** What people do to protectors and pods while everything runs: edits, force-deletes, drains. */
-import { FORCE_ANNOTATION, metadataOf, text } from "../apiserver/objects.ts";
+import { FORCE_ANNOTATION, isMirror, metadataOf, text } from "../apiserver/objects.ts";
 import type { Chance } from "../scenario/random.ts";
 import { NAMESPACE, PROTECTORS } from "../scenario/scenario.ts";
 import type { World } from "../world/world.ts";
@@ -35,7 +35,8 @@ export function annotateProtector(world: World, chance: Chance): void {
 /** A pod gets the force-delete annotation, and is deleted. */
 export function forceDelete(world: World, chance: Chance): void {
   const cell = chance.pick([...world.cells.values()]);
-  const pods = cell.server.etcd.range(`pods/${NAMESPACE}/`);
+  // Kubernetes rejects an update that takes the annotation of a mirror away.
+  const pods = cell.server.etcd.range(`pods/${NAMESPACE}/`).filter(({ value }) => !isMirror(value));
   if (pods.length === 0) return;
   const { key, value, revision } = chance.pick(pods);
   world.exemptions.force(text(metadataOf(value).uid) ?? "");

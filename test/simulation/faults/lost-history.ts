@@ -142,10 +142,11 @@ export function restoreCell(
   const uids = new Set([...committable].map(({ uid }) => uid));
   const revision = etcd.restore(backup, bumped);
   // For a restore all API servers are stopped, as the documentation of Kubernetes asks. No server still holds a request
-  // that was superseded before.
+  // that was superseded before. The record of a pod that had ended in the lost history may be settled.
   for (const inFlight of cell.admission.committable()) {
-    if (!committable.has(inFlight)) inFlight.isRevived = true;
-    if (!uids.has(inFlight.uid))
+    const hadEnded = cell.pods.deadAt(inFlight.uid) !== undefined;
+    if (!committable.has(inFlight) || hadEnded) inFlight.isRevived = true;
+    if (!uids.has(inFlight.uid) || hadEnded)
       for (const { name } of world.scenario.protectors) world.exemptions.add(name, cell.name, inFlight.uid);
   }
   world.backups?.cellRestored(cell.name);

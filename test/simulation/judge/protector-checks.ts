@@ -6,7 +6,7 @@ import type { CellStatus, PodProtector } from "../../../shared/schema/podprotect
 import type { InFlightRequest } from "../actors/admission-requests.ts";
 import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { jsonOf, record, text } from "../apiserver/objects.ts";
-import { countNewPins, isCount, newlyPaidUids } from "../truth/entry-writes.ts";
+import { countNewPins, isCount, newlyPaid } from "../truth/entry-writes.ts";
 import { isTrulyAvailable } from "../truth/pod-truth.ts";
 import { Position } from "../truth/position.ts";
 import { ledgerOf, parseStored, standsFor, wantedOf } from "../truth/stored-protectors.ts";
@@ -16,6 +16,8 @@ import { type CheckedWorld, CountChecks } from "./count-checks.ts";
 const OBJECT_CAP_BYTES = 1024 * 1024;
 /** No clock is so wrong, and no request takes so long in addition. */
 const MOST_SKEW_MS = 160_000;
+/** Every time that can be read is long enough ago. One that is out of range never is, and such a pod does not count. */
+const LAST_CUTOFF_MS = Number.MAX_VALUE;
 
 export class ProtectorChecks {
   readonly #world: CheckedWorld;
@@ -44,8 +46,8 @@ export class ProtectorChecks {
       const previous = old.get(cell.cellID);
       if (isCount(previous, cell)) this.#counts.counted(after, previous, cell);
       else this.#counts.rolledBack(after, previous, cell);
-      const uids = newlyPaidUids(previous, cell, this.#nonces);
-      admitted.push(...uids.filter((uid) => this.#takesQuota(after, cell.cellID, uid)));
+      for (const { uid, version } of newlyPaid(previous, cell, this.#nonces))
+        if (this.#takesQuota(after, cell.cellID, uid, version)) admitted.push(uid);
       pinned += countNewPins(previous, cell);
       this.#onHold(after, previous, cell, isRegardless);
       this.#asked(after, previous, cell);
@@ -64,10 +66,16 @@ export class ProtectorChecks {
     return suspend?.enabled === true && untilMs > this.#world.wallMs() - MOST_SKEW_MS;
   }
 
-  /** A pod that is unavailable at its admission is recorded again without quota, whatever was paid for it before. */
-  #takesQuota(protector: PodProtector, cell: string, uid: string): boolean {
+  /**
+   * A pod that is unavailable at its admission, or was when it was reviewed, is recorded again without quota, whatever
+   * was paid for it before.
+   */
+  #takesQuota(protector: PodProtector, cell: string, uid: string, version: string | undefined): boolean {
     const pods = this.#world.cells.get(cell)?.pods;
-    return pods?.isAvailableNow(uid, wantedOf(protector), Number.POSITIVE_INFINITY) !== false;
+    const wanted = wantedOf(protector);
+    if (pods === undefined || !pods.isAvailableNow(uid, wanted, Number.POSITIVE_INFINITY)) return pods === undefined;
+    if (version === undefined) return true;
+    return pods.availableAt(new Position(version), wanted, Number.POSITIVE_INFINITY).has(uid);
   }
 
   /**
@@ -162,14 +170,14 @@ export class ProtectorChecks {
       // that is Ready again was counted, and its maturity starts again only because it flapped.
       for (const { uid } of truth.admission.promised())
         if (
-          truth.pods.isAvailableNow(uid, wanted, Number.POSITIVE_INFINITY) &&
+          truth.pods.isAvailableNow(uid, wanted, LAST_CUTOFF_MS) &&
           !exemptions.has(name, cell.cellID, uid) &&
           possible.delete(uid)
         )
           gone.push(`${uid} (may go)`);
       for (const uid of [...possible]) {
         if (exemptions.has(name, cell.cellID, uid)) continue;
-        const isTaken = truth.pods.wasTaken(uid, wanted, Number.POSITIVE_INFINITY);
+        const isTaken = truth.pods.wasTaken(uid, wanted, LAST_CUTOFF_MS);
         if (!isTaken && truth.restarts?.isInProgress(uid) !== true) continue;
         possible.delete(uid);
         gone.push(uid);

@@ -31,16 +31,22 @@ export function countNewPins(before: CellStatus | undefined, after: CellStatus):
   return count;
 }
 
+interface PaidPod {
+  readonly uid: string;
+  /** The version of the pod that was reviewed. */
+  readonly version: string | undefined;
+}
+
 /**
- * UIDs that this change admits by quota: a new nonce that is paid, for a pod that no paid reservation subtracted
+ * The pods that this change admits by quota: a new nonce that is paid, for a pod that no paid reservation subtracted
  * before.
  */
-export function newlyPaidUids(
+export function newlyPaid(
   before: CellStatus | undefined,
   after: CellStatus,
   everWritten: ReadonlyMap<string, unknown>,
-): string[] {
-  const found: string[] = [];
+): PaidPod[] {
+  const found: PaidPod[] = [];
   // A cell on hold admits nothing. What is written there was admitted before (docs/design.md#lost-history).
   if (after.aggregation?.hold !== undefined) return found;
   const old = ledgerOf(before);
@@ -50,9 +56,9 @@ export function newlyPaidUids(
     const known = old.get(uid);
     const wasPaid = known?.weight === 1 && [...known.records.values()].some((one) => one.paid);
     if (wasPaid) continue;
-    for (const [operation, { paid, nonces }] of records) {
+    for (const [operation, { paid, nonces, podResourceVersion: version }] of records) {
       const met = known?.records.get(operation)?.nonces ?? [];
-      if (paid && nonces.some((nonce) => !met.includes(nonce) && !everWritten.has(nonce))) found.push(uid);
+      if (paid && nonces.some((nonce) => !met.includes(nonce) && !everWritten.has(nonce))) found.push({ uid, version });
     }
   }
   return found;

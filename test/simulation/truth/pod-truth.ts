@@ -92,9 +92,6 @@ function isCollected(pod: Json): boolean {
   return Array.isArray(conditions) && conditions.some((one) => record(one).reason === "DeletionByPodGC");
 }
 
-const KUBELETS = ["Ready", "ContainersReady"];
-const NONE: readonly string[] = [];
-
 /**
  * Kubernetes' documentation of readiness gates: Ready is True when the containers are ready and all gates are True. The
  * counted gate promises that a pod for which its kubelet waits is counted already. A kubelet says what it waits for in
@@ -134,7 +131,7 @@ function factsOf(pod: Json): PodFacts {
     serves: ready && trueSinceMs(pod, "Ready") !== undefined,
     runs: !hasEnded(pod) && !isMirror(pod) && status.phase === "Running",
     readySinceMs: readySinceMs ?? 0,
-    isTrue: conditions.length > KUBELETS.length ? trueOnes(conditions) : NONE,
+    isTrue: trueOnes(conditions),
   };
 }
 

@@ -76,10 +76,16 @@ export class Network {
     for (const { link, state } of this.#links) if (link === meant) Object.assign(state, changes);
   }
 
-  /** From here on `server` accepts connections or refuses them; the links of `except` stay as they are. */
+  /**
+   * From here on `server` accepts connections or refuses them; the links of `except` stay as they are. What a machine
+   * that stops has sent and no client has received is lost.
+   */
   setServing(server: string, isServing: boolean, except: readonly SimulatedLink[] = []): void {
-    for (const { link, state } of this.#links)
-      if (link.server.name === server && !except.includes(link)) state.isRefused = !isServing;
+    for (const { link, state } of this.#links) {
+      if (link.server.name !== server || except.includes(link)) continue;
+      state.isRefused = !isServing;
+      if (!isServing) link.cut();
+    }
   }
 
   /** Heals every link, or only `meant`. */
