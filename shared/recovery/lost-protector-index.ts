@@ -15,8 +15,8 @@ interface LostProtectorIndexOptions {
 
 /**
  * The last version of each lost protector of one core, by `namespace/name`. Such a version stays in force. Backups of
- * one protector may differ: a cell was out of reach when the spec changed, or the core was restored. Nothing tells which
- * of them is the last one, so all are in force.
+ * one protector may differ: a cell was out of reach when the spec changed, or the core was restored. Nothing tells
+ * which of them is the last one, so all are in force.
  */
 export class LostProtectorIndex {
   readonly #options: LostProtectorIndexOptions;

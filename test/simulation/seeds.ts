@@ -102,6 +102,21 @@ export const REGRESSIONS: readonly Regression[] = [
     features: ["accidents", "deadNode"],
     what: "the first call that a restored core answered was a replica's reservation, which had waited for it",
   },
+  {
+    seed: 3007941,
+    features: ["backups"],
+    what: "of two backups of one lost protector, whose selector had just changed, only the older one was in force",
+  },
+  {
+    seed: 3008273,
+    features: ["accidents"],
+    what: "a restored core took back a reservation and the count after it, and the replica noticed neither",
+  },
+  {
+    seed: 3025471,
+    features: ["shards", "backups", "relabel", "twoReviews"],
+    what: "a release that a restored core had taken back stayed in force where the register was listed last",
+  },
 ];
 
 interface RuleSeed {

@@ -107,7 +107,12 @@ export class AdmissionRequests implements AdmissionChain {
       if (inFlight.state === "allowed" && this.#canCommit(inFlight)) yield inFlight;
   }
 
-  /** Those, and requests whose pods a replica has allowed to go although the API server does not know it yet. */
+  /** Requests whose pods are as they were reviewed, allowed or not. */
+  *unsuperseded(): IterableIterator<InFlightRequest> {
+    for (const inFlight of this.#inFlight.values()) if (this.#canCommit(inFlight)) yield inFlight;
+  }
+
+  /** Those that may commit, and requests whose pods a replica lets go while the API server does not know it. */
   *promised(): IterableIterator<InFlightRequest> {
     for (const inFlight of this.#inFlight.values())
       if ((inFlight.state === "allowed" || inFlight.answeredMs !== undefined) && this.#canCommit(inFlight))

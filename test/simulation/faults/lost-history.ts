@@ -129,23 +129,23 @@ export function restoreCell(
   chance?: Chance,
 ): void {
   const { etcd } = cell.server;
-  const before = etcd.revision;
-  world.note(`${cell.name} is restored from ${before} to ${backup.revision}`);
+  const lastRevision = etcd.revision;
+  world.note(`${cell.name} is restored from ${lastRevision} to ${backup.revision}`);
   // Also for a protector that is absent now: whoever creates it again, or counts it first, may not know of the restore.
   for (const { name } of world.scenario.protectors) {
     const stored = world.coreOf(name).etcd.get(`podprotectors/${NAMESPACE}/${name}`);
     const cells = stored === undefined ? undefined : parseStored(stored).status?.cells;
     const epoch = cells?.find(({ cellID }) => cellID === cell.name)?.aggregation?.epoch ?? 0;
-    world.exemptions.historyLost(name, cell.name, backup.revision, before, epoch);
+    world.exemptions.historyLost(name, cell.name, backup.revision, lastRevision, epoch);
   }
-  const committable = new Set(cell.admission.committable());
-  const uids = new Set([...committable].map(({ uid }) => uid));
+  const before = new Set(cell.admission.unsuperseded());
+  const uids = new Set([...before].map(({ uid }) => uid));
   const revision = etcd.restore(backup, bumped);
   // For a restore all API servers are stopped, as the documentation of Kubernetes asks. No server still holds a request
   // that was superseded before. The record of a pod that had ended in the lost history may be settled.
-  for (const inFlight of cell.admission.committable()) {
+  for (const inFlight of cell.admission.unsuperseded()) {
     const hadEnded = cell.pods.deadAt(inFlight.uid) !== undefined;
-    if (!committable.has(inFlight) || hadEnded) inFlight.isRevived = true;
+    if (!before.has(inFlight) || hadEnded) inFlight.isRevived = true;
     if (!uids.has(inFlight.uid) || hadEnded)
       for (const { name } of world.scenario.protectors) world.exemptions.add(name, cell.name, inFlight.uid);
   }

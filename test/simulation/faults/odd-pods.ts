@@ -66,13 +66,16 @@ export function relabel(world: World, chance: Chance): void {
   world.time.timers.after(chance.exponential(RELABELLED_MEAN_MS), () => comeBack(world, cell, key));
 }
 
-/** An eviction that was allowed while no protector covered its pod can still be committed (docs/limits.md). */
+/**
+ * An eviction that was allowed while no protector covered its pod can still be committed (docs/limits.md). A hold does
+ * not help: it may have begun before.
+ */
 function comeBack(world: World, cell: SimulatedCell, key: string): void {
   const stored = cell.server.etcd.get(key);
   if (stored === undefined || record(metadataOf(stored.value).labels).app !== OTHER_APP) return;
   const own = text(metadataOf(stored.value).uid);
   for (const { uid } of cell.admission.committable())
-    if (uid === own) for (const { name } of world.scenario.protectors) world.exemptions.add(name, cell.name, uid);
+    if (uid === own) for (const { name } of world.scenario.protectors) world.exemptions.notPromised(name, uid);
   label(cell, key, "web");
 }
 

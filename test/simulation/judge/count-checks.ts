@@ -55,9 +55,10 @@ export class CountChecks {
     const { hold, epoch = 0 } = aggregation;
     if (hold !== undefined && hold !== before?.aggregation?.hold)
       exemptions.epochRaised(name, after.cellID, position, epoch, hold.startsWith("CellRestored"));
-    // A cell on hold may be counted before the lists of all shards after the restore are in. Nobody uses such a count.
+    // A cell on hold may be counted before the lists after the restore are in. Nobody uses such a count.
     const isOnHold =
       aggregation.hold !== undefined &&
+      (aggregation.hold !== before?.aggregation?.hold || exemptions.isPartlyListed(name, after.cellID, position)) &&
       exemptions.isOfLostHistory(name, after.cellID, position, Number.POSITIVE_INFINITY);
     if (available.size !== aggregation.availableReplicas && !isOnHold) {
       this.#violation(

@@ -112,6 +112,11 @@ export class Exemptions {
     return this.#over.some((one) => isOf(one, name, cell, position) && epoch > one.epoch);
   }
 
+  /** True when some shards have listed since the cell was restored, and others count the lost history still. */
+  isPartlyListed(name: string, cell: string, position: Position): boolean {
+    return this.#over.some((one) => isOf(one, name, cell, position) && position.newest > one.to);
+  }
+
   /** A cell's entry is removed from the status, with its reservations. */
   cellRemoved(name: string, cell: string): void {
     this.#removed.set(`${name}/${cell}`, this.#nowMs() + REMOVAL_MS);

@@ -86,7 +86,7 @@ export class ProtectorChecks {
     const stored = truth?.admission.stored(inFlight);
     if (inFlight.operation === "EVICT" && !isBound(request))
       this.#world.violation("S12", `${inFlight.key}: an eviction was allowed without a UID precondition`);
-    if (truth === undefined || stored === undefined || inFlight.forced) return;
+    if (truth === undefined || stored === undefined || inFlight.forced || inFlight.isRevived === true) return;
     if (inFlight.revision !== undefined && stored.revision !== inFlight.revision) return;
     const pod =
       request.oldObject === null || request.oldObject === undefined ? stored.value : record(request.oldObject);
