@@ -101,22 +101,20 @@ export class AdmissionRequests implements AdmissionChain {
     this.mutatePod = world.scenario.features.countedGateEveryMs > 0 ? (request) => this.gatePod(request) : undefined;
   }
 
-  /** Requests that were allowed and may commit at any moment. */
-  *committable(): IterableIterator<InFlightRequest> {
-    for (const inFlight of this.#inFlight.values())
-      if (inFlight.state === "allowed" && this.#canCommit(inFlight)) yield inFlight;
-  }
-
   /** Requests whose pods are as they were reviewed, allowed or not. */
   *unsuperseded(): IterableIterator<InFlightRequest> {
     for (const inFlight of this.#inFlight.values()) if (this.#canCommit(inFlight)) yield inFlight;
   }
 
-  /** Those that may commit, and requests whose pods a replica lets go while the API server does not know it. */
+  /** Requests that were allowed and may commit at any moment. */
+  *committable(): IterableIterator<InFlightRequest> {
+    for (const inFlight of this.unsuperseded()) if (inFlight.state === "allowed") yield inFlight;
+  }
+
+  /** Those, and requests whose pods a replica lets go although the API server does not know it yet. */
   *promised(): IterableIterator<InFlightRequest> {
-    for (const inFlight of this.#inFlight.values())
-      if ((inFlight.state === "allowed" || inFlight.answeredMs !== undefined) && this.#canCommit(inFlight))
-        yield inFlight;
+    for (const inFlight of this.unsuperseded())
+      if (inFlight.state === "allowed" || inFlight.answeredMs !== undefined) yield inFlight;
   }
 
   /** The pod of this request as it is stored now; undefined when it was deleted or replaced. */
@@ -285,12 +283,9 @@ export class AdmissionRequests implements AdmissionChain {
     inFlight: InFlightRequest | undefined,
     kind: "validate" | "mutate" | "gate",
     http: { readonly status: number; readonly body: string },
-    {
-      startedMs,
-      wallMs,
-      podsOfNode,
-    }: { readonly startedMs: number; readonly wallMs: number; readonly podsOfNode: readonly InFlightRequest[] },
+    asked: { readonly startedMs: number; readonly wallMs: number; readonly podsOfNode: readonly InFlightRequest[] },
   ): (AdmissionVerdict & { readonly patch?: string }) | undefined {
+    const { startedMs, wallMs, podsOfNode } = asked;
     const tookMs = this.#world.ports.clock.monotonicMs() - startedMs;
     // A replica that is not ready responds in time, too. A stopped one can't.
     if (tookMs > WEBHOOK_TIMEOUT_MS && replica.alive && replica.ports.stoppedUntilMs < startedMs)
