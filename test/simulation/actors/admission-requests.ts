@@ -135,8 +135,8 @@ export class AdmissionRequests implements AdmissionChain {
       if (inFlight.wasDenied || inFlight.wasHeard !== true) continue;
       // A process that has removed the record has seen that the request was superseded.
       if (inFlight.isRevived) continue;
-      // Allowed without a verdict, and asked after the record was written: the record belongs to another request.
-      if (inFlight.decisions === undefined && recordedMs < inFlight.askedMs) continue;
+      // Allowed without a verdict or by force, and asked after the record was written: it is of another request.
+      if ((inFlight.decisions === undefined || inFlight.forced) && recordedMs < inFlight.askedMs) continue;
       // Allowed without a verdict, and the record may belong to the duplicate, which was denied.
       if (inFlight.decisions === undefined && inFlight.isDuplicateDenied) continue;
       // The request uses no quota, or needs nobody's permission, and is not recorded.
