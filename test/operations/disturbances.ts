@@ -56,7 +56,7 @@ export const DISTURBANCES: readonly Disturbance[] = [
       await world.settled();
       await world.kill();
       world.start(lists);
-      await world.idle();
+      await world.idleWhileHeld();
       for (const transport of world.transports) transport.release();
     },
   },

@@ -145,7 +145,7 @@ export function isRead({ kind, path }: Track, value: unknown): boolean {
 export type Walk = readonly number[];
 
 /** Each transition from one value to another once. */
-export function wholeWalk({ values }: Track): Walk {
+function wholeWalk({ values }: Track): Walk {
   const open = values.map((_, from) => values.map((__, to) => to).filter((to) => to !== from));
   const stack = [0];
   const walk: number[] = [];
@@ -155,6 +155,21 @@ export function wholeWalk({ values }: Track): Walk {
     else stack.push(next);
   }
   return walk.reverse();
+}
+
+/**
+ * As {@link wholeWalk}, in pieces of at most `steps` transitions, each on an object of its own. A piece begins with the
+ * transition from the first value to where it continues the walk.
+ */
+export function wholeWalks(track: Track, steps: number): Map<Track, Walk> {
+  const walk = wholeWalk(track);
+  const pieces = new Map<Track, Walk>();
+  for (let from = 0; from < walk.length - 1; from += steps) {
+    const piece = walk.slice(from, from + steps + 1);
+    const app = `${track.app}p${pieces.size}`;
+    pieces.set({ ...track, app }, piece[0] === 0 ? piece : [0, ...piece]);
+  }
+  return pieces;
 }
 
 /** `steps` transitions that a seed chooses. */

@@ -154,14 +154,13 @@ export class ObjectWorld {
    * tries again and again.
    */
   async settledWhileHeld(which: (resource: string) => boolean): Promise<void> {
-    await this.settled(which, HELD_MS).catch((error: unknown) => {
-      if (!(error instanceof NotSettled)) throw error;
-    });
+    await this.settled(which, HELD_MS).catch(unlessNotSettled);
   }
 
-  /** The components are idle, whatever is held back. */
-  async idle(): Promise<void> {
-    await this.#until(`${this.name} to be idle`, () => this.#running.every(({ component }) => component.isIdle()));
+  /** The components are idle, whatever is held back, or have tried for as long as {@link settledWhileHeld}. */
+  async idleWhileHeld(): Promise<void> {
+    const isIdle = (): boolean => this.#running.every(({ component }) => component.isIdle());
+    await this.#until(`${this.name} to be idle`, isIdle, HELD_MS).catch(unlessNotSettled);
   }
 
   async #mark(which: (resource: string) => boolean): Promise<[string, number][]> {
@@ -208,6 +207,10 @@ export class ObjectWorld {
       await delay(POLL_MS);
     }
   }
+}
+
+function unlessNotSettled(error: unknown): void {
+  if (!(error instanceof NotSettled)) throw error;
 }
 
 function describe({ transport, component }: Running): string {
