@@ -80,6 +80,21 @@ describe("changes in place", () => {
     expect(records.at(-1)).toMatchObject({ kind: "other", outcome: "ignored" });
   });
 
+  test.each<[string, JsonObject, number]>([
+    [
+      "an image, which a container that has not started will have",
+      { containers: [{ name: "app", image: "app:2" }] },
+      200,
+    ],
+    ["but for a deadline, by which the pod ends when it may be available", { activeDeadlineSeconds: 1 }, 503],
+  ])("of a pending pod are allowed while no core answers: %s", async (_, spec, status) => {
+    const { ask } = handler({ kind: "failed", tag: "core-unavailable", message: "the core is out of reach" });
+    const containers = [{ name: "app", image: "app:1" }];
+    const pending = { ...podJson(), spec: { containers }, status: { phase: "Pending" } };
+    const object = { ...pending, spec: { containers, ...spec } };
+    expect(await ask(change({ oldObject: pending, object }))).toMatchObject({ status });
+  });
+
   test("without one of the objects are malformed", async () => {
     const { ask } = handler();
     await expect(ask(change({ object: undefined }))).rejects.toThrow("carries no request.object");

@@ -163,9 +163,10 @@ export class AdmissionHandler {
     if (target.mayGoUnhealthy === true && !this.#countsUnready(pod)) return { outcome: "ignored" };
     const exemption = this.#exemptionOf(pod);
     // A pending pod can become available before its eviction is committed, which names no version, or before the
-    // containers of a changed pod restart: it is pinned if possible.
-    const isPinned = exemption === "Pending" && operation !== "DELETE";
-    if (exemption !== undefined && !isPinned) return responseToExempt(pod);
+    // containers of a changed pod restart: it is pinned if possible, and always where it is to end later.
+    const isRecorded = exemption === "Pending" && operation !== "DELETE";
+    if (exemption !== undefined && !isRecorded) return responseToExempt(pod);
+    const isPinned = isRecorded && target.isDelayed !== true;
     const bypass = claimsBypass(pod) ? this.#bypass(pod, parsed, target.podReadMs !== undefined) : undefined;
     return chain(bypass, (result) =>
       chain(this.#mayChooseCriterion(target, parsed), (criterionPermitted) =>

@@ -34,6 +34,8 @@ export interface DisruptionTarget {
   readonly mayGoUnhealthy?: boolean;
   /** A change by `pods/resize`. */
   readonly isResize?: boolean;
+  /** The pod goes some time after the change, whatever it is by then. */
+  readonly isDelayed?: boolean;
   /** Completes "the pod may not be ...", where the operation does not say it. */
   readonly done?: string;
   /** Labels after the change, where that only takes the pod away from protectors: from those that it leaves. */
@@ -127,7 +129,7 @@ async function changeTarget(request: AdmissionRequest): Promise<DisruptionTarget
   requireObject(request, "object");
   const { changedLabels, endsSooner, restartedContainers } = await import("./in-place-change.ts");
   const { object, oldObject } = request;
-  if (endsSooner(oldObject, object)) return { ...target, done: "ended by activeDeadlineSeconds" };
+  if (endsSooner(oldObject, object)) return { ...target, isDelayed: true, done: "ended by activeDeadlineSeconds" };
   const isResize = request.subResource === "resize";
   if (restartedContainers(oldObject, object).length > 0) return isResize ? { ...target, isResize } : target;
   const labelsAfter = changedLabels(oldObject, object);

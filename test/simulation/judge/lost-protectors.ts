@@ -172,8 +172,9 @@ export class LostProtectors {
   #knows(replica: Replica, cell: string, { knowers, last }: Loss): string | undefined {
     if (knowers.has(replica)) return "has seen it";
     const backup = this.#backups.get(cell)?.get(uidOf(last));
-    // A backup with another selector does not cover this pod.
+    // A backup with another selector does not cover this pod, and one of before may promise nothing.
     if (backup === undefined || selectorOf(backup.spec) !== selectorOf(specOf(last))) return undefined;
+    if (Number(backup.spec.minAvailable) <= 0) return undefined;
     return backup.sinceMs <= this.#startOf(replica) ? `could read a backup in ${cell} when it started` : undefined;
   }
 
