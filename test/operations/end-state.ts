@@ -24,8 +24,8 @@ const OF_OTHER_TRACKS = ["sharesPodsWith"];
 const DIFFERING = new Set([...TIMES, ...OF_PAST_HOLDS, ...OF_OTHER_TRACKS]);
 /** The annotation by which a disturbance makes a component look again. */
 export const POKED = "example.com/poked";
-/** A condition that was never True need not be there. */
-const ABSENT_WHEN_FALSE = new Set(["SourceVanished", "SourceDeleting"]);
+/** A condition need not be there that was never True, or for a moment that a component may have missed. */
+const ABSENT_WHEN_FALSE = new Set(["SourceVanished", "SourceDeleting", "Suspended"]);
 
 export function lasting(object: unknown, world: string): unknown {
   const metadata = field(object, "metadata");

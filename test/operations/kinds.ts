@@ -4,6 +4,8 @@
  */
 import { plan } from "../../controllers/generator/protectors/plan.ts";
 import { plugins } from "../../controllers/generator/sources/plugins.ts";
+import type { SourcePlugin } from "../../controllers/generator/sources/protection-source.ts";
+import { strictestMinimum } from "../../shared/decide/minimum/budget-minimum.ts";
 import {
   ADOPTED,
   COUNTED_GATE,
@@ -59,10 +61,20 @@ const ANNOTATIONS: Words = {
   finalizers: [[GENERATOR_FINALIZER], ["example.com/other"], [GENERATOR_FINALIZER, "example.com/other"]],
 };
 
-function reader(plugin: string): Reader {
+function reader(plugin: string): SourcePlugin["interpret"] {
   const found = sources.find(({ name }) => name === plugin);
   if (found === undefined) throw new Error(`there is no plugin ${plugin}`);
   return (object) => found.interpret(object);
+}
+
+/** A budget whose limit can't be read keeps the protector that it has, as one does that can't be read at all. */
+function budgetReader(plugin: string): Reader {
+  const interpret = reader(plugin);
+  return (object) => {
+    const source = interpret(object);
+    if (source?.need?.kind === "budget" && strictestMinimum(source.need.budget, 4, "") === undefined)
+      throw new Error("the limit can't be read");
+  };
 }
 
 const selector = (app: string): object => ({ matchLabels: { app } });
@@ -100,7 +112,7 @@ function budget(name: string, apiVersion: string, example: object, words: Words)
     resource: `${plugin}s`,
     base: (app) => ({ spec: { minAvailable: 1, selector: selector(app) } }),
     example,
-    read: reader(plugin),
+    read: budgetReader(plugin),
     isSource: true,
     neighbours: "workload",
     exclusive: [
