@@ -34,6 +34,8 @@ export interface ObjectKind {
   /** Fields that `base` lacks and that a reader wants to find beside others. */
   readonly example?: object;
   readonly read: Reader;
+  /** Throws for an object that is read, and keeps what was made from it before. */
+  readonly follow?: Reader;
   /** Its labels ask for protection. */
   readonly isSource: boolean;
   /** The object is not created: the generator makes it from this source. */
@@ -68,7 +70,7 @@ function reader(plugin: string): SourcePlugin["interpret"] {
 }
 
 /** A budget whose limit can't be read keeps the protector that it has, as one does that can't be read at all. */
-function budgetReader(plugin: string): Reader {
+function limitReader(plugin: string): Reader {
   const interpret = reader(plugin);
   return (object) => {
     const source = interpret(object);
@@ -112,7 +114,8 @@ function budget(name: string, apiVersion: string, example: object, words: Words)
     resource: `${plugin}s`,
     base: (app) => ({ spec: { minAvailable: 1, selector: selector(app) } }),
     example,
-    read: budgetReader(plugin),
+    read: reader(plugin),
+    follow: limitReader(plugin),
     isSource: true,
     neighbours: "workload",
     exclusive: [
@@ -213,15 +216,20 @@ export const KINDS: readonly ObjectKind[] = [
   },
 ];
 
-/** The object of a track as a reader finds it. */
-export function exampleOf(kind: ObjectKind): unknown {
+/** The object of a track as an apiserver returns it. */
+export function storedOf(kind: ObjectKind): object {
   const metadata = {
     ...{ name: "web", namespace: "x", uid: "u", resourceVersion: "1" },
     labels: { [PROTECT_LABEL]: "true" },
     annotations: { [DERIVATION_ANNOTATION]: "" },
     ...WHOLE_METADATA,
   };
-  return merged({ metadata, ...kind.base("web") }, kind.example ?? {});
+  return { metadata, ...kind.base("web") };
+}
+
+/** {@link storedOf} with all fields that a reader wants to find. */
+export function exampleOf(kind: ObjectKind): unknown {
+  return merged(storedOf(kind), kind.example ?? {});
 }
 
 function merged(one: object, other: object): object {

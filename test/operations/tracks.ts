@@ -8,7 +8,7 @@ import { isRecord } from "../../shared/schema/check.ts";
 import type { Chance } from "../simulation/scenario/random.ts";
 import { eachAtMost } from "../support/cluster/pods.ts";
 import { type Field, type FieldPath, fieldsRead, isAccepted, valueAt, withValue } from "./fields-read.ts";
-import { exampleOf, KINDS, type ObjectKind } from "./kinds.ts";
+import { exampleOf, KINDS, type ObjectKind, storedOf } from "./kinds.ts";
 import { valuesOf } from "./values.ts";
 
 const CALLS_AT_ONCE = 16;
@@ -138,7 +138,8 @@ function outermostAbsent(base: object, path: FieldPath): FieldPath {
  * protector that it has (docs/design.md#generator).
  */
 export function isRead({ kind, path }: Track, value: unknown): boolean {
-  return isAccepted(changed(kind, exampleOf(kind), path, value), kind.read);
+  const isFollowed = isAccepted(changed(kind, storedOf(kind), path, value), kind.follow ?? kind.read);
+  return isFollowed && isAccepted(changed(kind, exampleOf(kind), path, value), kind.read);
 }
 
 /** The position in the walk of each track, as indexes of its values. */
