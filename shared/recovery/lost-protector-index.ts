@@ -38,8 +38,11 @@ export class LostProtectorIndex {
 
   /** The lost protector of this `namespace/name`, or its variant of this key. */
   get(key: string): ProtectorVersion | undefined {
+    const lost = this.#lost.get(key);
+    // Asked in each review, where there is hardly ever a variant.
+    if (lost !== undefined || this.#variants.size === 0) return lost;
     const [name = "", variant] = key.split("#");
-    return variant === undefined ? this.#lost.get(name) : this.#variants.get(name)?.[Number(variant)];
+    return this.#variants.get(name)?.[Number(variant)];
   }
 
   isReleased({ object, uid }: ProtectorVersion, isRestored: boolean): boolean {
