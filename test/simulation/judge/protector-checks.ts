@@ -2,6 +2,7 @@
  * The invariants of docs/design.md#invariants on every change of a protector, checked against the truth of the pods. No
  * check asks a component what it believes.
  */
+import { EARLIER } from "../../../shared/decide/ledger/reservation.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { InFlightRequest } from "../actors/admission-requests.ts";
 import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
@@ -21,8 +22,8 @@ const LAST_CUTOFF_MS = Number.MAX_VALUE;
 
 export class ProtectorChecks {
   readonly #world: CheckedWorld;
-  /** Every nonce that was ever written, and when it was written first. */
-  readonly #nonces = new Map<string, number>();
+  /** Every nonce that was ever written, and when it was written first. The mark of unlisted ones is no admission. */
+  readonly #nonces = new Map<string, number>([[EARLIER, 0]]);
   readonly #counts: CountChecks;
 
   constructor(world: CheckedWorld) {
