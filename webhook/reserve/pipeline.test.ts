@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
@@ -14,6 +15,7 @@ import type { Verdict } from "./verdict.ts";
 interface Protected {
   readonly core: string;
   readonly object: PodProtector;
+  readonly isLost?: boolean;
 }
 
 interface World {
@@ -33,7 +35,7 @@ function world(all: readonly Protected[]): World {
   const sources: ProtectorLookup[] = [...new Set(all.map(({ core }) => core))].map((core) => {
     const matches = all
       .filter((one) => one.core === core)
-      .map(({ object }) => {
+      .map(({ object, isLost = false }) => {
         const { namespace = "", name } = object.metadata;
         const store = new ProtectorStore({ ports: time, object });
         stores.set(`${core}/${name}`, store);
@@ -46,7 +48,8 @@ function world(all: readonly Protected[]): World {
           onEvent: () => undefined,
           tag: nonces.tag,
         });
-        return { core, namespace, name, writer };
+        const match = { core, namespace, name, writer };
+        return isLost ? { ...match, lost: new ProtectorVersion(object, 0) } : match;
       });
     const match = ({ labels = {} }: Pod) => matches.filter(({ name }) => labels[name] !== "left");
     return { name: core, problem: () => problems.get(core), match };
@@ -261,6 +264,12 @@ describe("an eviction that passes because its pod is not available", () => {
     if (verdict.kind === "denied") verdict.rollBack?.();
     await w.time.advance(10_000);
     expect(reserved(w)).toEqual([]);
+  });
+
+  test("is denied by a lost protector, which allowed it before the slow writes", async () => {
+    const w = world([{ ...good("one"), isLost: true }, good("two", "b")]);
+    const verdict = await evicted(w, pod("web-0"), SLOW_MS);
+    expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "one" } }] });
   });
 
   test("pays where there is quota", async () => {

@@ -4,7 +4,14 @@
  */
 
 import { availableSinceMs, isTakenOut } from "../../shared/decide/availability/availability.ts";
-import { allowUnrecorded, type DisruptionRequest, decide, isPin, needsNoQuota } from "../../shared/decide/quota.ts";
+import {
+  allowUnrecorded,
+  type Decision,
+  type DisruptionRequest,
+  decide,
+  isPin,
+  needsNoQuota,
+} from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { decideLost } from "../../shared/recovery/lost-protector.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
@@ -111,13 +118,17 @@ function decisionOfLost(version: ProtectorVersion, request: DisruptionRequest): 
     : { kind: "allowed", decision, version, written: false };
 }
 
-/** True for an eviction that passes by what a live read of its pod has shown. */
-function isPinned(decision: ProtectorDecision): boolean {
-  return decision.kind === "allowed" && isPin(decision.decision);
+/** True for an allowance that rests on what a live read of the pod has shown: its pod may become available. */
+function isByRead(decision: Decision | undefined): boolean {
+  return decision?.allowed === true && (isPin(decision) || PASSING.has(decision.reason));
 }
 
-function isStillPinned(version: ProtectorVersion | undefined, request: DisruptionRequest): boolean {
-  return version !== undefined && isPin(decide(version.state, request));
+/** What the protector, or the last version of a lost one, says of `request` by what is known now. */
+function decisionNow(match: ProtectorMatch, request: DisruptionRequest): Decision | undefined {
+  const version = versionOf(match);
+  if (version === undefined) return undefined;
+  const isLost = match.lost !== undefined || match.writer.newest() === undefined;
+  return isLost ? decideLost(version.state, request) : decide(version.state, request);
 }
 
 /** The version in force: the newest one, or the last one of a lost protector. */
@@ -272,23 +283,23 @@ export class Pipeline {
   /**
    * An eviction that passes because its pod is not available commits at any version of the pod. Where the writes took
    * so long that the live read is old, the pod is read again, and each protector to which it is available now decides
-   * again: the eviction needs quota like any other, or is denied.
+   * again: the eviction needs quota like any other, or is denied. A lost protector gives none, so it denies.
    */
   async #confirmPins(
     { request, disruption }: Round,
     decisions: ReadonlyMap<ProtectorMatch, ProtectorDecision>,
   ): Promise<(Round & { readonly kind: "round" }) | Undecided> {
     const { podReadMs, reread, deadlineMs } = disruption;
-    const pinned = [...decisions].filter(([, decision]) => isPinned(decision)).map(([match]) => match);
+    const byRead = [...decisions].filter(([, one]) => one.kind === "allowed" && isByRead(one.decision));
     const nowMs = this.#nowMs();
     const isRecent = reread === undefined || podReadMs === undefined || nowMs - podReadMs < MAX_REREAD_MS;
-    if (pinned.length === 0 || isRecent) return { kind: "round", request, disruption, due: [] };
+    if (byRead.length === 0 || isRecent) return { kind: "round", request, disruption, due: [] };
     const live = await reread(Math.max(1, Math.min(MAX_REREAD_MS, deadlineMs - nowMs)));
     if (live.kind === "gone") return { kind: "podGone" };
     if (live.kind === "failed") return { ...live, tag: "cell-unavailable" };
     // A nonce of its own: the first one is in the records already, whatever becomes of the next write.
     const again = { ...request, pod: live.pod, nonce: this.#options.nonces.next() };
-    const due = pinned.filter((match) => !isStillPinned(versionOf(match), again));
+    const due = byRead.map(([match]) => match).filter((match) => !isByRead(decisionNow(match, again)));
     return { kind: "round", request: again, disruption: { ...disruption, podReadMs: live.sentMs }, due };
   }
 
@@ -312,7 +323,7 @@ export class Pipeline {
     match: ProtectorMatch,
     decideOnly: boolean,
   ): Promise<ProtectorDecision> {
-    if (match.lost !== undefined) return await this.#decideLost(match.lost, request, from);
+    if (match.lost !== undefined) return decisionOfLost(match.lost, request);
     const version = match.writer.newest();
     if (version === undefined || !needsNoQuota(version.state, request))
       return await this.#decideBy(match, request, from, decideOnly);
@@ -338,22 +349,7 @@ export class Pipeline {
       });
     });
     const lost = decision.kind === "absent" ? lastVersion?.() : undefined;
-    return lost === undefined ? decision : await this.#decideLost(lost, request, from);
-  }
-
-  /**
-   * Reads the pod of an eviction again when its live read is old, because another core took its time: an eviction names
-   * no version, so its pod may be available by now.
-   */
-  async #decideLost(lost: ProtectorVersion, request: DisruptionRequest, from: Disruption): Promise<ProtectorDecision> {
-    const decision = decisionOfLost(lost, request);
-    const { podReadMs, reread, deadlineMs } = from;
-    const nowMs = this.#nowMs();
-    const mayPass = decision.kind === "allowed" && PASSING.has(decision.decision.reason);
-    if (!mayPass || reread === undefined || nowMs - (podReadMs ?? nowMs) < MAX_REREAD_MS) return decision;
-    const live = await reread(Math.max(1, Math.min(MAX_REREAD_MS, deadlineMs - nowMs)));
-    if (live.kind === "found") return decisionOfLost(lost, { ...request, pod: live.pod });
-    return live.kind === "gone" ? { kind: "podGone" } : { ...live, tag: "cell-unavailable" };
+    return lost === undefined ? decision : decisionOfLost(lost, request);
   }
 
   #verdict(found: ReadonlyMap<ProtectorMatch, ProtectorDecision>, written: readonly Written[]): Verdict {
