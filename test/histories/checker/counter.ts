@@ -65,9 +65,13 @@ function judgeAllowed(
 ): void {
   const free = new Map<string, StoredAdmission[]>();
   for (const one of protector.admissions) push(free, nameOf(one.cell, one.uid, one.operation), one);
-  // The answer whose time ends first chooses first: what it leaves fits those that have more time.
-  const byEnd = [...reviewed].sort((a, b) => a.to.history - b.to.history || a.to.revision - b.to.revision);
-  for (const one of byEnd) {
+  // The answer whose time ends first chooses first: what it leaves fits those that have more time. Who may delete the
+  // pod without a record chooses last.
+  const rank = (one: Reviewed): number => (mayGoUnrecorded(one) ? 1 : 0);
+  const inTurn = [...reviewed].sort(
+    (a, b) => rank(a) - rank(b) || a.to.history - b.to.history || a.to.revision - b.to.revision,
+  );
+  for (const one of inTurn) {
     const { review, uid, to } = one;
     if (review.answer !== "allowed") continue;
     const admissions = free.get(nameOf(review.cell, uid, review.operation)) ?? [];
@@ -83,11 +87,17 @@ function judgeAllowed(
   }
 }
 
-function needsRecord({ knownMs }: History, protector: ProtectorHistory, { review, to, pods }: Reviewed): boolean {
+/** Whatever its protectors say. */
+function mayGoUnrecorded({ pods }: Reviewed): boolean {
+  const isFree = (pod: unknown): boolean =>
+    isDead(pod) || !isReady(pod) || at(pod, "metadata", "annotations", FORCE) !== undefined;
+  return pods.length === 0 || pods.some(isFree);
+}
+
+function needsRecord({ knownMs }: History, protector: ProtectorHistory, reviewed: Reviewed): boolean {
+  const { review, to, pods } = reviewed;
   const [namespace] = review.key.split("/");
-  if (pods.length === 0 || !protector.key.startsWith(`${namespace}/`)) return false;
-  if (pods.some((pod) => isDead(pod) || !isReady(pod) || at(pod, "metadata", "annotations", FORCE) !== undefined))
-    return false;
+  if (mayGoUnrecorded(reviewed) || !protector.key.startsWith(`${namespace}/`)) return false;
   const known = knownMs.findLast((atMs) => atMs <= review.fromMs) ?? 0;
   const states = protector.since(Math.max(known, review.fromMs - CONFIRMED_MS), review.from, to);
   return states.every((state) => state !== undefined && covers(state, review.operation, pods));

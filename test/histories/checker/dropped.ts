@@ -51,7 +51,10 @@ interface Drop {
   readonly operation: string;
 }
 
-/** A deleted protector, and an entry that was removed or begins a new epoch, drop nothing by a rule. */
+/**
+ * A deleted protector, and an entry that was removed or begins a new epoch, drop nothing by a rule. While a pod has
+ * another record, what ends it may be of that one, and the pod stays subtracted.
+ */
 function dropsIn({ before, after }: StoredStep): readonly Drop[] {
   const drops: Drop[] = [];
   if (before === undefined || after?.uid !== before.uid) return drops;
@@ -59,9 +62,8 @@ function dropsIn({ before, after }: StoredStep): readonly Drop[] {
     const next = after.cells.get(cell);
     if (next === undefined || next.epoch !== entry.epoch || next.position === undefined) continue;
     for (const [uid, { records }] of entry.reservations) {
-      for (const operation of records.keys()) {
-        if (next.reservations.get(uid)?.records.has(operation) !== true) drops.push({ cell, uid, operation });
-      }
+      if ((next.reservations.get(uid)?.records.size ?? 0) > 0) continue;
+      for (const operation of records.keys()) drops.push({ cell, uid, operation });
     }
   }
   return drops;

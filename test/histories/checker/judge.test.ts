@@ -192,6 +192,28 @@ describe("a protector that was created a second before", () => {
   });
 });
 
+test("an answer that needs no record takes none from one that does", () => {
+  const ending = pod(0, 13, { deletionTimestamp: "1970-01-01T00:00:21Z" }).object;
+  const again = { ...review(0, 20, 21, ALLOWED), id: "again", pod: ending };
+  expect(judged(HISTORY.toSpliced(FIRST ?? 0, 0, again)).violations).toEqual([]);
+});
+
+test("while a pod has another record, one may be dropped", () => {
+  const eviction = { ...DELETION, operation: "EVICT", nonce: "aaaa0003", counter: 0 };
+  const evicted = { ...review(0, 20, 21, ALLOWED), operation: "EVICT", pod: undefined };
+  const { violations } = judged([
+    ...HISTORY.slice(0, 5),
+    protector(21, 21_000, 3, 12, [DELETION, eviction]),
+    review(0, 20, 21, ALLOWED),
+    evicted,
+    protector(22, 22_000, 3, 12, [{ ...eviction, counter: 1 }]),
+    pod(0, 13, { deletionTimestamp: "1970-01-01T00:00:22Z" }),
+    protector(23, 23_000, 2, 13, []),
+    { kind: "end", atMs: 25_000 },
+  ]);
+  expect(violations).toEqual([]);
+});
+
 test("a history without its end is refused", () => {
   expect(() => judged(HISTORY.slice(0, -1))).toThrow("the history has no end");
 });
