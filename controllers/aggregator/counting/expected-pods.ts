@@ -6,6 +6,7 @@
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
 import { compileSelector, type Labels } from "../../../shared/decide/availability/selector.ts";
+import { podCount } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { ExpectedReplicas } from "../../../shared/decide/settling/cell-update.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
@@ -68,8 +69,8 @@ function workloadOf(resource: string, raw: unknown): Workload {
     namespace,
     uid,
     resourceVersion,
-    // The API's default.
-    replicas: spec.replicas ?? 1,
+    // The API's default is 1. The CRD of a custom resource may allow any number.
+    replicas: podCount(Math.ceil(spec.replicas ?? 1)),
     podLabels: spec.template?.metadata?.labels ?? NO_LABELS,
     isControlled: ownerReferences.some(({ controller }) => controller === true),
   };
@@ -114,7 +115,8 @@ export class ExpectedPods {
     const found = [...(this.#byNamespace.get(tracked.id.namespace)?.values() ?? [])].filter(
       ({ podLabels, isControlled }) => !isControlled && matches(podLabels),
     );
-    return { workloads: found.length, replicas: found.reduce((sum, { replicas }) => sum + replicas, 0) };
+    // An apiserver refuses a status with a greater number, and all the counts in it.
+    return { workloads: found.length, replicas: podCount(found.reduce((sum, { replicas }) => sum + replicas, 0)) };
   }
 
   /** The protector is gone, or asks no more. */

@@ -65,7 +65,7 @@ export class PolledScales {
   /** Reads the scale subresource of one object. */
   async read(kind: SourceKind, namespace: string, name: string, signal: AbortSignal): Promise<PolledLookup> {
     const { api, timeoutMs } = this.#options;
-    const path = `${collectionPath(kind, namespace)}/${name}/scale`;
+    const path = `${collectionPath(kind, namespace)}/${encodeURIComponent(name.toWellFormed())}/scale`;
     const result = await api.get(path, parseScale, { timeoutMs, signal });
     const what = `${kind.kind} ${name}`;
     if (result.kind === "gone") return missing(`${what} is not there`);

@@ -159,3 +159,27 @@ test("targetRef has precedence over selector, and ignored pods count but are not
     ignoredPodSelector: { matchLabels: { canary: "yes" } },
   });
 });
+
+describe("a budget of several clusters, of which one has a limit that can't be read", () => {
+  const ofClusters = [
+    { cluster: "a", minAvailable: 5 },
+    { cluster: "b", minAvailable: "unreadable" },
+  ];
+  test.each<[string, GivenBudget, number]>([
+    ["is made with what the others ask for", {}, 5],
+    ["follows what the others ask for", { present: 3 }, 5],
+    ["keeps a number that was greater", { present: 8 }, 8],
+  ])("%s", async (_, given, expected) => {
+    for (const minAvailable of [5, "unreadable"]) {
+      const resolution = await resolve({ minAvailable, ofClusters }, { ...ofDeployment, ...given });
+      expect(minimum(resolution)).toBe(expected);
+      expect(resolution).toMatchObject({ why: "its minAvailable or maxUnavailable can't be read" });
+    }
+  });
+
+  test("of which none can be read stays as it is", async () => {
+    const unreadable = [{ cluster: "b", minAvailable: "unreadable" }];
+    const resolution = await resolve({ minAvailable: "unreadable", ofClusters: unreadable }, ofDeployment);
+    expect(resolution).toMatchObject({ kind: "unresolved" });
+  });
+});

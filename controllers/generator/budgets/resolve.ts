@@ -3,7 +3,11 @@
  * resource by its scale subresource. `workload-scales.ts` and `budget-pods.ts` read those objects.
  */
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
-import { needsExpectedCount, strictestMinimum } from "../../../shared/decide/minimum/budget-minimum.ts";
+import {
+  needsExpectedCount,
+  readableMinimum,
+  strictestMinimum,
+} from "../../../shared/decide/minimum/budget-minimum.ts";
 import {
   type DerivedMinimum,
   runningMinimum,
@@ -271,11 +275,26 @@ function expectedOf(workloads: readonly FoundWorkload[]): ExpectedPods {
 
 function required(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
   const minimum = strictestMinimum(request.budget, expected.count, expected.how);
-  if (minimum === undefined) return { kind: "unresolved", why: "its minAvailable or maxUnavailable can't be read" };
+  if (minimum === undefined) return unreadable(request, selector, expected);
   const { recheck, soon = false } = expected;
   // A fixed number of pods asks nobody how many there should be.
   const known = expected.how === "" ? {} : { expectedPods: expected.count };
   return resolved([{ ...budgetProtector(request, selector, minimum), ...known }], recheck, soon);
+}
+
+/** The number stays as it was, unless a limit of another cluster asks for more. */
+function unreadable(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
+  const why = "its minAvailable or maxUnavailable can't be read";
+  const readable = readableMinimum(request.budget, expected.count, expected.how);
+  if (readable === undefined) return { kind: "unresolved", why };
+  const kept = request.present?.spec.minAvailable ?? 0;
+  const minimum =
+    readable.minAvailable >= kept
+      ? readable
+      : { minAvailable: kept, derivation: `minAvailable ${kept}, kept as it was` };
+  const derivation = `${minimum.derivation} (${why} in one of its clusters)`;
+  const protectors = [budgetProtector(request, selector, { ...minimum, derivation })];
+  return { kind: "resolved", protectors, recheck: expected.recheck, soon: expected.soon ?? false, why };
 }
 
 /**

@@ -13,6 +13,7 @@ import type { Discovery } from "../sources/discovery.ts";
 import type { KindWatch } from "../sources/kind-watch.ts";
 import {
   groupOf,
+  isObjectRef,
   type ProtectionSource,
   pluginName,
   type Scale,
@@ -112,6 +113,8 @@ export class WorkloadScales {
    * Deployment, unless that is gone.
    */
   async find(budget: string, ref: WorkloadRef, namespace: string, signal: AbortSignal): Promise<WorkloadLookup> {
+    // Its text would become a path, and a part of an annotation, which is bounded.
+    if (!isObjectRef(ref)) return missing("its reference names no object that there can be");
     const watched = this.#watched(budget, ref, namespace);
     if (watched === undefined) return await this.#polled.find(ref, namespace, signal);
     const controller = watched.kind === "found" ? watched.scale?.controller : undefined;

@@ -3,10 +3,13 @@
  * them (docs/design.md#budgets-of-worker-clusters).
  */
 import * as v from "valibot";
+import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { CLUSTER_BUDGETS_ANNOTATION, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { isDeleting, LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
+import { budgetSelector } from "../sources/budget-selector.ts";
 import { intOrPercent, nullish } from "../sources/interpret.ts";
+import { endpointProblem } from "../sources/probe-endpoint.ts";
 import { type ClusterPart, readClusterParts } from "./cluster-parts.ts";
 
 interface Identity {
@@ -50,6 +53,13 @@ const parseBudget = checker(
   }),
 );
 
+/** Longer than any number or percentage. */
+const MAX_LIMIT = 32;
+
+/**
+ * Throws for a selector that a budget can't have. What one cluster asks for is stored beside what the others do, and an
+ * apiserver refuses the whole: so no part is longer than it needs to be, or one that no protector can have.
+ */
 export function clusterBudgetOf(raw: unknown): ClusterBudget {
   const { metadata, spec = {} } = parseBudget(raw);
   const { labels = {}, annotations = {} } = metadata;
@@ -57,14 +67,19 @@ export function clusterBudgetOf(raw: unknown): ClusterBudget {
   const { endpoint = "", enabled } = spec.probe ?? {};
   return {
     ...identityOf(metadata),
-    selector: declines || isDeleting(metadata) ? undefined : (spec.selector ?? undefined),
+    selector: declines || isDeleting(metadata) ? undefined : budgetSelector("selector", spec.selector),
     part: {
-      minAvailable: intOrPercent(spec.minAvailable),
-      maxUnavailable: intOrPercent(spec.maxUnavailable),
+      minAvailable: limitOf(spec.minAvailable),
+      maxUnavailable: limitOf(spec.maxUnavailable),
       ...(spec.suspend === true ? { suspend: true } : {}),
-      ...(endpoint !== "" && enabled !== false ? { endpoint } : {}),
+      ...(endpoint !== "" && enabled !== false && endpointProblem(endpoint) === undefined ? { endpoint } : {}),
     },
   };
+}
+
+function limitOf(stated: unknown): IntOrPercent | undefined {
+  const limit = intOrPercent(stated);
+  return typeof limit === "string" && limit.length > MAX_LIMIT ? "unreadable" : limit;
 }
 
 /** Throws for a budget whose clusters can't be read. */

@@ -142,6 +142,28 @@ describe("a budget of a cluster", () => {
     expect(clusterBudgetOf({ metadata: { ...metadata, ...more }, spec }).selector).toEqual(selector);
   });
 
+  // The core would refuse what it is part of, and with that what the other clusters ask for.
+  test.each<[string, object, object]>([
+    ["a probe's endpoint with an account", { probe: { endpoint: "user@one:1" } }, {}],
+    ["a probe's endpoint that is too long", { probe: { endpoint: "x".repeat(300_000) } }, {}],
+    ["a limit that is too long", { minAvailable: "9".repeat(300_000) }, { minAvailable: "unreadable" }],
+  ])("has no part that a budget of the core can't have: %s", (_, stated, expected) => {
+    const { part } = clusterBudgetOf({ metadata, spec: { selector: SELECTOR, ...stated } });
+    expect(JSON.parse(JSON.stringify(part))).toEqual(expected);
+  });
+
+  test("has a selector that the core can store", () => {
+    for (const selector of [{ matchLabels: { "a b": "c" } }, { matchExpressions: [{ key: "app", operator: "Odd" }] }])
+      expect(() => clusterBudgetOf({ metadata, spec: { selector } })).toThrow("spec.selector");
+  });
+
+  test("with a long name has a valid other name in the core", () => {
+    const name = `${"a".repeat(243)}.${"b".repeat(9)}`;
+    const cluster = listed("a", { ...budget({ minAvailable: 1 }), name });
+    const input = { namespace: "ns", name, clusters: [cluster], stored: [], goneForMs: () => 0, keepMs: KEEP_MS };
+    expect(planMerge(input).creates[0]?.names[1]).toMatch(/^a{243}-[0-9a-f]{8}$/);
+  });
+
   test("does not ask a probe that is disabled", () => {
     const spec = { selector: SELECTOR, probe: { endpoint: "one:1", enabled: false } };
     expect(clusterBudgetOf({ metadata, spec }).part).toEqual({ minAvailable: undefined, maxUnavailable: undefined });

@@ -12,6 +12,7 @@ import {
   PROTECT_ANNOTATION,
   SUSPEND_CELLS_ANNOTATION,
 } from "../../../shared/schema/annotations.ts";
+import { MAX_NAME_LENGTH } from "../../../shared/schema/lengths.ts";
 import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import { type ClusterBudget, type MergedBudget, selectorKey } from "./cluster-budget.ts";
 import type { ClusterPart } from "./cluster-parts.ts";
@@ -70,7 +71,7 @@ export function planMerge(input: MergeInput): MergePlan {
   for (const [key, group] of groups) {
     const wanted = wantedOf(input.name, group);
     const stored = present.get(key);
-    if (stored === undefined) creates.push({ names: [input.name, `${input.name}-${shortHash(key)}`], wanted });
+    if (stored === undefined) creates.push({ names: [input.name, otherName(input.name, key)], wanted });
     else if (!stored.deleting && !isAsWanted(stored, wanted)) updates.push({ stored, wanted });
   }
   return { creates, updates, deletes, againMs };
@@ -141,6 +142,12 @@ function isAsWanted({ annotations, spec }: MergedBudget, wanted: WantedBudget): 
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null;
+}
+
+/** Within the length of a name, however long the first one is. */
+function otherName(name: string, key: string): string {
+  const hash = shortHash(key);
+  return `${name.slice(0, MAX_NAME_LENGTH - hash.length - 1).replace(/[^a-z0-9]+$/, "")}-${hash}`;
 }
 
 function shortHash(text: string): string {

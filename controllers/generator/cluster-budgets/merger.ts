@@ -134,10 +134,15 @@ class MergeTerm {
       this.#goneSince.set(gone, sinceMs);
       return nowMs - sinceMs;
     };
-    const plan = planMerge({ namespace, name, clusters, stored, goneForMs, keepMs });
+    const input = { namespace, name, clusters, stored, goneForMs, keepMs };
+    const plan = planMerge(input);
     for (const known of this.#goneSince.keys())
       if (known.startsWith(`${key} `) && !asked.has(known)) this.#goneSince.delete(known);
-    const failure = await this.#carryOut(namespace, plan, signal);
+    // What is new comes first, so that nothing is protected less meanwhile.
+    const refused = await this.#createAll(namespace, plan, signal);
+    // A part whose new budget could not be made stays in the old one; the other clusters' parts follow their budgets.
+    const rest = refused === undefined ? plan : { ...planMerge({ ...input, keepMs: Infinity }), deletes: [] };
+    const failure = (await this.#change(namespace, rest, signal)) ?? refused;
     if (failure !== undefined) {
       this.#options.onEvent({ kind: "mergeFailed", budget: key, error: failure });
       return failed(failure, true);
@@ -145,12 +150,17 @@ class MergeTerm {
     return plan.againMs === undefined ? DONE : later(plan.againMs);
   }
 
-  /** What is new comes first, so that nothing is protected less meanwhile. */
-  async #carryOut(namespace: string, plan: MergePlan, signal: AbortSignal): Promise<Error | undefined> {
+  /** Tries all, and returns the first failure. */
+  async #createAll(namespace: string, plan: MergePlan, signal: AbortSignal): Promise<Error | undefined> {
+    let refused: Error | undefined;
     for (const { names, wanted } of plan.creates) {
       const failure = await this.#create(namespace, names, wanted, signal);
-      if (failure !== undefined) return failure;
+      refused ??= failure;
     }
+    return refused;
+  }
+
+  async #change(namespace: string, plan: MergePlan, signal: AbortSignal): Promise<Error | undefined> {
     for (const { stored, wanted } of plan.updates) {
       const { uid, resourceVersion, name } = stored;
       const { labels, annotations, spec } = wanted;

@@ -27,6 +27,7 @@ import {
 import {
   apiVersionOf,
   groupOf,
+  isObjectName,
   type ProtectionSource,
   type RequiredProtector,
   type SourceIdentity,
@@ -100,7 +101,8 @@ export function sourceOf(protector: PodProtector, plugins: readonly SourcePlugin
   const isLabelled = ({ group, kind, resource }: SourceKind): boolean =>
     labels[SOURCE_GROUP_LABEL] === labelValue(group) &&
     (kind === "" ? labels[SOURCE_RESOURCE_LABEL] === resource : labels[SOURCE_KIND_LABEL] === kind);
-  const owner = ownerReferences.find(({ controller }) => controller === true);
+  // The apiserver takes any text for the name of an owner. One that no object has would be no part of a key.
+  const owner = ownerReferences.find(({ controller, name }) => controller === true && isObjectName(name));
   if (owner !== undefined) {
     const found = plugins.find(
       ({ kind }) =>
@@ -175,7 +177,10 @@ function repairedMetadata(
     ...present,
     labels: { ...present.labels, ...sourceLabels(kind, source.name) },
     annotations: { ...annotations, [DERIVATION_ANNOTATION]: required.derivation },
-    ownerReferences: repairedOwners,
+    // The apiserver leaves an empty list out: with one, there would be something to repair for ever.
+    ...(repairedOwners.length === 0 && present.ownerReferences === undefined
+      ? {}
+      : { ownerReferences: repairedOwners }),
     ...(lacksFinalizer ? { finalizers: [...finalizers, GENERATOR_FINALIZER] } : {}),
   };
 }

@@ -109,3 +109,23 @@ describe("an XPodDisruptionBudget", () => {
     });
   });
 });
+
+describe("what no protector can have", () => {
+  test.each([
+    ["an account", "user@host:1"],
+    ["an account in a URL", "https://user:word@host/x"],
+    ["too much text", "x".repeat(2049)],
+  ])("an endpoint with %s", (_, endpoint) => {
+    const spec = { selector, minAvailable: 1, probe: { endpoint } };
+    expect(() => budget("xpoddisruptionbudget", spec)).toThrow("spec.probe.endpoint");
+  });
+
+  test("cells of a suspension that are named twice, or by no id", () => {
+    const cells = { "podseidon.kubewharf.io/suspend-cells": `a,b,a,${"x".repeat(254)}` };
+    const spec = { selector, minAvailable: 1, suspend: true };
+    expect(budget("xpoddisruptionbudget", spec, cells)?.spec.suspend).toMatchObject({
+      enabled: true,
+      cells: ["a", "b"],
+    });
+  });
+});

@@ -9,10 +9,13 @@ import {
   SUSPEND_CELLS_ANNOTATION,
 } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
+import { MAX_NAME_LENGTH } from "../../../shared/schema/lengths.ts";
 import { LabelSelector, ObjectMeta, OPERATIONS, PROTECTED_OPERATIONS } from "../../../shared/schema/podprotector.ts";
+import { SchemaError } from "../../../shared/schema/schema-error.ts";
 import { readClusterParts } from "../cluster-budgets/cluster-parts.ts";
 import { budgetSelector } from "./budget-selector.ts";
 import { decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
+import { endpointProblem } from "./probe-endpoint.ts";
 import { type Budget, type ProtectionSource, pluginName, type SourcePlugin, sourceKind } from "./protection-source.ts";
 
 /** The plugin's description, and how an object of the kind is read. */
@@ -169,15 +172,26 @@ const parseXPodDisruptionBudget = budgetParser({
   probe: nullish(v.looseObject({ endpoint: v.optional(v.string()), enabled: nullish(v.boolean()) })),
 });
 
+const MAX_CELLS = 256;
+
+/** Each cell once: a protector with one that is named twice, or with a text that is no id, is refused as a whole. */
+function suspendedCells(stated: string | undefined): string[] | undefined {
+  if (stated === undefined) return undefined;
+  const cells = stated.split(",").map((cell) => cell.trim());
+  return [...new Set(cells)].filter((cell) => cell !== "" && cell.length <= MAX_NAME_LENGTH);
+}
+
 /** x-pdb's budget over several clusters, with a probe and a suspension. */
 function readXPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
   const { metadata, spec = {} } = parseXPodDisruptionBudget(raw);
   const { endpoint = "", enabled } = spec.probe ?? {};
   // A probe is enabled unless it says otherwise.
   const asksProbe = endpoint !== "" && enabled !== false;
-  const stated = metadata.annotations?.[SUSPEND_CELLS_ANNOTATION]?.split(",").map((cell) => cell.trim());
-  const cells = stated?.filter((cell) => cell !== "");
-  const isSuspended = spec.suspend === true && cells?.length !== 0;
+  const problem = asksProbe ? endpointProblem(endpoint) : undefined;
+  if (problem !== undefined) throw new SchemaError("spec.probe.endpoint", problem);
+  const cells = suspendedCells(metadata.annotations?.[SUSPEND_CELLS_ANNOTATION]);
+  // A protector can't name more cells. It suspends none then: all would be more than the budget says.
+  const isSuspended = spec.suspend === true && cells?.length !== 0 && (cells ?? []).length <= MAX_CELLS;
   const reason = `XPodDisruptionBudget ${metadata.name} is suspended`;
   const limits = limitsOf(metadata, spec);
   const ofClusters = clusterLimits(metadata.annotations?.[CLUSTER_BUDGETS_ANNOTATION]);

@@ -32,6 +32,18 @@ export function strictestMinimum(limits: BudgetLimits, expected: number, how: st
   return strictest;
 }
 
+/**
+ * The strictest of the limits that can be read, where others can't: what one cluster writes must not keep what another
+ * one asks for from counting. Undefined when none can be read.
+ */
+export function readableMinimum(limits: BudgetLimits, expected: number, how: string): DerivedMinimum | undefined {
+  const { ofClusters = [], ...own } = limits;
+  // The limits of the first cluster are those of the budget, too.
+  const stated = ofClusters.length === 0 ? [own] : ofClusters;
+  const found = stated.flatMap((one) => disruptionMinimum(one, expected, how) ?? []);
+  return found.toSorted((one, other) => other.minAvailable - one.minAvailable)[0];
+}
+
 /** True when the minimum depends on `expectedPods`; a `minAvailable` in pods does not. */
 export function needsExpectedCount({ minAvailable, maxUnavailable, ofClusters = [] }: BudgetLimits): boolean {
   return maxUnavailable !== undefined || typeof minAvailable === "string" || ofClusters.some(needsExpectedCount);

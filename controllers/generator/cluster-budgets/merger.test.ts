@@ -1,0 +1,62 @@
+import { expect, test } from "vitest";
+import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
+import { ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import { clusterBudgetOf } from "./cluster-budget.ts";
+import { planMerge } from "./merge.ts";
+import { BudgetMerger } from "./merger.ts";
+
+const KEEP_MS = 600_000;
+const SELECTOR = { matchLabels: { app: "db" } };
+const metadata = { namespace: "ns", name: "db", uid: "u", resourceVersion: "3" };
+
+function xpdb(minAvailable: number, selector = SELECTOR) {
+  return { metadata, spec: { minAvailable, selector } };
+}
+
+/** A cluster with these budgets. The core refuses every new one, as a quota or another webhook may, and records. */
+function cluster(items: readonly object[], writes: string[] = []): Transport {
+  const request = async ({ method, path, body = "" }: ApiRequest): Promise<ApiResponse> => {
+    const list = JSON.stringify({ metadata: { resourceVersion: "9" }, items });
+    if (method === "GET") return { status: 200, headers: {}, body: list };
+    const isCreate = method === "POST";
+    writes.push(isCreate ? "create" : `${method} ${path.split("/").at(-1)?.split("?")[0]} ${body}`);
+    const refusal = { kind: "Status", code: 403, reason: "Forbidden", message: "exceeded quota" };
+    return { status: isCreate ? 403 : 200, headers: {}, body: JSON.stringify(isCreate ? refusal : {}) };
+  };
+  const stream = async ({ signal }: ApiRequest): Promise<ApiStream> => ({
+    ...{ status: 200, headers: {}, chunks: new ScriptedStream().read(signal), close: () => {} },
+  });
+  return { request, stream, close: () => {} };
+}
+
+test("what the core refuses of one cluster keeps nothing from the others, and takes nothing away", async () => {
+  // Stored: what a and b have asked for. Then a asks for more, and b for other pods.
+  const before = ["a", "b"].map((name) => ({ name, isListed: true, budget: clusterBudgetOf(xpdb(2)) }));
+  const input = { namespace: "ns", name: "db", stored: [], goneForMs: () => 0, keepMs: KEEP_MS };
+  const { labels, annotations, spec } = planMerge({ ...input, clusters: before }).creates[0]?.wanted ?? {};
+  const given = <T extends object>(record: T | undefined) =>
+    Object.fromEntries(Object.entries(record ?? {}).filter(([, value]) => value !== null));
+  const stored = { metadata: { ...metadata, labels, annotations: given(annotations) }, spec: given(spec) };
+  const writes: string[] = [];
+  const time = new VirtualTime();
+  const merger = new BudgetMerger({
+    transport: cluster([stored], writes),
+    clusters: [
+      { name: "a", transport: cluster([xpdb(5)]) },
+      { name: "b", transport: cluster([xpdb(2, { matchLabels: { app: "other" } })]) },
+    ],
+    ...{ ports: time, keepMs: KEEP_MS, covers: () => true, mayWrite: () => true, onWatch: () => {}, onEvent: () => {} },
+  });
+  const end = new AbortController();
+  const ended = merger.lead(end.signal);
+  await time.advance(5_000);
+  expect(writes.some((write) => write.includes('\\"a\\":{\\"minAvailable\\":5}'))).toBe(true);
+  writes.length = 0;
+  await time.advance(2 * KEEP_MS);
+  // The part of b would go, and the budget that stands for it now does not exist.
+  for (const write of writes.filter((one) => one.startsWith("PATCH"))) expect(write).toContain('\\"b\\"');
+  end.abort();
+  await time.advance(1_000);
+  await ended;
+});

@@ -1,0 +1,48 @@
+import { expect, test } from "vitest";
+import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../shared/kube/client/transport.ts";
+import { pluginNamed } from "../../test/support/generator/plugin-named.ts";
+import { ScriptedStream } from "../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
+import { Generator } from "./generator.ts";
+
+const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
+
+/** A core with these protectors and nothing else. It records what is written. */
+function core(protectors: readonly object[]) {
+  const writes: string[] = [];
+  const request = async ({ method, path }: ApiRequest): Promise<ApiResponse> => {
+    if (method !== "GET") writes.push(`${method} ${path}`);
+    const items = path.startsWith(PROTECTORS) ? protectors : [];
+    return { status: 200, headers: {}, body: JSON.stringify({ metadata: { resourceVersion: "9" }, items }) };
+  };
+  const stream = async ({ signal }: ApiRequest): Promise<ApiStream> => ({
+    ...{ status: 200, headers: {}, chunks: new ScriptedStream().read(signal), close: () => {} },
+  });
+  const transport: Transport = { request, stream, close: () => {} };
+  return { transport, writes };
+}
+
+// Of an owner's name the apiserver demands only that it is not empty, and anyone who may write one protector names one.
+test("a protector whose owner has no possible name ends no generator", async () => {
+  const time = new VirtualTime();
+  const owner = { apiVersion: "apps/v1", kind: "Deployment", name: "a/b", uid: "u1", controller: true };
+  const metadata = { name: "mine", namespace: "tenant", uid: "p1", resourceVersion: "5", ownerReferences: [owner] };
+  const { transport } = core([{ metadata, spec: { minAvailable: 0, minReadySeconds: 0, selector: {} } }]);
+  const problems: string[] = [];
+  const generator = new Generator({
+    ...{ transport, ports: time, plugins: [pluginNamed("deployment")], concurrency: 1, mayWrite: () => true },
+    observer: {
+      generator: () => {},
+      watch: (_, event) => event.kind === "handlerFailed" && problems.push(event.error.message),
+      queue: () => {},
+    },
+  });
+  const end = new AbortController();
+  const ended = generator.lead(end.signal).catch((error: Error) => problems.push(error.message));
+  await time.advance(5_000);
+  expect(problems).toEqual([]);
+  expect(generator.lostSources()).toEqual([]);
+  end.abort();
+  await time.advance(1_000);
+  await ended;
+});
