@@ -81,6 +81,12 @@ test("the component that asks about labels asks about all that the base asks abo
   expect(oneLine(manifest("components/relabelled-pods/kustomization.yaml"))).toContain(`${oneLine(base)} || (has(`);
 });
 
+test("what a status write changes of the metadata is asked about: finalizers of nodes, and labels of pods", () => {
+  for (const path of ["base/webhook-configuration/webhook-configuration.yaml", "static-admission/validating.yaml"])
+    expect(manifest(path)).toContain("resources: [nodes, nodes/status]");
+  expect(manifest("components/relabelled-pods/kustomization.yaml")).toContain("resources/-, value: pods/status");
+});
+
 const BUDGETS = globSync("base/*/disruption-budget.yaml", { cwd: join(root, "manifests") });
 
 test.each(BUDGETS)("%s keeps no node from being drained for a pod that is not ready", (path) => {

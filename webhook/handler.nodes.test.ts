@@ -65,6 +65,16 @@ const disruptions = (count: number): readonly Disruption[] =>
   Array.from({ length: count }, (_, index) => disruption(pod(`web-${index}`)));
 
 describe("the deletion of a node", () => {
+  test("is asked about where the last finalizer is taken off through the node's status", async () => {
+    const metadata = { name: "node-1", deletionTimestamp: "2026-01-01T00:00:00Z" };
+    const oldObject = { apiVersion: "v1", kind: "Node", metadata: { ...metadata, finalizers: ["drain"] } };
+    const object = { ...oldObject, metadata };
+    const { asked, records, ask } = handler(ALLOWED, with4);
+    await ask(deletion({ operation: "UPDATE", subResource: "status", oldObject, object }));
+    expect(asked).toHaveLength(8);
+    expect(records).toMatchObject([{ kind: "node" }]);
+  });
+
   test("asks for each pod that serves, and for no other", async () => {
     const pods = [
       pod("web-0"),

@@ -66,6 +66,27 @@ describe("a status write", () => {
     expect(asked).toEqual([]);
   });
 
+  const relabelled = { ...before, metadata: { ...Object(before.metadata), labels: { app: "other" } } };
+
+  test("that gives the pod other labels takes it from the protectors that it leaves", async () => {
+    const { asked, ask } = handler();
+    await ask(write(relabelled));
+    expect(asked).toMatchObject([{ operation: "UPDATE", labelsAfter: { app: "other" }, done: "relabelled" }]);
+  });
+
+  test("that fails a pod and gives it other labels is a deletion", async () => {
+    const { asked, ask } = handler();
+    await ask(write({ ...relabelled, ...FAILED, metadata: relabelled.metadata }));
+    expect(asked).toMatchObject([{ operation: "DELETE" }]);
+    expect(asked[0]).not.toHaveProperty("labelsAfter");
+  });
+
+  test("by which a node gives its pod other labels is a fact", async () => {
+    const { asked, ask } = handler(DENIED);
+    await ask(write(relabelled, before, KUBELET));
+    expect(asked).toEqual([]);
+  });
+
   test("that is denied says what it would do", async () => {
     const response = responseOf(await handler(DENIED).ask(write(FAILED)));
     expect(JSON.stringify(response)).toContain("pod default/web-0 may not be set to Failed now: PodProtector");

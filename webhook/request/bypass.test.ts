@@ -43,6 +43,24 @@ describe("OpenKruise's annotation no-protect", () => {
   test.each<[string, Record<string, string>, Partial<BypassContext>, string]>([
     ["is followed", { [NO_PROTECT_ANNOTATION]: "true" }, {}, "noProtect"],
     ["gives way to force-delete", { [NO_PROTECT_ANNOTATION]: "true", [FORCE_DELETE_ANNOTATION]: "" }, {}, "forced"],
+    [
+      "is followed beside a force-delete that has expired",
+      { [NO_PROTECT_ANNOTATION]: "true", [FORCE_DELETE_ANNOTATION]: '{"until":"2026-05-01T11:00:00Z"}' },
+      {},
+      "noProtect",
+    ],
+    [
+      "is followed beside a force-delete that can't be read",
+      { [NO_PROTECT_ANNOTATION]: "true", [FORCE_DELETE_ANNOTATION]: "{}" },
+      {},
+      "noProtect",
+    ],
+    [
+      "needs the permission beside it, too",
+      { [NO_PROTECT_ANNOTATION]: "true", [FORCE_DELETE_ANNOTATION]: "{}" },
+      { needsPermission: true },
+      "unchecked",
+    ],
     ["needs the permission", { [NO_PROTECT_ANNOTATION]: "true" }, { needsPermission: true }, "unchecked"],
     ["is to be on the pod", { [NO_PROTECT_ANNOTATION]: "true" }, { isLive: false, cell: gone }, "unconfirmed"],
   ])("%s", async (_, annotations, change, expected) => {

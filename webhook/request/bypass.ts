@@ -43,9 +43,31 @@ const WAITED_FRACTION = 0.5;
  * other.
  */
 export async function checkBypass(pod: Pod, context: BypassContext): Promise<BypassResult> {
+  if (pod.annotations?.[FORCE_DELETE_ANNOTATION] === undefined)
+    return await checkAnnotation(pod, NO_PROTECT_ANNOTATION, context);
+  const result = await checkAnnotation(pod, FORCE_DELETE_ANNOTATION, context);
+  if (!isVoid(result) || pod.annotations[NO_PROTECT_ANNOTATION] !== "true") return result;
+  // A force-delete that is good for nobody takes nothing from the other annotation.
+  const other = await checkAnnotation(pod, NO_PROTECT_ANNOTATION, context);
+  return {
+    ...other,
+    warnings: [...result.warnings, ...other.warnings],
+    auditAnnotations: { ...result.auditAnnotations, ...other.auditAnnotations },
+  };
+}
+
+/** The annotation itself says that it is not to be followed, whoever asks. */
+function isVoid({ ignored }: BypassResult): boolean {
+  return ignored === "malformed" || ignored === "expired";
+}
+
+async function checkAnnotation(
+  pod: Pod,
+  annotation: typeof FORCE_DELETE_ANNOTATION | typeof NO_PROTECT_ANNOTATION,
+  context: BypassContext,
+): Promise<BypassResult> {
   const { annotations, namespace } = pod;
-  const isForced = annotations?.[FORCE_DELETE_ANNOTATION] !== undefined;
-  const annotation = isForced ? FORCE_DELETE_ANNOTATION : NO_PROTECT_ANNOTATION;
+  const isForced = annotation === FORCE_DELETE_ANNOTATION;
   const ignored = (why: BypassIgnored, because: string): BypassResult => notFollowed(annotation, why, because);
   const claim = readClaim(annotations?.[annotation]);
   if (claim.kind === "none") return NOT_FORCED;

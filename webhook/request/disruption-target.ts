@@ -97,10 +97,14 @@ export function isStatusWrite(request: AdmissionRequest): boolean {
   return request.operation === "UPDATE" && isPods(request) && request.subResource === "status";
 }
 
-/** A request about a node itself, which may take its pods (docs/design.md#node-deletion). */
+/**
+ * A request about a node itself, which may take its pods (docs/design.md#node-deletion). kube-apiserver takes
+ * finalizers from a write of the node's status, too.
+ */
 export function isNode({ operation, group, resource, subResource }: AdmissionRequest): boolean {
-  if (group !== "" || resource !== "nodes" || subResource !== "") return false;
-  return operation === "DELETE" || operation === "UPDATE";
+  if (group !== "" || resource !== "nodes") return false;
+  if (subResource === "status") return operation === "UPDATE";
+  return subResource === "" && (operation === "DELETE" || operation === "UPDATE");
 }
 
 function isPods(request: AdmissionRequest): boolean {
@@ -136,16 +140,29 @@ async function changeTarget(request: AdmissionRequest): Promise<DisruptionTarget
   return labelsAfter === undefined ? { kind: "restartsNothing" } : { ...target, labelsAfter, done: "relabelled" };
 }
 
-/** A status write by which a pod ends, or is taken out of service (docs/design.md#status-writes). */
+/**
+ * A status write by which a pod ends, or is taken out of service (docs/design.md#status-writes). kube-apiserver takes
+ * labels from it, too: other ones are a change like any other.
+ */
 async function statusTarget(request: AdmissionRequest, rules?: StatusRules): Promise<DisruptionTarget | NoTarget> {
-  const { DEFAULT_STATUS_RULES, statusChange } = await import("./status-change.ts");
-  const change = statusChange(request, rules ?? DEFAULT_STATUS_RULES);
-  if (change === undefined) return IGNORED;
+  const { DEFAULT_STATUS_RULES, isFact, statusChange } = await import("./status-change.ts");
+  const inForce = rules ?? DEFAULT_STATUS_RULES;
+  if (isFact(request, inForce)) return IGNORED;
+  const change = statusChange(request, inForce);
+  if (change === undefined) return await relabelTarget(request);
   const target = targetInRequest(request, change.operation);
   const isReady = readySinceMs(target.pod) !== undefined;
   // Such a gate takes a Ready pod out of service.
   if (!isReady && change.operation === "UPDATE") return IGNORED;
   return isReady ? { ...target, ...change } : { ...target, ...change, mayGoUnhealthy: true };
+}
+
+/** A status write that changes the labels and disrupts nothing else. */
+async function relabelTarget(request: AdmissionRequest): Promise<DisruptionTarget | NoTarget> {
+  const { changedLabels } = await import("./in-place-change.ts");
+  const labelsAfter = changedLabels(request.oldObject, request.object);
+  if (labelsAfter === undefined) return IGNORED;
+  return { ...targetInRequest(request, "UPDATE"), labelsAfter, done: "relabelled" };
 }
 
 export function criterionOf(annotations: Readonly<Record<string, string>> | null | undefined): Criterion | undefined {

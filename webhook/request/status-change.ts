@@ -42,12 +42,19 @@ function isTrue(object: unknown, type: string): boolean {
   return conditions.some((one) => get(one, "type") === type && get(one, "status") === "True");
 }
 
+/** Nobody is asked about the write: a node makes it, or the cluster has opted out. */
+export function isFact(
+  { user }: Pick<AdmissionRequest, "user">,
+  { reviewsStatus, nodeGroups }: Pick<StatusRules, "reviewsStatus" | "nodeGroups">,
+): boolean {
+  return !reviewsStatus || user.groups.some((group) => nodeGroups.includes(group));
+}
+
 /** What the write would do to a pod that serves; undefined for one that disrupts nothing. */
 export function statusChange(
-  { object, oldObject, user }: Pick<AdmissionRequest, "object" | "oldObject" | "user">,
-  { reviewsStatus, nodeGroups, voluntaryGates }: StatusRules,
+  { object, oldObject }: Pick<AdmissionRequest, "object" | "oldObject">,
+  { voluntaryGates }: Pick<StatusRules, "voluntaryGates">,
 ): StatusChange | undefined {
-  if (!reviewsStatus || user.groups.some((group) => nodeGroups.includes(group))) return undefined;
   const before = get(oldObject, "status", "phase");
   const phase = get(object, "status", "phase");
   if (FINAL.has(before)) return undefined;

@@ -56,6 +56,19 @@ describe("the backups of the cells, at the start", () => {
     }
     const other: Pod = { ...pod("b"), labels: { app: "other" } };
 
+    test("a pod that is relabelled from one to the other leaves the first", async () => {
+      const harness = new LostProtectorHarness(undefined);
+      harness.source.swap(new Map(), "90", false);
+      const protectedOperations = ["UPDATE"];
+      for (const matchLabels of [{ app: "other" }, { app: "web" }])
+        harness.core.adopt({
+          entries: [version(generated({ selector: { matchLabels }, protectedOperations }))],
+          versions: [],
+        });
+      const change = { operation: "UPDATE", labelsAfter: { app: "web" } } as const;
+      expect(await harness.ask(other, change)).toMatchObject(VANISHED);
+    });
+
     test("whichever was read first", async () => {
       const harness = bothAdopted();
       expect(harness.core.lostCount).toBe(1);

@@ -96,11 +96,12 @@ const PASSING: ReadonlySet<string> = new Set<Allowance["decision"]["decision"]["
 function matchesOf(core: ProtectorLookup, { pod, labelsAfter }: Disruption): ProtectorMatch[] {
   const matches = core.match(pod);
   if (labelsAfter === undefined) return matches;
-  const staying = new Set(core.match({ ...pod, labels: labelsAfter }).map(({ name }) => name));
+  // A lost protector may be there twice, with two selectors, by one name: both are in force.
+  const staying = new Set(core.match({ ...pod, labels: labelsAfter }).map(({ name, lost }) => lost ?? name));
   return matches.filter((match) => {
     const spec = versionOf(match)?.state.spec;
     const isOut = spec !== undefined && !isTakenOut(pod, spec) && isTakenOut({ labels: labelsAfter }, spec);
-    return isOut || !staying.has(match.name);
+    return isOut || !staying.has(match.lost ?? match.name);
   });
 }
 
