@@ -179,7 +179,7 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   let isStopped = false;
   const watched = parts.cores.map((core) =>
     watchCore(core, parts, nonces.tag, {
-      has: (uid) => typeof recovery === "object" && recovery.isReleased(core.name, uid),
+      hasEnded: (protector) => typeof recovery === "object" && recovery.hasEnded(core.name, protector),
       inForce: (protector) => {
         if (typeof recovery === "object") recovery.inForce(core.name, protector);
       },

@@ -64,8 +64,8 @@ export class WebhookRecovery {
     await Promise.all([...this.#registers.values()].map((register) => register.stop()));
   }
 
-  isReleased(core: string, uid: string): boolean {
-    return this.#registers.get(core)?.has(uid) ?? false;
+  hasEnded(core: string, protector: Pick<PodProtector, "metadata">): boolean {
+    return this.#registers.get(core)?.hasEnded(protector) ?? false;
   }
 
   inForce(core: string, protector: Pick<PodProtector, "metadata">): void {

@@ -128,7 +128,7 @@ class GeneratorTerm {
     });
     this.#lost = new LostProtectorsBySource({
       watched: this.#protectors,
-      isRecorded: (uid) => this.#releases.has(uid),
+      isRecorded: (protector) => this.#releases.hasEnded(protector),
       sourceOf: (protector) => {
         const source = sourceOf(protector, plugins);
         return source === undefined ? undefined : sourceKey(source);

@@ -1,4 +1,5 @@
 import type { ProtectorVersion } from "../decide/state/protector-version.ts";
+import type { PodProtector } from "../schema/podprotector.ts";
 import { isReleased } from "./lost-protector.ts";
 
 /** More protectors than any core is meant for. */
@@ -7,8 +8,8 @@ const MAX_LOST_PROTECTORS = 50_000;
 const MAX_VARIANTS = 16;
 
 interface LostProtectorIndexOptions {
-  /** The release register of the core has this UID. */
-  readonly isRecorded: (uid: string) => boolean;
+  /** The release register of the core says that this absent protector has ended. */
+  readonly isRecorded: (protector: PodProtector) => boolean;
   /** One more protector is lost than can be kept: its pods are no longer protected. */
   readonly onOverflow?: (lost: ProtectorVersion) => void;
 }
@@ -45,8 +46,8 @@ export class LostProtectorIndex {
     return this.#variants.get(name)?.[Number(variant)];
   }
 
-  isReleased({ object, uid }: ProtectorVersion, isRestored: boolean): boolean {
-    return isReleased(object, this.#options.isRecorded(uid), isRestored);
+  isReleased({ object }: ProtectorVersion, isRestored: boolean): boolean {
+    return isReleased(object, this.#options.isRecorded(object), isRestored);
   }
 
   /** The protector is absent from its core. True when it is lost from now on, false when it was released. */
@@ -88,7 +89,7 @@ export class LostProtectorIndex {
 
   /** Removes and returns the lost protectors whose release has been recorded since. */
   dropReleased(): ProtectorVersion[] {
-    const released = [...this.#lost.values()].filter(({ uid }) => this.#options.isRecorded(uid));
+    const released = [...this.#lost.values()].filter(({ object }) => this.#options.isRecorded(object));
     for (const { key } of released) this.#lost.delete(key);
     return released;
   }

@@ -15,7 +15,7 @@ function rig() {
   const recorded = new Set<string>();
   const lost = new LostProtectorsBySource({
     watched,
-    isRecorded: (uid) => recorded.has(uid),
+    isRecorded: ({ metadata }) => recorded.has(metadata.uid),
     sourceOf: () => "deployment/shop/web",
   });
   return { watched, lost, recorded, names: () => lost.of("deployment/shop/web").map(({ metadata }) => metadata.uid) };

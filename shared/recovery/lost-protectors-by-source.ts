@@ -4,8 +4,8 @@ import { isReleased } from "./lost-protector.ts";
 
 interface LostProtectorsBySourceOptions {
   readonly watched: Pick<Informer<PodProtector>, "subscribe">;
-  /** The release register has this UID. */
-  readonly isRecorded: (uid: string) => boolean;
+  /** The release register says that this absent protector has ended. */
+  readonly isRecorded: (protector: PodProtector) => boolean;
   /** The key of the source that the protector names, if any. */
   readonly sourceOf: (protector: PodProtector) => string | undefined;
 }
@@ -37,7 +37,7 @@ export class LostProtectorsBySource {
     for (const key of this.#bySource.get(source) ?? []) {
       const protector = this.#lost.get(key);
       if (protector === undefined) continue;
-      if (this.#options.isRecorded(protector.metadata.uid)) this.#forget(key);
+      if (this.#options.isRecorded(protector)) this.#forget(key);
       else found.push(protector);
     }
     return found;
@@ -50,7 +50,7 @@ export class LostProtectorsBySource {
   /** The protector is absent from its core, as the watch or a caller that knows of a missed deletion tells. */
   lost(protector: PodProtector): void {
     const source = this.#options.sourceOf(protector);
-    const isRecorded = this.#options.isRecorded(protector.metadata.uid);
+    const isRecorded = this.#options.isRecorded(protector);
     if (isReleased(protector, isRecorded, false) || source === undefined || this.#lost.size >= MAX_LOST) return;
     const key = namespacedName(protector.metadata);
     this.#lost.set(key, protector);

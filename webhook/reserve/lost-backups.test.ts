@@ -136,6 +136,21 @@ describe("the backups of the cells, at the start", () => {
     expect(harness.told).toEqual(["default/other vanished"]);
   });
 
+  test("a core that went on by what a restore adds has lost protectors made by hand", async () => {
+    const harness = new LostProtectorHarness(undefined);
+    harness.source.swap(new Map(), "1000000070", false);
+    harness.core.adopt({ entries: [version(protector(5))], versions: ["80"] });
+    expect(harness.told).toEqual(["default/web vanished"]);
+    expect(await harness.ask(pod("a"))).toMatchObject(VANISHED);
+  });
+
+  test("a protector made by hand is lost where an aggregator found that a restored core lacks it", () => {
+    const harness = new LostProtectorHarness(undefined);
+    harness.source.swap(new Map(), "90", false);
+    harness.core.adopt({ entries: [version(protector(5))], versions: ["80"], lost: new Set(["uid-of-web"]) });
+    expect(harness.told).toEqual(["default/web vanished"]);
+  });
+
   test.each<[string, string, readonly string[], number]>([
     ["went on by writes", "900000080", ["81"], 0],
     ["went on by what a restore adds", "1000000070", ["80"], 1],

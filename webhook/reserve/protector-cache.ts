@@ -3,6 +3,7 @@ import type { ProtectorVersion } from "../../shared/decide/state/protector-versi
 import type { LearningInformer } from "../../shared/kube/informer/informer.ts";
 import { SelectorIndex } from "../../shared/kube/selectors/set-trie.ts";
 import type { BackupTarget, CoreBackup } from "../../shared/recovery/backup/backup-reader.ts";
+import { isBumped } from "../../shared/recovery/backup/core-versions.ts";
 import { LostProtectorIndex } from "../../shared/recovery/lost-protector-index.ts";
 import type { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
@@ -15,12 +16,6 @@ import { isOlder } from "./version-tracker.ts";
 
 /** The cache must have been confirmed current within this time, or requests get an HTTP error. */
 const MAX_CACHE_AGE_MS = 15_000;
-
-/**
- * A restored etcd should continue a billion versions higher (`etcdutl snapshot restore --bump-revision`). Aggregators
- * note the versions that they see every half minute; as many writes take days.
- */
-const LEAST_BUMP = 900_000_000;
 
 /** A protector that covers the pod of a disruption. */
 export interface ProtectorMatch extends ProtectorId {
@@ -51,15 +46,9 @@ export interface ProtectorCacheOptions
   /** Default 15 s. */
   readonly maxCacheAgeMs?: number;
   /** Which protectors were released; without it, only the marks on the protectors themselves count. */
-  readonly releases?: Pick<ReleaseRegister, "has"> & Partial<Pick<ReleaseRegister, "inForce">>;
+  readonly releases?: Pick<ReleaseRegister, "hasEnded"> & Partial<Pick<ReleaseRegister, "inForce">>;
   /** Protectors with other labels are kept, and decide nothing (--protector-selector). Default: all decide. */
   readonly selects?: ((labels: Labels) => boolean) | undefined;
-}
-
-/** True when the core's versions were raised since any aggregator noted them, and not by writes. */
-function isBumped(position: string | undefined, versions: readonly string[]): boolean {
-  const known = versions.filter(isComparableVersion).map(Number);
-  return isComparableVersion(position) && known.length > 0 && Number(position) - Math.max(...known) >= LEAST_BUMP;
 }
 
 function isBehind(position: string | undefined, versions: readonly string[]): boolean {
@@ -90,7 +79,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     this.name = options.name;
     this.#options = options;
     this.#lost = new LostProtectorIndex({
-      isRecorded: (uid) => options.releases?.has(uid) ?? false,
+      isRecorded: (protector) => options.releases?.hasEnded(protector) ?? false,
       onOverflow: (protector) => options.onEvent({ kind: "lost", protector, isKept: false }),
     });
     for (const version of options.source.values()) this.#changed(undefined, version);
@@ -196,11 +185,13 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
    * Compares a cell's backup of this core with the first list. A protector that is neither in the core nor in its
    * release register is lost. A core that is older than the backup has lost history.
    */
-  adopt({ entries, versions }: CoreBackup): void {
+  adopt({ entries, versions, lost }: CoreBackup): void {
     const { source, onEvent, assumeOutage } = this.#options;
-    if (isBumped(source.position, versions)) assumeOutage?.();
-    const isRestored = isBehind(source.position, versions);
+    const isRaised = isBumped(source.position, versions);
+    if (isRaised) assumeOutage?.();
+    const isOlder = isBehind(source.position, versions);
     for (const version of entries) {
+      const isRestored = isOlder || isRaised || lost?.has(version.uid) === true;
       const known = this.#lost.get(version.key);
       if (source.get(version.key) !== undefined) continue;
       if (known?.uid === version.uid) {
@@ -212,7 +203,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
       this.#place(version, version.key);
       onEvent({ kind: "lost", protector: version, isKept: true });
     }
-    if (!isRestored) return;
+    if (!isOlder) return;
     for (const version of source.values())
       onEvent({ kind: "historyLost", finding: "wentBack", before: version, now: version });
   }

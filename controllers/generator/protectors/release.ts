@@ -7,6 +7,7 @@
 import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
+import { entryText } from "../../../shared/recovery/register/register-format.ts";
 import { RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { isDeleting, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { type ApiCalls, updateProtector, withoutFinalizer } from "./calls.ts";
@@ -50,11 +51,11 @@ export async function release(
 /** Returns the failure that stops the release. Without a register the mark on the protector is enough. */
 async function record(
   { record }: ReleaseCalls,
-  { metadata }: PodProtector,
+  protector: PodProtector,
   reason: ReleaseReason,
   time: string,
 ): Promise<ApiResult<unknown> | undefined> {
-  const result = await record(metadata.uid, `${time} ${metadata.namespace ?? ""}/${metadata.name} ${reason}`);
+  const result = await record(protector.metadata.uid, entryText(time, protector, reason));
   return result.kind === "unavailable" || result.kind === "conflict" ? result : undefined;
 }
 

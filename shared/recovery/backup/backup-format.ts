@@ -39,6 +39,8 @@ export function versionsName(cellID: string): string {
 export interface ProtectorBackup {
   readonly core: string;
   readonly object: PodProtector;
+  /** A restored core lacks it: no deletion has ended it, also if it was made by hand. */
+  readonly isLost?: boolean;
 }
 
 /** The backups of one cell, or of all cells in one cluster. */
@@ -50,7 +52,7 @@ export interface BackupContents {
   readonly unreadable: readonly string[];
 }
 
-const Envelope = checker(v.looseObject({ core: v.string(), object: v.unknown() }));
+const Envelope = checker(v.looseObject({ core: v.string(), object: v.unknown(), isLost: v.optional(v.boolean()) }));
 const Versions = checker(v.record(v.string(), v.string()));
 
 const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
@@ -59,7 +61,7 @@ const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
  * The text of a backup: identity, spec and the reservations of this cell. It holds nothing that changes by itself, so
  * that a protector at rest is written once. Without the reservations where they would be too long.
  */
-export function encodeBackup(core: string, protector: PodProtector, cellID: string): string {
+export function encodeBackup(core: string, protector: PodProtector, cellID: string, isLost = false): string {
   const { namespace, name, uid, labels, annotations, finalizers, ownerReferences, creationTimestamp } =
     protector.metadata;
   const { [LAST_APPLIED]: _, ...kept } = annotations ?? {};
@@ -80,14 +82,15 @@ export function encodeBackup(core: string, protector: PodProtector, cellID: stri
   const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
   const bare = { metadata, spec: protector.spec };
   const whole = cells.length === 0 ? bare : { ...bare, status: { cells, summary } };
-  const text = JSON.stringify({ core, object: whole });
-  return text.length <= MAX_BACKUP_CHARACTERS ? text : JSON.stringify({ core, object: bare });
+  const envelope = isLost ? { core, isLost } : { core };
+  const text = JSON.stringify({ ...envelope, object: whole });
+  return text.length <= MAX_BACKUP_CHARACTERS ? text : JSON.stringify({ ...envelope, object: bare });
 }
 
 /** Reads what {@link encodeBackup} wrote. Throws `SchemaError` or `SyntaxError`. */
 export function decodeBackup(text: string): ProtectorBackup {
-  const { core, object } = Envelope(JSON.parse(text));
-  return { core, object: parsePodProtector(object) };
+  const { core, object, isLost } = Envelope(JSON.parse(text));
+  return { core, object: parsePodProtector(object), ...(isLost === true ? { isLost } : {}) };
 }
 
 /** Reads these ConfigMaps. Unreadable keys are named and left out. */

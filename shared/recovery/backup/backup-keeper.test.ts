@@ -48,7 +48,7 @@ function rig() {
     const core = new FakeCore(name, time);
     membership.followProtectors(name, core.protectors);
     const transport = new ScriptedTransport();
-    transport.lists.push(page("5", []));
+    for (let list = 0; list < 200; list++) transport.lists.push(page("5", []));
     transport.watches.push(new ScriptedStream());
     const releases = new ReleaseRegister({ core: name, transport, ports: time, namespace: "system" });
     const register = new ConfigMaps();

@@ -24,7 +24,8 @@ interface BackupCore {
   readonly name: string;
   readonly api: Pick<ApiClient, "create" | "patch" | "putPodProtectorStatus" | "getPodProtector">;
   readonly protectors: Pick<Informer<PodProtector>, "position"> & { whenSynced(signal: AbortSignal): Promise<void> };
-  readonly releases: Pick<ReleaseRegister, "has" | "inForce" | "start" | "stop" | "whenKnown" | "segments">;
+  readonly releases: Pick<ReleaseRegister, "hasEnded" | "inForce" | "start" | "stop" | "whenKnown" | "segments"> &
+    Pick<ReleaseRegister, "refresh">;
 }
 
 /** A protector of a core, with the pods that this cell counts for it. */
@@ -150,7 +151,8 @@ class KeeperRun {
     );
     this.restorer = new BackupRestorer({
       ...{ cellID, ports, headStartMs, timeoutMs, mayWrite, onEvent },
-      isRecorded: (core, uid) => this.#core(core)?.releases.has(uid) ?? false,
+      isRecorded: (core, protector) => this.#core(core)?.releases.hasEnded(protector) ?? false,
+      refreshReleases: async (core, options) => (await this.#core(core)?.releases.refresh(options)) ?? false,
       isPresent: (core, key) => membership.protector(core, key) !== undefined,
       apiOf: (core) => this.#core(core)?.api,
       onEnded: (uid) => this.chunks.remove(uid),
@@ -242,7 +244,8 @@ class KeeperRun {
     if (this.restorer.has(uid)) return;
     const present = this.#options.membership.protector(core, namespacedName(object.metadata));
     if (present?.protector.metadata.uid === uid) return;
-    if (present !== undefined || !this.restorer.add(backup, this.#versions.isRestored(core))) this.chunks.remove(uid);
+    if (present !== undefined) this.chunks.remove(uid);
+    else this.#lose(backup, this.#versions.isRestored(core));
   }
 
   #change(counted: CountedProtector): void {
@@ -255,12 +258,18 @@ class KeeperRun {
     if (!this.chunks.has(uid) && !this.#isWanted(id.core, protector, 1)) return;
     // Of the status, what this cell may write: its own reservations. The other cells are on hold all the same.
     const backup = decodeBackup(encodeBackup(id.core, protector, this.#options.cellID));
-    if (this.restorer.add(backup, this.#isRelisting(id.core))) this.#put(backup);
-    else this.chunks.remove(uid);
+    this.#lose(backup, this.#isRelisting(id.core));
   }
 
-  #put({ core, object }: ProtectorBackup): boolean {
-    return this.chunks.put(object.metadata.uid, encodeBackup(core, object, this.#options.cellID));
+  /** The backup says for good that a restore took its protector away: the next leader could not tell. */
+  #lose(backup: ProtectorBackup, isRestored: boolean): void {
+    const lost = isRestored ? { ...backup, isLost: true } : backup;
+    if (this.restorer.add(lost, isRestored)) this.#put(lost);
+    else this.chunks.remove(backup.object.metadata.uid);
+  }
+
+  #put({ core, object, isLost }: ProtectorBackup): boolean {
+    return this.chunks.put(object.metadata.uid, encodeBackup(core, object, this.#options.cellID, isLost));
   }
 
   /** A cell backs up the protectors that it counts. */
@@ -271,19 +280,30 @@ class KeeperRun {
   async #work(signal: AbortSignal): Promise<void> {
     const { cores, onEvent } = this.#options;
     if (this.chunks.isInvalid) await this.#readAgain(signal);
-    this.#putChanged();
+    // The same object may be back, and has a backup again.
     this.restorer.endPresent();
+    this.#putChanged();
     for (const { name } of cores) {
       this.#lanes.start(`restore ${name}`, () => this.restorer.restoreDue(name, signal));
     }
     if (this.chunks.isInvalid) return;
+    const followed = this.#followed();
     const flushed = await this.chunks.flush(signal);
     if (typeof flushed !== "number") return this.#reportFailure(flushed);
     if (flushed > 0) onEvent({ kind: "copied", chunks: flushed, protectors: this.chunks.size });
     await this.#writeVersions(flushed > 0, signal);
-    for (const [name, acknowledgement] of this.#acknowledgements) {
-      if (this.#knownCores.has(name)) this.#lanes.start(`acknowledge ${name}`, () => acknowledgement.write(signal));
-    }
+    if (this.chunks.isInvalid) return;
+    for (const [name, version] of followed)
+      this.#lanes.start(`acknowledge ${name}`, async () => this.#acknowledgements.get(name)?.write(version, signal));
+  }
+
+  /** Up to which version each core's register is followed, once the present changes of the backups are written. */
+  #followed(): [core: string, version: string][] {
+    return [...this.#acknowledgements].flatMap(([name, acknowledgement]): [string, string][] => {
+      if (!this.#knownCores.has(name)) return [];
+      const version = acknowledgement.due((uid) => this.chunks.has(uid));
+      return version === undefined ? [] : [[name, version]];
+    });
   }
 
   #putChanged(): void {

@@ -17,6 +17,8 @@ const MAX_UNREADY_MS = 10_000;
 /** What the backup of one cell holds of one core. */
 export interface CoreBackup {
   readonly entries: readonly ProtectorVersion[];
+  /** UIDs of those that a restored core was found to lack. */
+  readonly lost?: ReadonlySet<string>;
   /** Highest resourceVersions of the core. */
   readonly versions: readonly string[];
 }
@@ -99,6 +101,7 @@ export class BackupReader {
     const protectors = backup.protectors.filter((protector) => protector.core === core.name);
     core.adopt({
       entries: protectors.map(({ object }) => new ProtectorVersion(object, atMs)),
+      lost: new Set(protectors.filter(({ isLost }) => isLost).map(({ object }) => object.metadata.uid)),
       versions: backup.versions.filter((highest) => highest.core === core.name).map(({ version }) => version),
     });
   }

@@ -40,7 +40,8 @@ function rig() {
     cellID: "cell-1",
     ports: time,
     headStartMs: HEAD_START_MS,
-    isRecorded: (_, uid) => recorded.has(uid),
+    isRecorded: (_, { metadata }) => recorded.has(metadata.uid),
+    refreshReleases: async () => true,
     isPresent: (_, key) => present.has(key),
     apiOf: () => ({
       create: async (_path, body, parse) => {

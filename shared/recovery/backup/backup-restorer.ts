@@ -2,7 +2,7 @@ import type { CallOptions } from "../../kube/client/api-client.ts";
 import { describeFailure } from "../../kube/client/api-result.ts";
 import type { Ports } from "../../runtime/clock.ts";
 import { REMOVE_CELL_ONCE_ANNOTATION } from "../../schema/annotations.ts";
-import { namespacedName } from "../../schema/podprotector.ts";
+import { namespacedName, type PodProtector } from "../../schema/podprotector.ts";
 import { isReleased } from "../lost-protector.ts";
 import type { RecoveryEvent } from "../recovery-events.ts";
 import { RESTORED, type RestoreCalls, restore, restoredObject } from "../restore-protector.ts";
@@ -12,8 +12,10 @@ interface BackupRestorerOptions {
   readonly cellID: string;
   readonly ports: Ports;
   readonly headStartMs: number;
-  /** The release register of this core has this UID. */
-  readonly isRecorded: (core: string, uid: string) => boolean;
+  /** The release register of this core says that this absent protector has ended. */
+  readonly isRecorded: (core: string, protector: PodProtector) => boolean;
+  /** Reads the release register of this core, which a watch may follow late. False without an answer. */
+  readonly refreshReleases: (core: string, options: CallOptions) => Promise<boolean>;
   /** This core has a protector of this `namespace/name`. */
   readonly isPresent: (core: string, key: string) => boolean;
   readonly apiOf: (core: string) => RestoreCalls | undefined;
@@ -60,10 +62,10 @@ export class BackupRestorer {
 
   /** The protector is absent from its core. True when it is lost, false when it was released. */
   add(backup: ProtectorBackup, isRestored: boolean): boolean {
-    const { core, object } = backup;
+    const { core, object, isLost = false } = backup;
     const { uid } = object.metadata;
     const { ports, headStartMs, isRecorded, onEvent } = this.#options;
-    if (isReleased(object, isRecorded(core, uid), isRestored)) return false;
+    if (isReleased(object, isRecorded(core, object), isRestored || isLost)) return false;
     if (!this.#lost.has(uid)) onEvent({ kind: "vanished", ...named(backup) });
     this.#lost.set(uid, { backup, dueMs: ports.clock.monotonicMs() + headStartMs });
     return true;
@@ -74,21 +76,26 @@ export class BackupRestorer {
     const { isPresent, isRecorded, onEnded } = this.#options;
     for (const [uid, { backup }] of this.#lost) {
       const { core, object } = backup;
-      if (!isPresent(core, namespacedName(object.metadata)) && !isRecorded(core, uid)) continue;
+      if (!isPresent(core, namespacedName(object.metadata)) && !isRecorded(core, object)) continue;
       this.#lost.delete(uid);
       onEnded(uid);
     }
   }
 
-  /** Restores the protectors of this core that are due, those first that wait longest. */
+  /**
+   * Restores the protectors of this core that are due, those first that wait longest. What a dead stream has not shown
+   * of the release register would bring a released protector back, so the register is read before.
+   */
   async restoreDue(core: string, signal: AbortSignal): Promise<void> {
-    const { ports, mayWrite } = this.#options;
+    const { ports, mayWrite, isRecorded, refreshReleases, timeoutMs } = this.#options;
     const startedMs = ports.clock.monotonicMs();
     const due = [...this.#lost.values()].filter(({ backup, dueMs }) => backup.core === core && dueMs <= startedMs);
+    if (due.length === 0 || !(await refreshReleases(core, { timeoutMs, signal }))) return;
     due.sort((a, b) => a.dueMs - b.dueMs);
     for (const lost of due.slice(0, MAX_AT_ONCE)) {
       if (signal.aborted || !mayWrite() || ports.clock.monotonicMs() - startedMs > WAVE_MS) return;
-      const isLost = this.#lost.get(lost.backup.object.metadata.uid) === lost;
+      const { object } = lost.backup;
+      const isLost = this.#lost.get(object.metadata.uid) === lost && !isRecorded(core, object);
       if (isLost && !(await this.#restore(lost, signal))) return;
     }
   }

@@ -1,13 +1,25 @@
 import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
 
+/**
+ * A restored etcd should continue a billion versions higher (`etcdutl snapshot restore --bump-revision`). Aggregators
+ * note the versions that they see every half minute; as many writes take days.
+ */
+const LEAST_BUMP = 900_000_000;
+
+/** True when a core's versions were raised since any aggregator noted them, and not by writes: it was restored. */
+export function isBumped(position: string | undefined, versions: readonly (string | undefined)[]): boolean {
+  const known = versions.filter(isComparableVersion).map(Number);
+  return isComparableVersion(position) && known.length > 0 && Number(position) - Math.max(...known) >= LEAST_BUMP;
+}
+
 interface CoreVersionsOptions {
   readonly settleMs: number;
   readonly onRestored: (core: string, from: string, to: string) => void;
 }
 
 /**
- * The highest resourceVersion that this cell has seen of each core. A core that is older was restored. Its higher
- * version is kept for a settle period, so that every process that starts meanwhile learns of the restore.
+ * The highest resourceVersion that this cell has seen of each core. A core that is older was restored, and so was one
+ * whose versions were raised, of which no lost history can be told. The version from before is kept for a settle period, so that every process that starts meanwhile learns of the restore.
  */
 export class CoreVersions {
   readonly #options: CoreVersionsOptions;
@@ -36,11 +48,12 @@ export class CoreVersions {
   observe(core: string, position: string | undefined, nowMs: number): void {
     if (!isComparableVersion(position)) return;
     const highest = this.#highest[core];
-    if (isComparableVersion(highest) && compareVersions(position, highest) < 0) {
+    const isOlder = isComparableVersion(highest) && compareVersions(position, highest) < 0;
+    if (isOlder || isBumped(position, [highest])) {
       const sinceMs = this.#restoredSinceMs.get(core);
       if (sinceMs === undefined) {
         this.#restoredSinceMs.set(core, nowMs);
-        this.#options.onRestored(core, highest, position);
+        if (isOlder) this.#options.onRestored(core, highest, position);
       }
       if (nowMs - (sinceMs ?? nowMs) < this.#options.settleMs) return;
     }

@@ -7,7 +7,7 @@ import { mergeIntoConfigMap } from "../../kube/client/config-maps.ts";
 import type { Ports } from "../../runtime/clock.ts";
 import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
 import type { RecoveryEvent } from "../recovery-events.ts";
-import { ACKNOWLEDGEMENTS, acknowledgementKey } from "./register-format.ts";
+import { ACKNOWLEDGEMENTS, acknowledgementKey, segmentNumber } from "./register-format.ts";
 import type { ReleaseRegister } from "./release-register.ts";
 
 interface ReleaseAcknowledgementOptions {
@@ -36,16 +36,21 @@ export class ReleaseAcknowledgement {
   }
 
   /**
-   * Writes the newest version of a segment, if that is news. Call it once the backups of released protectors are gone.
-   * The first write registers the cell.
+   * The newest version of a segment, if that is news. Undefined while a protector that the segments have has a backup:
+   * without the segment the cell would restore it. A backup that is removed by now may still have to be written off.
    */
-  async write(signal: AbortSignal): Promise<void> {
+  due(hasBackup: (uid: string) => boolean): string | undefined {
+    const { core, ports } = this.#options;
+    const { segments } = core.releases;
+    if (ports.clock.monotonicMs() < this.#dueMs || !segments.synced) return undefined;
+    const version = newestVersion(segments);
+    return version === this.#written || isAnyKept(segments, hasBackup) ? undefined : version;
+  }
+
+  /** Writes a version that was due before the last write of backups. The first write registers the cell. */
+  async write(version: string, signal: AbortSignal): Promise<void> {
     const { core, cellID, namespace, ports, timeoutMs, onEvent } = this.#options;
-    const nowMs = ports.clock.monotonicMs();
-    if (nowMs < this.#dueMs || !core.releases.segments.synced) return;
-    const version = newestVersion(core.releases.segments);
-    if (version === this.#written) return;
-    this.#dueMs = nowMs + EVERY_MS;
+    this.#dueMs = ports.clock.monotonicMs() + EVERY_MS;
     const call = { timeoutMs, signal, fieldManager: "podseidon-aggregator" };
     const data = { [acknowledgementKey(cellID)]: version };
     const result = await mergeIntoConfigMap(core.api, { name: ACKNOWLEDGEMENTS, namespace }, data, call);
@@ -55,6 +60,13 @@ export class ReleaseAcknowledgement {
     } else if (!signal.aborted)
       onEvent({ kind: "acknowledgeFailed", core: core.name, message: describeFailure(result) });
   }
+}
+
+/** What an operator releases by hand has no segment that goes. */
+function isAnyKept(segments: ReleaseRegister["segments"], hasBackup: (uid: string) => boolean): boolean {
+  for (const { metadata, data } of segments.values())
+    if (segmentNumber(metadata.name) !== undefined && Object.keys(data ?? {}).some(hasBackup)) return true;
+  return false;
 }
 
 function newestVersion(segments: ReleaseRegister["segments"]): string {

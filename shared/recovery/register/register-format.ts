@@ -4,6 +4,7 @@
  * protector that is not in it is lost.
  */
 import { GROUP } from "../../schema/annotations.ts";
+import { namespacedName, type PodProtector } from "../../schema/podprotector.ts";
 
 /** Where the project runs by default. */
 export const OWN_NAMESPACE = "podseidon-system";
@@ -33,6 +34,21 @@ export function segmentNumber(name: string): number | undefined {
 /** True for the names of segments: a ConfigMap of another name releases nothing, whatever its labels are. */
 export function isSegment(name: string): boolean {
   return name === BY_HAND || segmentNumber(name) !== undefined;
+}
+
+/** The text of an entry: when a protector was released, its name, why, and when it was made. */
+export function entryText(time: string, { metadata }: Pick<PodProtector, "metadata">, reason: string): string {
+  return `${time} ${namespacedName(metadata)} ${reason} ${metadata.creationTimestamp ?? ""}`.trimEnd();
+}
+
+/**
+ * The `namespace/name` of an entry's protector, and when it was made (Unix milliseconds). Undefined where the text does
+ * not say so, as an operator's does not.
+ */
+export function parseEntry(text: string): { readonly key: string; readonly madeMs: number } | undefined {
+  const [, key, , made] = text.split(" ");
+  const madeMs = Date.parse(made ?? "");
+  return key === undefined || Number.isNaN(madeMs) ? undefined : { key, madeMs };
 }
 
 /** The key of a cell in {@link ACKNOWLEDGEMENTS}. Cell ids may hold a `~`, keys may not; the escape is unambiguous. */

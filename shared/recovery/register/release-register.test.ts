@@ -1,8 +1,14 @@
 import { expect, test } from "vitest";
-import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/kube/scripted-transport.ts";
+import {
+  page,
+  ScriptedStream,
+  ScriptedTransport,
+  statusAnswer,
+} from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { RELEASED_ANNOTATION } from "../../schema/annotations.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
+import { entryText } from "./register-format.ts";
 import { ReleaseRegister } from "./release-register.ts";
 
 function segment(uids: readonly string[], resourceVersion: string): object {
@@ -86,4 +92,45 @@ test("a release that a segment holds is known, however many there are", async ()
   await time.advance(100);
   expect([register.has("u0"), register.has("u100000"), register.has("other")]).toEqual([true, true, false]);
   await register.stop();
+});
+
+test("the release of a protector ends those before it of its name, unless one of them is in force again", async () => {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const at = (minute: number): string => `2026-01-01T00:0${minute}:00Z`;
+  const second = protector("second", { creationTimestamp: at(2) });
+  const text = entryText("2026-01-01T00:05:00.000Z", second, "NotRequired");
+  const metadata = { name: "podseidon-released-0", uid: "segment", resourceVersion: "4" };
+  transport.lists.push(page("5", [{ metadata, data: { second: text, other: "shop/api" } }]));
+  transport.watches.push(new ScriptedStream());
+  const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  register.start();
+  await time.advance(100);
+  const hasEnded = (uid: string, creationTimestamp?: string, name = "web"): boolean =>
+    register.hasEnded(protector(uid, { name, ...(creationTimestamp === undefined ? {} : { creationTimestamp }) }));
+  expect([hasEnded("first", at(1)), hasEnded("second", at(2)), hasEnded("other")]).toEqual([true, true, true]);
+  // The successor, one of the same second, one of another name, and one of which nobody knows when it was made.
+  expect([
+    hasEnded("third", at(3)),
+    hasEnded("same", at(2)),
+    hasEnded("api", at(1), "api"),
+    hasEnded("unknown"),
+  ]).toEqual([false, false, false, false]);
+  // A restored core has the first one again, and the list of its register is on its way.
+  register.inForce(protector("first", { creationTimestamp: at(1) }));
+  expect(hasEnded("first", at(1))).toBe(false);
+  await register.stop();
+});
+
+test("what the watch has not shown is known once the register is read", async () => {
+  const transport = new ScriptedTransport();
+  const fresh: (readonly string[])[] = [];
+  const onReleased = (uids: readonly string[]): void => void fresh.push(uids);
+  const given = { core: "core", transport, ports: new VirtualTime(), namespace: "system", onReleased };
+  const register = new ReleaseRegister(given);
+  transport.lists.push(page("9", [segment(["a"], "8")]), statusAnswer(403));
+  const read = (): Promise<boolean> => register.refresh({ timeoutMs: 1_000 });
+  expect([await read(), register.hasEnded(protector("a")), fresh]).toEqual([true, true, [["a"]]]);
+  // Without the permission no retry helps; without an answer another one may.
+  expect([await read(), await read()]).toEqual([true, false]);
 });

@@ -1,12 +1,14 @@
+import { ApiClient, type CallOptions } from "../../kube/client/api-client.ts";
 import { configMapPath } from "../../kube/client/api-path.ts";
+import { listConfigMaps } from "../../kube/client/config-maps.ts";
 import type { Transport } from "../../kube/client/transport.ts";
 import { Reflector } from "../../kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../kube/informer/reflector-options.ts";
 import type { Ports } from "../../runtime/clock.ts";
 import { RELEASED_ANNOTATION } from "../../schema/annotations.ts";
 import { type ConfigMap, parseConfigMap } from "../../schema/config-map.ts";
-import type { PodProtector } from "../../schema/podprotector.ts";
-import { isSegment, REGISTER_LABEL, REGISTER_LABEL_VALUE } from "./register-format.ts";
+import { namespacedName, type PodProtector } from "../../schema/podprotector.ts";
+import { isSegment, parseEntry, REGISTER_LABEL, REGISTER_LABEL_VALUE } from "./register-format.ts";
 
 interface ReleaseRegisterOptions {
   /** Of the core cluster, for messages. */
@@ -23,6 +25,7 @@ interface ReleaseRegisterOptions {
 const STREAM_SECONDS = [30, 60] as const;
 /** UIDs that are remembered after their segment is gone: a released UID comes back only when its core is restored. */
 const MAX_REMEMBERED = 100_000;
+const SELECTOR = `${REGISTER_LABEL}=${REGISTER_LABEL_VALUE}`;
 /** Failures that no retry mends: this process can't read a register. */
 const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-served"]);
 
@@ -32,18 +35,27 @@ export class ReleaseRegister {
   readonly #released = new Set<string>();
   /** UIDs in force although a segment has them: this watch or the other one lags, or the core was restored. */
   readonly #doubtful = new Set<string>();
+  /** UIDs in force although a later protector of the name was released: the core was restored, or a watch lags. */
+  readonly #revived = new Set<string>();
+  /** By `namespace/name`: when the youngest protector of it that the segments have was made. Undefined: to be built. */
+  #youngest: ReadonlyMap<string, number> | undefined;
+  /** The segments of the last {@link refresh}, until the watch has others. */
+  #refreshed: readonly ConfigMap[] | undefined;
+  readonly #refresh: (options: CallOptions) => ReturnType<typeof listConfigMaps>;
   #hasForgotten = false;
   readonly #onReleased: ReleaseRegisterOptions["onReleased"];
   readonly #known = Promise.withResolvers<void>();
 
   constructor({ core, transport, ports, namespace, onReleased, onEvent }: ReleaseRegisterOptions) {
     this.#onReleased = onReleased;
+    const api = new ApiClient(transport);
+    this.#refresh = (options) => listConfigMaps(api, namespace, SELECTOR, options);
     this.segments = new Reflector<ConfigMap>({
       name: `releases of ${core}`,
       transport,
       ports,
       path: configMapPath(namespace),
-      query: { labelSelector: `${REGISTER_LABEL}=${REGISTER_LABEL_VALUE}` },
+      query: { labelSelector: SELECTOR },
       parse: parseConfigMap,
       keyOf: ({ metadata }) => metadata.name,
       uidOf: ({ metadata }) => metadata.uid,
@@ -71,12 +83,32 @@ export class ReleaseRegister {
   }
 
   /**
+   * An absent protector has ended: its release is recorded, or that of a later protector of its name, whose making a
+   * process may have missed. Only one of a name exists at a time, so the later one took the place of this one.
+   */
+  hasEnded({ metadata }: Pick<PodProtector, "metadata">): boolean {
+    return this.has(metadata.uid) || (!this.#revived.has(metadata.uid) && this.#isSucceeded(metadata));
+  }
+
+  /** Learns what is recorded by now, because the watch may lag. False without an answer. */
+  async refresh(options: CallOptions): Promise<boolean> {
+    const result = await this.#refresh(options);
+    if (result.kind === "ok") {
+      this.#refreshed = result.object;
+      this.#youngest = undefined;
+      for (const segment of result.object) this.#learn(segment);
+    }
+    return result.kind !== "unavailable";
+  }
+
+  /**
    * The protector exists and is in force. If no segment has its UID, now or once the register is listed again, its core
    * was restored to a state before the release, so the release is void.
    */
   inForce({ metadata }: Pick<PodProtector, "metadata">): void {
     const { uid, deletionTimestamp, annotations } = metadata;
     this.#doubtful.delete(uid);
+    if (this.#isSucceeded(metadata) && this.#revived.size < MAX_REMEMBERED) this.#revived.add(uid);
     if (!this.#released.has(uid) || !this.segments.synced) return;
     if (typeof deletionTimestamp === "string" || annotations?.[RELEASED_ANNOTATION] !== undefined) return;
     if (this.#isStored(uid)) this.#doubtful.add(uid);
@@ -92,6 +124,8 @@ export class ReleaseRegister {
   }
 
   #changed(before: ConfigMap | undefined, after: ConfigMap | undefined): void {
+    this.#youngest = undefined;
+    this.#refreshed = undefined;
     this.#learn(after);
     for (const uid of this.#doubtful) {
       if (before?.data?.[uid] === undefined || this.#isStored(uid)) continue;
@@ -113,10 +147,30 @@ export class ReleaseRegister {
     this.#onReleased?.(fresh);
   }
 
+  #isSucceeded(metadata: PodProtector["metadata"]): boolean {
+    this.#youngest ??= youngestOf(this.#refreshed ?? this.segments.values());
+    if (this.#youngest.size === 0) return false;
+    const madeMs = Date.parse(metadata.creationTimestamp ?? "");
+    return (this.#youngest.get(namespacedName(metadata)) ?? Number.NEGATIVE_INFINITY) > madeMs;
+  }
+
   #isStored(uid: string): boolean {
     for (const { metadata, data } of this.segments.values()) {
       if (isSegment(metadata.name) && data?.[uid] !== undefined) return true;
     }
     return false;
   }
+}
+
+function youngestOf(segments: Iterable<ConfigMap>): ReadonlyMap<string, number> {
+  const youngest = new Map<string, number>();
+  for (const { metadata, data } of segments) {
+    if (!isSegment(metadata.name)) continue;
+    for (const text of Object.values(data ?? {})) {
+      const entry = parseEntry(text);
+      if (entry === undefined || (youngest.get(entry.key) ?? Number.NEGATIVE_INFINITY) >= entry.madeMs) continue;
+      youngest.set(entry.key, entry.madeMs);
+    }
+  }
+  return youngest;
 }

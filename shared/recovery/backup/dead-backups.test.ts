@@ -1,0 +1,191 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { Membership } from "../../../controllers/aggregator/counting/membership.ts";
+import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
+import { FakeCell, FakeCore } from "../../../test/support/aggregator/fake-clusters.ts";
+import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import { GENERATOR_FINALIZER } from "../../schema/annotations.ts";
+import type { PodProtector } from "../../schema/podprotector.ts";
+import { ACKNOWLEDGEMENTS } from "../register/register-format.ts";
+import { ReleaseRegister } from "../register/release-register.ts";
+import { BackupChunks } from "./backup-chunks.ts";
+import { encodeBackup, versionsName } from "./backup-format.ts";
+import { BackupKeeper } from "./backup-keeper.ts";
+
+const CELL = "cell";
+const HEAD_START_MS = 30_000;
+const EARLY = "2026-01-01T00:00:00Z";
+const LATER = "2026-01-02T00:00:00Z";
+
+function protector(uid: string, creationTimestamp = EARLY, finalizers = [GENERATOR_FINALIZER]): PodProtector {
+  return {
+    metadata: { name: "p", namespace: "ns", uid, resourceVersion: "7", creationTimestamp, finalizers },
+    spec: { minAvailable: 1, minReadySeconds: 0, selector: { matchLabels: { app: "p" } } },
+  };
+}
+
+function segment(data: Record<string, string>, resourceVersion: string): object {
+  return { metadata: { name: "podseidon-released-0", uid: "segment", resourceVersion }, data };
+}
+
+const ends: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  await Promise.all(ends.splice(0).map((end) => end()));
+});
+
+/** One cell and one core, whose register answers each list with `register.now`. */
+function rig(data: Record<string, string> = {}) {
+  const time = new VirtualTime();
+  const cell = new FakeCell();
+  const membership = new Membership(cell, time);
+  const maps = new ConfigMaps();
+  const created: string[] = [];
+  const core = new FakeCore("core", time);
+  membership.followProtectors("core", core.protectors);
+  const register = { now: segment(data, "4"), stream: new ScriptedStream() };
+  const transport = new ScriptedTransport();
+  for (let list = 0; list < 100; list++) transport.lists.push(() => page("5", [register.now]));
+  transport.watches.push(register.stream);
+  const acknowledged = new ConfigMaps();
+  const keeper = new BackupKeeper({
+    ...{ cellID: CELL, ports: time, cellApi: maps, namespace: "system", membership },
+    cores: [
+      {
+        name: "core",
+        protectors: core.protectors,
+        releases: new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" }),
+        api: {
+          ...core.access.client,
+          create: async (path, body, parse) => {
+            if (path.includes("configmaps")) return await acknowledged.create(path, body, parse);
+            created.push(String(Reflect.get(Object(Reflect.get(Object(body), "metadata")), "name")));
+            return { kind: "conflict", message: "there already" };
+          },
+          patch: async (path, type, body, parse) => await acknowledged.patch(path, type, body, parse),
+        },
+      },
+    ],
+    ...{ settleMs: 10_000, headStartMs: HEAD_START_MS, everyMs: 1_000, timeoutMs: 1_000 },
+    mayWrite: () => true,
+    coreRestored: () => {},
+    onEvent: () => {},
+  });
+  const run = (): void => {
+    const leading = new AbortController();
+    const work = keeper.run(leading.signal);
+    ends.push(async () => {
+      leading.abort();
+      await time.advance(1_000);
+      await work;
+      await keeper.stop();
+    });
+  };
+  return { time, cell, core, maps, created, register, acknowledged, keeper, run };
+}
+
+async function stored(maps: ConfigMaps, object: PodProtector, versions: Record<string, string> = {}): Promise<void> {
+  const chunks = new BackupChunks({ api: maps, cellID: CELL, namespace: "system", timeoutMs: 1_000 });
+  chunks.put(object.metadata.uid, encodeBackup("core", object, CELL));
+  const { signal } = new AbortController();
+  await chunks.flush(signal);
+  await chunks.putVersions(versions, signal);
+}
+
+describe("a protector was lost and restored, and its successor released, while this cell was away", () => {
+  const released = { p2: `2026-01-03T00:00:00.000Z ns/p SourceDeleted ${LATER}` };
+
+  test("the cell's backup of the first one stays dead", async () => {
+    const { time, cell, core, maps, created, keeper, run } = rig(released);
+    await stored(maps, protector("p1"));
+    cell.sync();
+    core.sync();
+    run();
+    await time.advance(2 * HEAD_START_MS);
+    expect([created, keeper.lost, keeper.backups]).toEqual([[], 0, 0]);
+  });
+
+  test("a protector that was made after it is lost like any other", async () => {
+    const { time, cell, core, maps, created, run } = rig(released);
+    await stored(maps, protector("p3", "2026-01-04T00:00:00Z"));
+    cell.sync();
+    core.sync();
+    run();
+    await time.advance(HEAD_START_MS + 5_000);
+    expect(created[0]).toBe("p");
+  });
+});
+
+test("a protector that was released while the register's stream was dead is not restored", async () => {
+  const { time, cell, core, created, register, keeper, run } = rig();
+  cell.put("pod");
+  cell.sync();
+  core.put("p", protector("p1").spec, { metadata: protector("p1").metadata });
+  core.sync();
+  run();
+  await time.advance(5_000);
+  // A cut of some seconds: the protectors are listed again, and the stream of the register is half-open for a minute.
+  register.now = segment({ p1: `2026-01-03T00:00:00.000Z ns/p SourceDeleted ${EARLY}` }, "9");
+  core.remove("p");
+  await time.advance(HEAD_START_MS + 10_000);
+  expect([created, keeper.lost]).toEqual([[], 0]);
+});
+
+test("a release is acknowledged once its backup is gone, and not before", async () => {
+  const { time, cell, core, register, acknowledged, run } = rig();
+  cell.put("pod");
+  cell.sync();
+  core.put("p", protector("p1").spec, { metadata: protector("p1").metadata });
+  core.sync();
+  run();
+  await time.advance(5_000);
+  // The watch of the protectors is behind that of the register.
+  register.stream.event("MODIFIED", segment({ p1: `2026-01-03T00:00:00.000Z ns/p SourceDeleted ${EARLY}` }, "9"));
+  await time.advance(60_000);
+  expect(acknowledged.data(ACKNOWLEDGEMENTS)).toEqual({ cell: "4" });
+  core.remove("p");
+  await time.advance(60_000);
+  expect(acknowledged.data(ACKNOWLEDGEMENTS)).toEqual({ cell: "9" });
+});
+
+test("a protector made by hand that a core lacks, which was restored with raised versions, is lost", async () => {
+  const { time, cell, core, maps, created, run } = rig();
+  await stored(maps, protector("p1", EARLY, []), { core: "5" });
+  expect(maps.data(versionsName(CELL))).toEqual({ versions: '{"core":"5"}' });
+  cell.sync();
+  core.sync();
+  Object.defineProperty(core.protectors, "position", { get: () => "1000000007" });
+  run();
+  await time.advance(HEAD_START_MS + 5_000);
+  expect(created[0]).toBe("p");
+});
+
+test("a protector made by hand that a restored core lacks and can't take yet is lost for the next leader, too", async () => {
+  const { time, cell, core, maps, keeper, run } = rig();
+  await stored(maps, protector("p1", EARLY, []), { core: "900000" });
+  cell.sync();
+  core.sync();
+  run();
+  await time.advance(HEAD_START_MS + 60_000);
+  expect([keeper.lost, keeper.backups]).toEqual([1, 1]);
+  await ends.splice(0)[0]?.();
+  run();
+  await time.advance(5_000);
+  expect([keeper.lost, keeper.backups]).toEqual([1, 1]);
+});
+
+test("a lost protector that is back as the same object keeps its backup", async () => {
+  const { time, cell, core, keeper, run } = rig();
+  cell.put("pod");
+  cell.sync();
+  const { metadata, spec } = protector("p1");
+  core.put("p", spec, { metadata });
+  core.sync();
+  run();
+  await time.advance(5_000);
+  core.remove("p");
+  await time.advance(5_000);
+  expect([keeper.lost, keeper.backups]).toEqual([1, 1]);
+  core.put("p", spec, { metadata });
+  await time.advance(5_000);
+  expect([keeper.lost, keeper.backups]).toEqual([0, 1]);
+});
