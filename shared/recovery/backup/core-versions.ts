@@ -19,7 +19,8 @@ interface CoreVersionsOptions {
 
 /**
  * The highest resourceVersion that this cell has seen of each core. A core that is older was restored, and so was one
- * whose versions were raised, of which no lost history can be told. The version from before is kept for a settle period, so that every process that starts meanwhile learns of the restore.
+ * whose versions were raised, of which no lost history can be told. The version from before is kept for a settle
+ * period, so that every process that starts meanwhile learns of the restore.
  */
 export class CoreVersions {
   readonly #options: CoreVersionsOptions;

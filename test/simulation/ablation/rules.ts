@@ -144,8 +144,8 @@ export const RULES = {
   SlowPins: rule(
     "An eviction stands on the pod as it was before slow writes of its pins.",
     PIPELINE,
-    "nowMs - podReadMs < MAX_REREAD_MS;\n    if (pinned.length",
-    "true;\n    if (pinned.length",
+    "nowMs - podReadMs < MAX_REREAD_MS;\n    if (byRead.length",
+    "true;\n    if (byRead.length",
   ),
   GateReason: rule(
     "A gated pod counts by its containers and its other gates, whatever Ready says.",
