@@ -2,6 +2,9 @@
  * Histories under random faults: in each, pods are deleted and evicted at once while something breaks, and the whole
  * record is judged. Three by default, a hundred at full size.
  */
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import type { TestEnvironment } from "../../scripts/environment/environment.ts";
@@ -123,12 +126,20 @@ async function play(environment: TestEnvironment, recorder: HistoryRecorder, see
   if (!hasFlaps) expect(await left()).toBeGreaterThanOrEqual(minAvailable);
 }
 
+/** Writes a history that failed to a file, and returns its name. */
+function kept(lines: readonly string[]): string {
+  const file = join(mkdtempSync(join(tmpdir(), "podseidon-history-")), "history.ndjson");
+  writeFileSync(file, lines.join("\n"));
+  return file;
+}
+
 /** What the specification has no word for, and what leaves too much open, is told; nothing may be refused. */
 function replayedToo(lines: readonly string[]): void {
   const worlds = replayAll(loadSpecification(), lines);
   for (const { protectors, outcome, reason, events, states } of worlds)
     process.stdout.write(`${protectors.join()}: ${outcome}, ${reason ?? `${events} events, ${states} states`}\n`);
-  expect(worlds.filter(({ outcome }) => outcome === "refused")).toEqual([]);
+  const refused = worlds.filter(({ outcome }) => outcome === "refused");
+  expect(refused, refused.length === 0 ? "" : kept(lines)).toEqual([]);
   if (!FULL) expect(worlds.map(({ outcome }) => outcome)).toContain("replayed");
 }
 

@@ -209,9 +209,7 @@ export class Past {
         this.#call("readAlive", [name, protector, String(pod)], state),
       ),
     );
-    const observed = this.#protectors
-      .flatMap((protector) => this.#call("reconcile", [name, protector, false], state))
-      .filter((next) => fieldOf(next, "entries") === fieldOf(world, "entries"));
+    const observed = this.#protectors.flatMap((protector) => this.#call("loseWrite", [name, protector], state));
     const heard = [false, true].flatMap((isBookmark) => this.#call("deliver", [name, isBookmark], state));
     return [...reads, ...observed, ...heard, ...this.#call("list", [name], state)].map((next) => knownIn(next, name));
   }
