@@ -211,7 +211,8 @@ export class Past {
     );
     const observed = this.#protectors.flatMap((protector) => this.#call("loseWrite", [name, protector], state));
     const heard = [false, true].flatMap((isBookmark) => this.#call("deliver", [name, isBookmark], state));
-    return [...reads, ...observed, ...heard, ...this.#call("list", [name], state)].map((next) => knownIn(next, name));
+    const listed = ["list", "answer"].flatMap((action) => this.#call(action, [name], state));
+    return [...reads, ...observed, ...heard, ...listed].map((next) => knownIn(next, name));
   }
 
   /** The world with this one aggregator as it is. */

@@ -20,11 +20,16 @@ export interface Happening {
 /** Things that are recorded as they can't have been. */
 export class InNoOrder extends Error {}
 
-/** An order that has everything after what was before it, and otherwise goes by time. Throws {@link InNoOrder}. */
-export function inOrder(happenings: readonly Happening[]): readonly Happening[] {
+/**
+ * An order that has everything after what was before it, and otherwise goes by time. It ends before `end` and `endMs`.
+ * Throws {@link InNoOrder}.
+ */
+export function inOrder(happenings: readonly Happening[], endMs: number, end?: Happening): readonly Happening[] {
   const bounds = latestTimes(happenings);
   const timeOf = (one: Happening): number => bounds.get(one) ?? one.atMs;
-  const left = new Set([...happenings].sort((a, b) => timeOf(a) - timeOf(b)));
+  const lastMs = Math.min(endMs, end === undefined ? endMs : timeOf(end));
+  const told = happenings.filter((one) => timeOf(one) < lastMs);
+  const left = new Set(told.sort((a, b) => timeOf(a) - timeOf(b)));
   const ordered: Happening[] = [];
   while (left.size > 0) {
     const next = [...left].find(({ after }) => [...after].every((one) => !left.has(one)));

@@ -7,6 +7,7 @@ import { at, texts } from "../checker/json.ts";
 import { isAvailable, isDead, isSelected, versionsByUid } from "../checker/pods.ts";
 import type { StoredState } from "../checker/protector.ts";
 import type { ProtectorHistory, StoredStep } from "../checker/protector-history.ts";
+import type { Span } from "./stretches.ts";
 
 type Phase = "Absent" | "Unready" | "Ready" | "Terminating";
 
@@ -47,6 +48,7 @@ export interface ReplayableWorld {
   readonly start: number;
   /** Of each cell that has pods, its position at the start. */
   readonly positions: ReadonlyMap<string, number>;
+  readonly startMs: number;
 }
 
 /** A history has something that the specification has no word for. */
@@ -79,16 +81,16 @@ export function groupsOf(history: History, protectors: readonly ProtectorHistory
   return groups.map(({ members }) => members);
 }
 
-/** Throws {@link NotSpecified}. */
-export function worldOf(history: History, group: readonly ProtectorHistory[]): ReplayableWorld {
-  const isReplaced = [history.protectors, ...history.pods.values()].some((timelines) => timelines.length > 1);
-  if (isReplaced) throw new NotSpecified("an etcd was restored");
+/** Throws {@link NotSpecified}. `history` is of a stretch without a restore. */
+export function worldOf(history: History, group: readonly ProtectorHistory[], span: Span): ReplayableWorld {
   for (const { steps } of group) checkSpecs(steps);
   const pods = podsOf(history, group);
-  const revisions = group.flatMap(({ steps }) => steps.map(({ moment }) => moment.revision)).sort((a, b) => a - b);
-  for (const start of revisions) {
-    const positions = positionsAt(start, group, pods);
-    if (positions !== undefined) return startingAt(start, positions, group, pods);
+  const steps = group.flatMap((protector) => protector.steps).sort((a, b) => a.moment.revision - b.moment.revision);
+  for (const { moment, atMs } of steps) {
+    const isAsked = history.reviews.some(({ fromMs, toMs }) => fromMs < atMs && toMs >= atMs);
+    if (atMs < span.fromMs || atMs >= span.endMs || (isAsked && span.fromMs > Number.NEGATIVE_INFINITY)) continue;
+    const positions = positionsAt(moment.revision, group, pods);
+    if (positions !== undefined) return startingAt({ start: moment.revision, startMs: atMs, positions }, group, pods);
   }
   throw new NotSpecified("at no moment was everything counted and nothing reserved");
 }
@@ -156,11 +158,11 @@ function phaseAt(versions: readonly ObjectVersion[], revision: number): Phase {
 }
 
 function startingAt(
-  start: number,
-  positions: ReadonlyMap<string, number>,
+  from: Pick<ReplayableWorld, "start" | "startMs" | "positions">,
   group: readonly ProtectorHistory[],
   recorded: readonly RecordedPod[],
 ): ReplayableWorld {
+  const { start, positions } = from;
   const names = new Set<string>();
   const pods = recorded.flatMap(({ versions, ...pod }) => {
     const position = positions.get(pod.cell) ?? 0;
@@ -169,7 +171,8 @@ function startingAt(
       first,
       versions.filter(({ revision }) => revision > position),
     );
-    if (first !== "Ready" && first !== "Unready" && later.length === 0) return [];
+    // Everybody may delete a pod that ends.
+    if (first === "Terminating" || (first === "Absent" && later.length === 0)) return [];
     const name = unusedName(names, `${pod.cell}/${pod.key.split("/")[1]}`);
     return [{ ...pod, name, first, versions: later }];
   });
@@ -179,7 +182,9 @@ function startingAt(
     const covers = pods.filter(({ labels }) => isSelectedBy(state, labels)).map(({ name }) => name);
     return { key, covers, minAvailable: state?.minAvailable ?? 0, steps: later };
   });
-  return { pods, protectors, start, positions };
+  if (pods.length === 0) throw new NotSpecified("it has no pods");
+  const cells = new Set(pods.map(({ cell }) => cell));
+  return { pods, protectors, ...from, positions: new Map([...positions].filter(([cell]) => cells.has(cell))) };
 }
 
 /**

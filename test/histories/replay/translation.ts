@@ -6,7 +6,7 @@
 import type { History } from "../checker/history.ts";
 import { readHistory } from "../checker/history.ts";
 import { at, list, text } from "../checker/json.ts";
-import { protectorsOf, type StoredStep } from "../checker/protector-history.ts";
+import { type ProtectorHistory, protectorsOf, type StoredStep } from "../checker/protector-history.ts";
 import { type Happening, InNoOrder, inOrder, type SpecifiedEvent } from "./moments.ts";
 import {
   groupsOf,
@@ -18,6 +18,7 @@ import {
   worldOf,
 } from "./replayable-world.ts";
 import { newNonces, noncesIn, type PodRequest, requestsOf } from "./requests.ts";
+import { type Span, spansOf, stretchesOf } from "./stretches.ts";
 
 export interface Translation {
   readonly protectors: readonly string[];
@@ -33,20 +34,27 @@ export interface Translation {
 const REASONS = ["AtMinimum", "Reserved", "NotCounted", "OnHold"];
 
 export function translate(lines: Iterable<string>): readonly Translation[] {
-  const history = readHistory(lines);
-  return groupsOf(history, protectorsOf(history)).map((group) => {
-    const protectors = group.map(({ key }) => key);
-    try {
-      const world = worldOf(history, group);
-      const events = [headOf(history, world), ...new Translator(history, world).events()];
-      return { protectors, events, unspecified: undefined, impossible: undefined };
-    } catch (error) {
-      if (error instanceof NotSpecified)
-        return { protectors, events: [], unspecified: error.message, impossible: undefined };
-      if (!(error instanceof InNoOrder)) throw error;
-      return { protectors, events: [], unspecified: undefined, impossible: error.message };
-    }
-  });
+  return stretchesOf(readHistory(lines)).flatMap((stretch) =>
+    groupsOf(stretch.history, protectorsOf(stretch.history)).flatMap((group) =>
+      spansOf(stretch, group).map((span) => translateSpan(stretch.history, group, span)),
+    ),
+  );
+}
+
+function translateSpan(history: History, group: readonly ProtectorHistory[], span: Span): Translation {
+  const protectors = group.map(({ key }) => key);
+  try {
+    const world = worldOf(history, group, span);
+    const isFirst = span.fromMs === Number.NEGATIVE_INFINITY;
+    const reviews = history.reviews.filter(({ fromMs }) => isFirst || fromMs >= world.startMs);
+    const events = [headOf(history, world), ...new Translator({ ...history, reviews }, world).events(span)];
+    return { protectors, events, unspecified: undefined, impossible: undefined };
+  } catch (error) {
+    if (error instanceof NotSpecified)
+      return { protectors, events: [], unspecified: error.message, impossible: undefined };
+    if (!(error instanceof InNoOrder)) throw error;
+    return { protectors, events: [], unspecified: undefined, impossible: error.message };
+  }
 }
 
 function headOf(history: History, { pods, protectors, positions }: ReplayableWorld): SpecifiedEvent {
@@ -98,14 +106,15 @@ class Translator {
     this.#nameOf = nameOf;
   }
 
-  events(): readonly SpecifiedEvent[] {
+  events({ endMs, end }: Span): readonly SpecifiedEvent[] {
     for (const cell of this.#world.positions.keys()) {
       this.#addCell(cell);
       this.#addProcesses(cell);
     }
     this.#addCore();
     for (const request of this.#requests) this.#addRequest(request);
-    return inOrder(this.#happenings).flatMap(({ events }) => events);
+    const last = end && this.#ofStep.get(end);
+    return inOrder(this.#happenings, endMs, last).flatMap(({ events }) => events);
   }
 
   #add(atMs: number, events: readonly SpecifiedEvent[], after: readonly (Happening | undefined)[]): Happening {
