@@ -17,11 +17,13 @@ import { eachAtMost } from "../support/cluster/pods.ts";
 import { createProtector, readProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const PODS = "/api/v1/namespaces/default/pods";
+const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
 const REGISTRATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
 const SETTLED_WITHIN_MS = 120_000;
 /** Quarantine of 40 s and a round each 20 s, with room for a busy machine. */
 const COLLECTED_WITHIN_MS = 180_000;
 const KUBELET = "token-of-a-kubelet";
+const WITHOUT_FINALIZERS = { metadata: { finalizers: null } };
 
 let environment: TestEnvironment;
 let cluster: Cluster;
@@ -95,8 +97,23 @@ function setPhase(client: ApiserverClient, name: string, phase: string): Promise
   return client.request("PATCH", `${PODS}/${name}/status`, { status: { phase } });
 }
 
-async function reviews(kind: string, outcome: string): Promise<number> {
-  return (await environment.webhooks[0]?.component.metric("podseidon_webhook_reviews_total", { kind, outcome })) ?? 0;
+/** Reviews of a kind with this outcome; with any by default. */
+async function reviews(kind: string, outcome?: string): Promise<number> {
+  const labels = outcome === undefined ? { kind } : { kind, outcome };
+  return (await environment.webhooks[0]?.component.metric("podseidon_webhook_reviews_total", labels)) ?? 0;
+}
+
+/** A node that ends once its finalizers are taken off, with two pods that are both needed. */
+async function terminating(name: string, finalizers: readonly string[]): Promise<string> {
+  const path = await node(name);
+  await cluster.admin.call("PATCH", path, { metadata: { finalizers } });
+  await given({ app: name, minAvailable: 2, on: { [name]: 2 } });
+  expect(verdictOf(await remove(path))).toBe("allow");
+  return path;
+}
+
+async function needNone(app: string): Promise<void> {
+  await cluster.admin.call("PATCH", `${PROTECTORS}/${app}`, { spec: { minAvailable: 0 } });
 }
 
 describe("the deletion of a node", () => {
@@ -153,28 +170,59 @@ describe("the deletion of a node", () => {
   });
 
   test("with a finalizer drains first: the finalizer's removal is what is denied", async () => {
-    const path = await node("drained");
-    await cluster.admin.call("PATCH", path, { metadata: { finalizers: ["example.com/drain"] } });
-    await given({ app: "drained", minAvailable: 2, on: { drained: 2 } });
-    expect(verdictOf(await remove(path))).toBe("allow");
-    const open = { metadata: { finalizers: null } };
-    const early = await cluster.admin.request("PATCH", path, open);
+    const path = await terminating("drained", ["example.com/drain"]);
+    const early = await cluster.admin.request("PATCH", path, WITHOUT_FINALIZERS);
     expect([verdictOf(early), messageOf(early)]).toEqual([
       "denial",
       expect.stringContaining("default/drained-drained-0"),
     ]);
-    await cluster.admin.call(
-      "PATCH",
-      "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors/drained",
-      {
-        spec: { minAvailable: 0 },
-      },
-    );
+    await needNone("drained");
     await cluster.waitFor(
       "the new minimum",
-      async () => (await cluster.admin.request("PATCH", path, open)).status === 200,
+      async () => (await cluster.admin.request("PATCH", path, WITHOUT_FINALIZERS)).status === 200,
     );
     expect((await cluster.admin.request("GET", path)).status).toBe(404);
+  });
+
+  test("with a finalizer: its removal through the node's status is denied as well, whoever writes it", async () => {
+    const path = await terminating("stripped", ["example.com/drain"]);
+    for (const client of [cluster.admin, kubelet]) {
+      const early = await client.request("PATCH", `${path}/status`, WITHOUT_FINALIZERS);
+      expect([verdictOf(early), messageOf(early)]).toEqual([
+        "denial",
+        expect.stringContaining("default/stripped-stripped-0"),
+      ]);
+    }
+    expect(field(await cluster.admin.get(path), "metadata", "finalizers")).toEqual(["example.com/drain"]);
+    expect(reservationCount(await readProtector(cluster, "default", "stripped"))).toBe(0);
+    await needNone("stripped");
+    await cluster.waitFor(
+      "the new minimum",
+      async () => (await cluster.admin.request("PATCH", `${path}/status`, WITHOUT_FINALIZERS)).status === 200,
+    );
+    expect((await cluster.admin.request("GET", path)).status).toBe(404);
+  });
+
+  test("with finalizers: heartbeats, and the removal of one that is not the last, ask nobody", async () => {
+    const path = await terminating("beating", ["example.com/drain", "example.com/volumes"]);
+    const before = await reviews("node");
+    const beat = { type: "Ready", status: "True", reason: "KubeletReady", lastHeartbeatTime: "2026-01-01T00:00:00Z" };
+    for (const client of [cluster.admin, kubelet]) {
+      const contentType = "application/strategic-merge-patch+json";
+      const answer = await client.request(
+        "PATCH",
+        `${path}/status`,
+        { status: { conditions: [beat] } },
+        { contentType },
+      );
+      expect(verdictOf(answer)).toBe("allow");
+    }
+    const fewer = { metadata: { finalizers: ["example.com/drain"] } };
+    const answer = await cluster.admin.request("PATCH", `${path}/status`, fewer);
+    expect([verdictOf(answer), field(answer.body, "metadata", "finalizers")]).toEqual(["allow", ["example.com/drain"]]);
+    expect(await reviews("node")).toBe(before);
+    expect(verdictOf(await cluster.admin.request("PATCH", `${path}/status`, WITHOUT_FINALIZERS))).toBe("denial");
+    expect(await reviews("node")).toBeGreaterThan(before);
   });
 
   test("with 200 protected pods is one admission request", async () => {
@@ -185,14 +233,7 @@ describe("the deletion of a node", () => {
     const denials = await timed("denied", () => remove(path));
     expect([verdictOf(denials), messageOf(denials)]).toEqual(["denial", expect.stringContaining("5 more protectors")]);
     expect(await reviews("node", "denied")).toBe(before + 1);
-    for (const app of apps) {
-      const spec = { spec: { minAvailable: 0 } };
-      await cluster.admin.call(
-        "PATCH",
-        `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors/${app}`,
-        spec,
-      );
-    }
+    for (const app of apps) await needNone(app);
     await Promise.all(apps.map((app) => waitUntilSettled(cluster, "default", app, 20, SETTLED_WITHIN_MS)));
     expect(verdictOf(await timed("allowed", () => remove(path)))).toBe("allow");
     for (const app of apps) expect(reservationCount(await readProtector(cluster, "default", app))).toBe(20);

@@ -13,7 +13,7 @@ import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { root } from "../../scripts/root.ts";
-import { createReadyPods } from "../support/cluster/pods.ts";
+import { createReadyPods, setReady } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { ensureHelm } from "../support/cluster/test-tools.ts";
 
@@ -359,6 +359,21 @@ describe("a webhook configuration in files on the apiserver's host", () => {
     expect(text).not.toContain("static.k8s.io");
     expect((await environment.core.admin.request("DELETE", `${path(RESOURCES[0])}.static.k8s.io`)).status).toBe(404);
     await untilRefused();
+  });
+
+  it("asks about the last finalizer of a node that ends, also where the node's status is written", async () => {
+    const { core } = environment;
+    const node = `/api/v1/nodes/${await core.createNode({ name: "ends" })}`;
+    await core.admin.call("PATCH", node, { metadata: { finalizers: ["example.com/drain"] } });
+    const metadata = { name: "on-it", labels: { app: "web" } };
+    const spec = { nodeName: "ends", containers: [{ name: "app", image: "app:1" }] };
+    await core.admin.call("POST", "/api/v1/namespaces/default/pods", { apiVersion: "v1", kind: "Pod", metadata, spec });
+    await setReady(core, "default", "on-it", true);
+    expect((await core.admin.request("DELETE", node)).status).toBe(200);
+    for (const at of [node, `${node}/status`]) {
+      const answer = await core.admin.request("PATCH", at, { metadata: { finalizers: null } });
+      expect(answer).toMatchObject({ status: 429, text: expect.stringContaining("default/on-it") });
+    }
   });
 
   it("is what protects here: without the files pods can be deleted", async () => {
