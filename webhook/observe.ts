@@ -44,7 +44,7 @@ export type WebhookEvent =
 
 type Rows<K extends WebhookEvent["kind"]> = Pick<EventTable<WebhookEvent>, K>;
 
-const REJECTED_STATUSES = ["400", "404", "405", "413", "415", "500", "503"] as const;
+const REJECTED_STATUSES = ["400", "401", "403", "404", "405", "413", "415", "500", "503"] as const;
 const LOST_EVENTS = ["vanished", "back", "released"] as const;
 
 /** A core or cell has a name that the operator chose. */
@@ -221,7 +221,7 @@ function processRows(
       message: "A call was not an admission request",
       count: counted(metrics, {
         name: "webhook_rejected_calls_total",
-        help: "Calls of a wrong method, type, cell, size or form.",
+        help: "Calls of a wrong caller, method, type, cell, size or form.",
         labels: { status: REJECTED_STATUSES },
         of: ({ status }) => ({ status: REJECTED_STATUSES.find((known) => known === String(status)) ?? "500" }),
       }),

@@ -100,22 +100,22 @@ describe("issued certificate", () => {
   });
 });
 
-test("an authority with an RSA key signs too", async () => {
-  const rsa = await selfSignedRsaAuthority();
-  const { certificatePem } = await issueCertificate(rsa, { commonName: "x", usages: ["server"], ...validity });
+test.each([
+  { name: "RSASSA-PKCS1-v1_5", hash: "SHA-256", modulusLength: 2048, publicExponent: new Uint8Array([1, 0, 1]) },
+  { name: "Ed25519" },
+])("an authority with a key for $name signs too", async (algorithm) => {
+  const other = await selfSignedAuthority(algorithm);
+  const { certificatePem } = await issueCertificate(other, { commonName: "x", usages: ["server"], ...validity });
   const issued = new X509Certificate(certificatePem);
-  const issuer = new X509Certificate(rsa.certificatePem);
+  const issuer = new X509Certificate(other.certificatePem);
   expect(issued.verify(issuer.publicKey)).toBe(true);
   expect(issued.checkIssued(issuer)).toBe(true);
 });
 
-async function selfSignedRsaAuthority(): Promise<KeyAndCertificate> {
-  const algorithm = { name: "RSASSA-PKCS1-v1_5", hash: "SHA-256", modulusLength: 2048 };
-  const keys = await webcrypto.subtle.generateKey({ ...algorithm, publicExponent: new Uint8Array([1, 0, 1]) }, true, [
-    "sign",
-    "verify",
-  ]);
-  const certificate = await X509CertificateGenerator.createSelfSigned({ name: "CN=rsa", keys });
+async function selfSignedAuthority(algorithm: { readonly name: string }): Promise<KeyAndCertificate> {
+  const keys = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
+  if (!("privateKey" in keys)) throw new TypeError("not a pair of keys");
+  const certificate = await X509CertificateGenerator.createSelfSigned({ name: "CN=other", keys });
   const privateKeyPem = KeyObject.from(keys.privateKey).export({ type: "pkcs8", format: "pem" }).toString();
   return { certificatePem: certificate.toString("pem"), privateKeyPem };
 }

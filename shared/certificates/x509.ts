@@ -1,7 +1,7 @@
 /**
  * Issues X.509 certificates for the webhook (docs/decisions/0004-certificates.md) and for the clusters of the tests.
- * Keys are ECDSA on P-256; an authority may also have an RSA key. Only the certificates process loads this file, and
- * the library behind it.
+ * Keys are ECDSA on P-256; an authority may also have an RSA or Ed25519 key. Only the certificates process loads this
+ * file, and the library behind it.
  */
 // The dependency injection of @peculiar/x509 needs it to be loaded first.
 import "reflect-metadata";
@@ -48,6 +48,12 @@ interface Issuer {
 
 /** WebCrypto's names of the curves that node:crypto names like OpenSSL. */
 const CURVES: Readonly<Record<string, string>> = { prime256v1: "P-256", secp384r1: "P-384", secp521r1: "P-521" };
+
+/** By the types of keys that node:crypto names; ECDSA beside them. */
+const ALGORITHMS: Readonly<Record<string, { readonly name: string; readonly hash?: string }>> = {
+  rsa: { name: "RSASSA-PKCS1-v1_5", hash: "SHA-256" },
+  ed25519: { name: "Ed25519" },
+};
 
 /** Returns a new self-signed certificate authority that may sign end-entity certificates and no further authority. */
 export async function createCertificateAuthority(options: AuthorityOptions): Promise<KeyAndCertificate> {
@@ -109,10 +115,8 @@ async function sign(
   extensions: x509.Extension[],
 ): Promise<KeyAndCertificate> {
   const { privateKey: key } = issuer.keys;
-  const algorithm =
-    key.asymmetricKeyType === "rsa"
-      ? { name: "RSASSA-PKCS1-v1_5", hash: "SHA-256" }
-      : { name: "ECDSA", namedCurve: CURVES[key.asymmetricKeyDetails?.namedCurve ?? ""] ?? "P-256" };
+  const { asymmetricKeyType: type = "", asymmetricKeyDetails: details } = key;
+  const algorithm = ALGORITHMS[type] ?? { name: "ECDSA", namedCurve: CURVES[details?.namedCurve ?? ""] ?? "P-256" };
   const certificate = await x509.X509CertificateGenerator.create({
     serialNumber: serialNumber(publicKey),
     issuer: issuer.name,

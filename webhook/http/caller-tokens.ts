@@ -16,6 +16,10 @@ const KEYS_PATH = "/openid/v1/jwks";
 const KEYS_TIMEOUT_MS = 3_000;
 /** An unknown key asks for the keys again, at most so often. */
 const KEYS_EVERY_MS = 30_000;
+/** After a read that failed, or takes long. */
+const KEYS_RETRY_MS = 1_000;
+/** A new token is valid from the second on in which it was made. Clocks differ, and Kubernetes allows for as much. */
+const CLOCK_TOLERANCE_S = 60;
 /** One for each apiserver and webhook configuration, renewed every ten minutes. */
 const MAX_VERIFIED = 256;
 const MAX_TOKEN_LENGTH = 8_192;
@@ -53,14 +57,18 @@ export interface Caller {
   readonly authorization: string | undefined;
 }
 
-interface CellKeys {
-  readonly atMs: number;
-  readonly keys: v.InferOutput<typeof Keys>;
+type CellKeys = v.InferOutput<typeof Keys>;
+
+interface KeysRead {
+  readonly ended: Promise<void>;
+  /** Monotonic time of the next read, at the earliest. */
+  nextMs: number;
 }
 
 export class CallerTokens {
   readonly #options: CallerTokenOptions;
   readonly #keys = new Map<string, CellKeys>();
+  readonly #reads = new Map<string, KeysRead>();
   /** By the hash of cell, path and token; the value is when the token expires, in Unix milliseconds. */
   readonly #verified = new Map<string, number>();
 
@@ -88,12 +96,12 @@ export class CallerTokens {
   /** When the token expires, or what is wrong with it. */
   async #problem(token: string, { cell, path }: Caller): Promise<string | number> {
     const jose = await import("jose");
-    const currentDate = new Date(this.#nowMs());
+    const times = { currentDate: new Date(this.#nowMs()), clockTolerance: CLOCK_TOLERANCE_S };
     for (const isRenewed of [false, true]) {
       const keys = await this.#keysOf(cell, isRenewed);
       if (keys === undefined) return `the keys of cell ${cell} can't be read`;
       try {
-        const { payload } = await jose.jwtVerify(token, jose.createLocalJWKSet(keys), { currentDate });
+        const { payload } = await jose.jwtVerify(token, jose.createLocalJWKSet(keys), times);
         return this.#problemOf(payload, path);
       } catch (error) {
         if (error instanceof jose.errors.JWKSNoMatchingKey && !isRenewed) continue;
@@ -123,20 +131,35 @@ export class CallerTokens {
     );
   }
 
-  async #keysOf(cell: string, renew: boolean): Promise<CellKeys["keys"] | undefined> {
-    const held = this.#keys.get(cell);
+  /** What was read last stays in force. */
+  async #keysOf(cell: string, renew: boolean): Promise<CellKeys | undefined> {
+    if (renew || !this.#keys.has(cell)) await this.#readKeys(cell);
+    return this.#keys.get(cell);
+  }
+
+  /** Anybody can present tokens of unknown keys: callers share a read, and its failure. */
+  #readKeys(cell: string): Promise<void> {
     const nowMs = this.#options.ports.clock.monotonicMs();
-    if (held !== undefined && (!renew || nowMs - held.atMs < KEYS_EVERY_MS)) return held.keys;
+    const last = this.#reads.get(cell);
+    if (last !== undefined && nowMs < last.nextMs) return last.ended;
+    const ended = this.#fetchKeys(cell).then((keys) => {
+      if (keys === undefined) return;
+      this.#keys.set(cell, keys);
+      read.nextMs = nowMs + KEYS_EVERY_MS;
+    });
+    const read: KeysRead = { ended, nextMs: nowMs + KEYS_RETRY_MS };
+    this.#reads.set(cell, read);
+    return ended;
+  }
+
+  async #fetchKeys(cell: string): Promise<CellKeys | undefined> {
     const transport = this.#options.cells.find(({ name }) => name === cell)?.transport;
     try {
       const request = { method: "GET", path: KEYS_PATH, timeoutMs: KEYS_TIMEOUT_MS } as const;
       const response = await transport?.request(request);
-      const keys = v.parse(Keys, JSON.parse(response?.status === 200 ? response.body : ""));
-      this.#keys.set(cell, { atMs: nowMs, keys });
-      return keys;
+      return v.parse(Keys, JSON.parse(response?.status === 200 ? response.body : ""));
     } catch {
-      // What was read last stays in force.
-      return held?.keys;
+      return undefined;
     }
   }
 

@@ -59,6 +59,8 @@ export class HttpProbeClient implements ProbeClient {
       const send = this.#isSecure ? tlsRequest : plainRequest;
       const sending = send(this.#url, { method: "POST", agent: this.#agent, signal, headers });
       sending.on("error", fail);
+      // After HTTP 101, Node closes the connection without an error.
+      sending.on("close", () => fail(new ProbeFailure("the connection was closed before the answer")));
       sending.on("response", (response) => {
         hasResponse = true;
         readResponse(response, resolve, fail);

@@ -64,6 +64,7 @@ describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
     ["garbage", /cut off|malformed|unknown kind|not JSON/],
     ["flood", /larger than 65536 bytes/],
     ["hang-up", /closed|ECONNRESET|socket hang up|ended without a gRPC status/],
+    ["switch", /closed|ended without a gRPC status/],
   ])("%s rejects, and the next call is served", async (what, message) => {
     const on = connect(protocol);
     said = what;

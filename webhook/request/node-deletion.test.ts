@@ -55,6 +55,11 @@ describe("a node is removed", () => {
   });
 });
 
+test("a node with a name of a megabyte is malformed", () => {
+  const name = "n".repeat(2 ** 20);
+  expect(() => removedNode(request({ name: "", oldObject: node({ name }) }))).toThrow("Kubernetes allows 253");
+});
+
 describe("the pods of a node", () => {
   function lister(pages: readonly { status?: number; body: JsonObject }[]): {
     readonly paths: string[];

@@ -7,11 +7,12 @@ import { withQuery } from "../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import { isRecord } from "../../shared/schema/check.ts";
+import { MAX_NAME_LENGTH, requireShort } from "../../shared/schema/lengths.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { parseAnyPod } from "../../shared/schema/pod.ts";
 import { SchemaError } from "../../shared/schema/schema-error.ts";
 import { HttpError } from "../http/call.ts";
-import type { AdmissionRequest } from "./admission-request.ts";
+import { type AdmissionRequest, parseOrReject } from "./admission-request.ts";
 
 const PAGE_SIZE = 500;
 /** Several times as many pods as Kubernetes supports on one node. */
@@ -53,6 +54,7 @@ export function removedNode({ operation, object, oldObject, name }: AdmissionReq
   const found = name || ownName;
   if (typeof found !== "string" || found === "")
     throw new HttpError(400, "malformed AdmissionReview: a node without a name");
+  parseOrReject("Node in request.oldObject", () => requireShort(found, "metadata.name", MAX_NAME_LENGTH));
   return found;
 }
 

@@ -174,6 +174,15 @@ test("a denial of a workload's controller says how long its pauses get", async (
     expect(controllingOwner(broken)).toBeUndefined();
 });
 
+test.each(["apiVersion", "kind", "name", "uid"])("a forged owner with a long %s is in no Event", async (field) => {
+  const forged = { ...OWNER, controller: true, [field]: "x".repeat(2 ** 20) };
+  const oldObject = { metadata: { namespace: "shop", ownerReferences: [forged] } };
+  events().record(record("denied", { oldObject }));
+  await time.advance(10);
+  expect(made).toMatchObject([{ involvedObject: { kind: "Pod", name: "web-0" } }, { cluster: "core" }]);
+  expect(JSON.stringify(made).length).toBeLessThan(2_000);
+});
+
 test("the denial of a node's deletion is reported at the protectors", async () => {
   const { pod: _, ...about } = record("denied", { kind: "node", message: "node n may not be deleted now" });
   events().record({ ...about, node: "n" });

@@ -4,6 +4,7 @@
  * with the bound and what wakes its controller.
  */
 import type { ObjectReference } from "../../shared/observe/event-recorder.ts";
+import { MAX_KEY_LENGTH } from "../../shared/schema/lengths.ts";
 
 /** The longest pause of client-go's rate limiter for the work queues of controllers. */
 const MAX_BACKOFF_SECONDS = 1_000;
@@ -25,8 +26,8 @@ export function controllingOwner(oldObject: unknown): ObjectReference | undefine
   if (typeof namespace !== "string" || !Array.isArray(ownerReferences)) return undefined;
   for (const reference of ownerReferences) {
     const { apiVersion, kind, name, uid, controller } = fields(reference);
-    if (controller !== true || typeof apiVersion !== "string" || typeof kind !== "string") continue;
-    if (typeof name === "string" && typeof uid === "string") return { apiVersion, kind, namespace, name, uid };
+    if (controller !== true || !isShort(apiVersion) || !isShort(kind)) continue;
+    if (isShort(name) && isShort(uid)) return { apiVersion, kind, namespace, name, uid };
   }
   return undefined;
 }
@@ -37,6 +38,11 @@ export function backoffNote({ kind, name }: ObjectReference): string {
     `; the controller of ${kind} ${name} repeats this by itself, at most ${MAX_BACKOFF_SECONDS} s after more pods ` +
     "are available, and at once when the object is changed, for example annotated"
   );
+}
+
+/** The request may be forged, and kube-apiserver would store an Event of a megabyte. */
+function isShort(value: unknown): value is string {
+  return typeof value === "string" && value.length <= MAX_KEY_LENGTH;
 }
 
 function fields(value: unknown): Record<string, unknown> {

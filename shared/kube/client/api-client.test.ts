@@ -105,6 +105,22 @@ describe("requests", () => {
     expect(transport.requests[0]?.path).toBe("/api/v1/namespaces/ns/pods/p");
   });
 
+  // kube-apiserver decodes the path, cuts slashes off its end, and lists all pods of the namespace.
+  test.each([
+    ["ns", ""],
+    ["ns", "/"],
+    ["ns", "//"],
+    ["", ""],
+    ["ns", ".."],
+    ["ns", "p/log"],
+    ["n/s", "p"],
+  ])("no pod has the name %j/%j, and no request is made", async (namespace, name) => {
+    const transport = new OneAnswer(answer(200, { kind: "PodList", items: [] }));
+    const result = await new ApiClient(transport).getPod(namespace, name, (raw) => raw, CALL);
+    expect(transport.requests.map(({ path }) => path)).toEqual([]);
+    expect(result).toEqual({ kind: "gone" });
+  });
+
   test("a name with half a surrogate pair is requested like any other", async () => {
     const transport = new OneAnswer(answer(404, notFound));
     const result = await new ApiClient(transport).getPod("ns", "p\ud800", (raw) => raw, CALL);

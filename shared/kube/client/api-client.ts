@@ -5,7 +5,7 @@
  */
 import { GROUP, KIND, VERSION } from "../../schema/annotations.ts";
 import { type PodProtector, type PodProtectorStatus, parsePodProtector } from "../../schema/podprotector.ts";
-import { podPath, podProtectorPath, withQuery } from "./api-path.ts";
+import { isSegment, podPath, podProtectorPath, withQuery } from "./api-path.ts";
 import { type ApiResult, failureOf, parseJson, unavailable } from "./api-result.ts";
 import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "./transport.ts";
 
@@ -101,9 +101,13 @@ export class ApiClient {
     return this.update(podProtectorPath(namespace, name, "status"), body, parsePodProtector, options);
   }
 
-  /** `parse` is the pod parser of `shared/schema`, which not every caller of this client loads. */
-  getPod<T>(namespace: string, name: string, parse: Parse<T>, options: CallOptions): Promise<ApiResult<T>> {
-    return this.get(podPath(namespace, name), parse, options);
+  /**
+   * `parse` is the pod parser of `shared/schema`, which not every caller of this client loads. A name may come from a
+   * forged admission request: one that would end the path early would list all pods of the namespace.
+   */
+  async getPod<T>(namespace: string, name: string, parse: Parse<T>, options: CallOptions): Promise<ApiResult<T>> {
+    if (!isSegment(namespace) || !isSegment(name)) return { kind: "gone" };
+    return await this.get(podPath(namespace, name), parse, options);
   }
 
   #write<T>(

@@ -10,6 +10,11 @@ function segment(name: string): string {
   return encodeURIComponent(name.toWellFormed());
 }
 
+/** Whether an object can have this name: kube-apiserver decodes the path before it splits it at its slashes. */
+export function isSegment(name: string): boolean {
+  return /^(?!\.\.?$)[^/%]+$/.test(name);
+}
+
 /** Path of a collection in a namespace (none: in all), of one of its objects, or of an object's subresource. */
 function pathOf(api: string, resource: string, namespace: string, name?: string, subresource?: string): string {
   const collection = `${api}${namespace === "" ? "" : `/namespaces/${segment(namespace)}`}/${resource}`;

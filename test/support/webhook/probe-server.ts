@@ -32,7 +32,9 @@ export type Said =
   /** A response without end. */
   | "flood"
   /** The connection ends without a response. */
-  | "hang-up";
+  | "hang-up"
+  /** HTTP 101, which nobody asked for; gRPC has no such thing, and the connection ends. */
+  | "switch";
 
 export type ProbeOpinion = (request: ReceivedProbe) => Said | Promise<Said>;
 
@@ -69,6 +71,7 @@ export class ProbeServer implements AsyncDisposable {
         const said = await this.#hear(JSON.parse(Buffer.concat(chunks).toString()));
         if (said === "silence") return;
         if (said === "hang-up") response.destroy();
+        else if (said === "switch") response.writeHead(101, { connection: "upgrade", upgrade: "other" }).end();
         else if (said === "failure") response.writeHead(500).end('{"is_allowed":true}');
         else if (said === "garbage") response.end("yes");
         else if (said === "flood") pour((chunk) => response.write(chunk));
@@ -149,7 +152,7 @@ function portOf(server: { address(): unknown }): number {
 
 function answer(stream: ServerHttp2Stream, said: Said): void {
   if (said === "silence" || stream.destroyed) return;
-  if (said === "hang-up") {
+  if (said === "hang-up" || said === "switch") {
     stream.session?.destroy();
     return;
   }
