@@ -2,7 +2,10 @@
 import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Pod } from "../schema/pod.ts";
 import type { Operation } from "../schema/podprotector.ts";
+import { isCondemned } from "./availability/availability.ts";
 import type { ProtectorState } from "./state/protector-state.ts";
+
+const NONE: readonly never[] = [];
 
 export interface Overrides {
   /** The pod has the annotation `force-delete`. */
@@ -16,9 +19,13 @@ export function isForced({ followsNoProtect }: ProtectorState, { forced, noProte
   return forced || (followsNoProtect === true && noProtect === true);
 }
 
-/** Annotations of x-pdb that hold a disruption back until they are removed. */
-export function preActivitiesOf({ annotations }: Pod): readonly string[] {
-  return Object.keys(annotations ?? {}).filter((annotation) => annotation.startsWith(PRE_ACTIVITY_PREFIX));
+/**
+ * Annotations of x-pdb that hold a disruption back until they are removed. A pod that Kubernetes is about to end, and
+ * that is not Ready, has none: on a dead node nobody is left to do the work and to remove them.
+ */
+export function preActivitiesOf(pod: Pod): readonly string[] {
+  if (isCondemned(pod)) return NONE;
+  return Object.keys(pod.annotations ?? {}).filter((annotation) => annotation.startsWith(PRE_ACTIVITY_PREFIX));
 }
 
 /** The protector asks for the operation. */

@@ -10,7 +10,7 @@
  * | the protector does not ask for this operation                    | allow NotProtected           |             |
  * | the pod is Finished, Terminating or Mirror                       | allow, with that reason      |             |
  * | DELETE of a Pending pod                                          | allow Pending                |             |
- * | a pre-activity annotation on a pod that is not Pending           | deny PreActivity             |             |
+ * | a pre-activity (`overrides.ts`) of a pod that is not Pending     | deny PreActivity             |             |
  * | pod unavailable, not lost, IfHealthyBudget, under minAvailable   | deny or busy UnhealthyBudget |             |
  * | DELETE of a pod that is not available                            | allow Unavailable            |             |
  * | the pod's cell is not counted                                    | busy NotCounted              |             |

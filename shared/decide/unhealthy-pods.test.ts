@@ -8,6 +8,7 @@ import {
   makeSpec,
   type PodOptions,
 } from "../../test/support/decide/fixtures.ts";
+import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Operation, PodProtectorSpec } from "../schema/podprotector.ts";
 import { decide } from "./quota.ts";
 import { parseProtector } from "./state/protector-state.ts";
@@ -23,6 +24,7 @@ interface Row {
 
 const NOT_READY: PodOptions = { readyForSeconds: undefined };
 const CONTAINERS_READY: PodOptions = { ...NOT_READY, conditions: { ContainersReady: true } };
+const WAITS: PodOptions = { annotations: { [`${PRE_ACTIVITY_PREFIX}backup`]: "" } };
 const IF_HEALTHY: Partial<PodProtectorSpec> = { unhealthyPodPolicy: "IfHealthyBudget" };
 const EVICTIONS_ONLY: Partial<PodProtectorSpec> = {
   ...IF_HEALTHY,
@@ -63,6 +65,24 @@ const rows: Record<string, Row> = {
     operation: "EVICT",
     pod: { ...CONTAINERS_READY, waitsForGates: true },
     expected: "Denial UnhealthyBudget",
+  },
+  // x-pdb asks for DisruptionTarget before it looks for pre-activities.
+  "not Ready with DisruptionTarget, and a pre-activity: DELETE": {
+    operation: "DELETE",
+    pod: { ...NOT_READY, ...WAITS, conditions: { DisruptionTarget: true } },
+    expected: "allow Unavailable none",
+  },
+  "not Ready, and a pre-activity: DELETE": {
+    operation: "DELETE",
+    pod: { ...NOT_READY, ...WAITS },
+    spec: {},
+    expected: "Denial PreActivity",
+  },
+  "Ready with DisruptionTarget, and a pre-activity: DELETE": {
+    operation: "DELETE",
+    available: 9,
+    pod: { ...WAITS, conditions: { DisruptionTarget: true } },
+    expected: "Denial PreActivity",
   },
   "Ready with DisruptionTarget: DELETE": {
     operation: "DELETE",

@@ -10,7 +10,7 @@ import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-opt
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { type LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
-import { controllerOf } from "../sources/interpret.ts";
+import { controllerOf, nullish } from "../sources/interpret.ts";
 import type { WorkloadRef } from "../sources/protection-source.ts";
 
 interface WatchedPod {
@@ -20,10 +20,12 @@ interface WatchedPod {
   readonly resourceVersion: string;
   readonly labels: Labels;
   readonly controller: WorkloadRef | undefined;
+  /** Its phase is Succeeded or Failed. */
+  readonly isFinished: boolean;
 }
 
 export interface SelectedPods {
-  /** Pods that match, in any phase. */
+  /** Pods that match; in any phase, unless finished ones are left out. */
   readonly total: number;
   /** The controllers of those pods, each once. */
   readonly controllers: Iterable<WorkloadRef>;
@@ -32,9 +34,9 @@ export interface SelectedPods {
 /** The pods of one budget, counted. */
 interface Count {
   readonly namespace: string;
-  /** As JSON. */
-  readonly selector: string;
-  readonly matches: (labels: Labels) => boolean;
+  /** The selector and what else it was asked with, as JSON. */
+  readonly asked: string;
+  readonly matches: (pod: WatchedPod) => boolean;
   /** By the controller's UID. */
   readonly controllers: Map<string, { readonly ref: WorkloadRef; pods: number }>;
   total: number;
@@ -48,13 +50,16 @@ export interface BudgetPodsOptions {
   readonly onChanged: (key: string) => void;
 }
 
-const parsePod = checker(v.looseObject({ metadata: ObjectMeta }));
+const parsePod = checker(
+  v.looseObject({ metadata: ObjectMeta, status: nullish(v.looseObject({ phase: v.optional(v.unknown()) })) }),
+);
 const NO_LABELS: Labels = {};
 
 function watchedPod(raw: unknown): WatchedPod {
-  const { metadata } = parsePod(raw);
+  const { metadata, status } = parsePod(raw);
   const { namespace = "", name, uid, resourceVersion, labels = NO_LABELS } = metadata;
-  return { namespace, name, uid, resourceVersion, labels, controller: controllerOf(metadata) };
+  const isFinished = status?.phase === "Succeeded" || status?.phase === "Failed";
+  return { namespace, name, uid, resourceVersion, labels, controller: controllerOf(metadata), isFinished };
 }
 
 export class BudgetPods {
@@ -72,18 +77,20 @@ export class BudgetPods {
   }
 
   /** The pods of `namespace` that `selector` selects; undefined until pods are listed. */
-  of(key: string, namespace: string, selector: LabelSelector): SelectedPods | undefined {
+  of(key: string, namespace: string, selector: LabelSelector, withoutFinished = false): SelectedPods | undefined {
     this.#start();
     if (this.#watch?.synced !== true) {
       this.#waiting.add(key);
       return undefined;
     }
-    const text = JSON.stringify(selector);
+    const asked = JSON.stringify([selector, withoutFinished]);
     let count = this.#counts.get(key);
-    if (count === undefined || count.selector !== text || count.namespace !== namespace) {
+    if (count === undefined || count.asked !== asked || count.namespace !== namespace) {
       this.forget(key);
-      const { matches } = compileSelector(selector, "fails");
-      count = { namespace, selector: text, matches, controllers: new Map(), total: 0 };
+      const { matches: selects } = compileSelector(selector, "fails");
+      const matches = ({ labels, isFinished }: WatchedPod): boolean =>
+        !(withoutFinished && isFinished) && selects(labels);
+      count = { namespace, asked, matches, controllers: new Map(), total: 0 };
       for (const pod of this.#podsByNamespace.get(namespace)?.values() ?? []) add(count, pod, 1);
       this.#counts.set(key, count);
       const keys = this.#budgetsByNamespace.get(namespace) ?? new Set();
@@ -155,8 +162,9 @@ export class BudgetPods {
 }
 
 /** Adds a pod to the count or takes it off, if the budget selects it; returns whether it does. */
-function add(count: Count, { labels, controller }: WatchedPod, change: 1 | -1): boolean {
-  if (!count.matches(labels)) return false;
+function add(count: Count, pod: WatchedPod, change: 1 | -1): boolean {
+  if (!count.matches(pod)) return false;
+  const { controller } = pod;
   count.total += change;
   const uid = controller?.uid;
   if (controller === undefined || uid === undefined) return true;

@@ -1,5 +1,11 @@
 import { expect, test } from "vitest";
-import { type GivenBudget, minimum, ofDeployment, resolve } from "../../../test/support/generator/resolve-budget.ts";
+import {
+  type GivenBudget,
+  minimum,
+  ofDeployment,
+  ref,
+  resolve,
+} from "../../../test/support/generator/resolve-budget.ts";
 import type { Budget } from "../sources/protection-source.ts";
 
 const nowhere = { total: 0, controllers: [] };
@@ -130,4 +136,39 @@ test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
   expect(protector?.owns).toContain("countExpectedPods");
   const isSilent = given.cells?.some(([, one]) => one === undefined) === true && isAsked;
   if (isSilent) expect(resolution).toMatchObject({ why: expect.stringContaining("cell b") });
+});
+
+// A budget that is applied together with a custom workload is there before its pods, and asks the cells. The aggregator
+// of the cluster itself does not know the kind. The disruption controller and OpenKruise read its scale.
+const API = "/apis/argoproj.io/v1alpha1";
+const rollout: GivenBudget = {
+  pods: { total: 5, controllers: [ref("Rollout", "web", "r1")] },
+  answers: {
+    [API]: { resources: ["rollouts", "rollouts/scale"].map((name) => ({ name, kind: "Rollout" })) },
+    [`${API}/namespaces/shop/rollouts/web/scale`]: { metadata: { uid: "r1" }, spec: { replicas: 5 } },
+  },
+};
+test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
+  ["alone has its pods", {}, { present: 0, cells: [[5, undefined]] }, 4, false],
+  ["was asked while its pods came", {}, { present: 2, cells: [[5, undefined]] }, 4, false],
+  ["has more pods than the core", {}, { present: 8, cells: [[9, undefined]] }, 8, true],
+  [
+    "has pods beside another one",
+    {},
+    {
+      present: 8,
+      cells: [
+        [5, undefined],
+        [5, undefined],
+      ],
+    },
+    8,
+    true,
+  ],
+  ["is to be asked, as the owner says", { countedIn: "cells" }, { present: 8, cells: [[5, undefined]] }, 8, true],
+])("a silent cell that %s", async (_, budget, given, expected, isAsked) => {
+  const resolution = await resolve({ maxUnavailable: 1, ...budget }, { ...rollout, ...given, isCounted: true });
+  expect(minimum(resolution)).toBe(expected);
+  const [protector] = resolution.kind === "resolved" ? resolution.protectors : [];
+  expect(protector?.spec.countExpectedPods).toBe(isAsked ? true : undefined);
 });

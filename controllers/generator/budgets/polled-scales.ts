@@ -9,8 +9,9 @@ import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import { checker } from "../../../shared/schema/check.ts";
-import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
+import { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import type { Discovery, DiscoveryResult } from "../sources/discovery.ts";
+import { nullish } from "../sources/interpret.ts";
 import { collectionPath, groupOf, type SourceKind, type WorkloadRef } from "../sources/protection-source.ts";
 
 export interface PolledWorkload {
@@ -24,10 +25,19 @@ export interface PolledWorkload {
   readonly isKept?: boolean;
 }
 
-export type PolledLookup =
-  | PolledWorkload
-  | { readonly kind: "missing"; readonly why: string }
-  | { readonly kind: "failed"; readonly failure: ApiFailure };
+/** `unscaled`: the kind has no scale subresource, but its objects say which pods they have. */
+export interface MissingScale {
+  readonly kind: "missing";
+  readonly why: string;
+  readonly unscaled?: SourceKind;
+}
+
+export interface FailedLookup {
+  readonly kind: "failed";
+  readonly failure: ApiFailure;
+}
+
+export type PolledLookup = PolledWorkload | MissingScale | FailedLookup;
 
 const parseScale = checker(
   v.looseObject({
@@ -36,6 +46,10 @@ const parseScale = checker(
     status: v.optional(v.nullable(v.looseObject({ selector: v.optional(v.string()) }))),
   }),
 );
+
+/** Of every DaemonSet, also of OpenKruise's, `spec.selector` selects its pods. Another kind may mean something else. */
+const parseDaemonSet = checker(v.looseObject({ spec: v.looseObject({ selector: nullish(LabelSelector) }) }));
+const DAEMON_SET_GROUPS = ["apps", "apps.kruise.io"];
 
 /** A budget that rests on a kept scale is resolved again after this time. */
 export const KEEP_SCALE_MS = 5_000;
@@ -84,8 +98,11 @@ export class PolledScales {
     if (served.kind === "failed") return served;
     const resource = served.resources.find(({ kind }) => kind === ref.kind);
     if (resource === undefined) return missing(`${ref.apiVersion} ${ref.kind} is not served`);
-    if (!resource.hasScale) return missing(`${ref.kind} does not implement the scale subresource`);
     const kind = { group, version, kind: ref.kind, resource: resource.resource };
+    if (!resource.hasScale) {
+      const unscaled = ref.kind === "DaemonSet" && DAEMON_SET_GROUPS.includes(group) ? { unscaled: kind } : {};
+      return { ...missing(`${ref.kind} does not implement the scale subresource`), ...unscaled };
+    }
     const key = `${collectionPath(kind, namespace)}/${ref.name}`;
     const isWanted = ({ uid }: PolledWorkload): boolean => ref.uid === undefined || uid === ref.uid;
     const kept = this.#scales.get(key);
@@ -94,6 +111,23 @@ export class PolledScales {
     if (found.kind !== "found") return found;
     this.#scales.set(key, found);
     return isWanted(found) ? found : missing(`${found.what} is another one`);
+  }
+
+  /** Reads which pods an object of a kind without a scale subresource has. */
+  async selector(
+    kind: SourceKind,
+    namespace: string,
+    name: string,
+    signal: AbortSignal,
+  ): Promise<{ readonly kind: "selected"; readonly selector: LabelSelector } | MissingScale | FailedLookup> {
+    const path = `${collectionPath(kind, namespace)}/${encodeURIComponent(name.toWellFormed())}`;
+    const result = await this.#options.api.get(path, parseDaemonSet, { timeoutMs: this.#options.timeoutMs, signal });
+    const what = `${kind.kind} ${name}`;
+    if (result.kind === "gone") return missing(`${what} is not there`);
+    if (result.kind === "rejected") return missing(`${what} can't be read: ${result.message}`);
+    if (result.kind !== "ok") return { kind: "failed", failure: result };
+    const { selector } = result.object.spec;
+    return selector ? { kind: "selected", selector } : missing(`${what} has no selector`);
   }
 
   /** Calls that arrive together share one request. A failure is not kept. */
@@ -139,6 +173,6 @@ class KeptFor<T> {
   }
 }
 
-function missing(why: string): PolledLookup {
+function missing(why: string): MissingScale {
   return { kind: "missing", why };
 }

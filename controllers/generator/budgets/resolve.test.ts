@@ -11,6 +11,8 @@ import {
 } from "../../../test/support/generator/resolve-budget.ts";
 import type { Budget } from "../sources/protection-source.ts";
 
+const GET = "/apis/apps/v1/namespaces/shop/daemonsets/agent";
+
 describe("the number of pods that there should be", () => {
   test.each<[string, Partial<Budget>, GivenBudget, number]>([
     ["a ReplicaSet counts as its Deployment", { maxUnavailable: 1 }, ofDeployment, 9],
@@ -134,11 +136,18 @@ describe("the number of pods that there should be", () => {
 
 describe("a budget is unresolved, which leaves its protectors as they are, for", () => {
   test.each<[string, Partial<Budget>, GivenBudget]>([
-    ["an unreadable limit", { maxUnavailable: "many" }, ofDeployment],
+    ["an unreadable limit", { maxUnavailable: "many" }, { ...ofDeployment, present: 3 }],
     ["a targetRef to a missing workload", { maxUnavailable: 1, targetRef: ref("Deployment", "other") }, ofDeployment],
   ])("%s", async (_, budget, given) => {
     expect(await resolve(budget, given)).toMatchObject({ kind: "unresolved" });
   });
+});
+
+// x-pdb's CRD takes any text, and a number in quotes is no percentage: x-pdb then answers each disruption with an error.
+test.each([{}, { present: 0 }])("a limit that was never readable requires all pods: %j", async (given) => {
+  const resolution = await resolve({ minAvailable: "3" }, { ...ofDeployment, ...given });
+  expect(minimum(resolution)).toBe(10);
+  expect(resolution).toMatchObject({ why: "its minAvailable or maxUnavailable can't be read" });
 });
 
 test("targetRef has precedence over selector, and ignored pods count but are not protected", async () => {
@@ -157,6 +166,40 @@ test("targetRef has precedence over selector, and ignored pods count but are not
     minReadySeconds: 0,
     selector,
     ignoredPodSelector: { matchLabels: { canary: "yes" } },
+  });
+});
+
+// OpenKruise finds such a workload by getRefUID, its pods by their owner, and their number in the budget.
+describe("a targetRef to a DaemonSet, which has no scale subresource", () => {
+  const daemonSet = { spec: { selector: { matchLabels: { app: "agent" } } } };
+  const given = (apiVersion: string): GivenBudget => ({
+    answers: {
+      [`/apis/${apiVersion}`]: { resources: [{ name: "daemonsets", kind: "DaemonSet" }] },
+      [`/apis/${apiVersion}/namespaces/shop/daemonsets/agent`]: daemonSet,
+    },
+  });
+  const budget = (apiVersion: string): Partial<Budget> => ({
+    selector: undefined,
+    targetRef: { apiVersion, kind: "DaemonSet", name: "agent" },
+  });
+
+  test.each([
+    ["apps/v1", { minAvailable: 3 }, 3],
+    ["apps.kruise.io/v1beta1", { minAvailable: 3 }, 3],
+    ["apps/v1", { maxUnavailable: 1, expectedPods: 5 }, 4],
+    ["apps/v1", { minAvailable: "50%", expectedPods: 5 }, 3],
+  ])("protects its pods: %s %j", async (version, limits, expected) => {
+    const resolution = await resolve({ ...budget(version), ...limits }, given(version));
+    expect(minimum(resolution)).toBe(expected);
+    expect(resolution).toMatchObject({ recheck: true, protectors: [{ spec: daemonSet.spec }] });
+  });
+
+  test.each<[string, Partial<Budget>, GivenBudget]>([
+    ["the budget does not say how many there should be", { maxUnavailable: 1 }, given("apps/v1")],
+    ["it is not there", { minAvailable: 3 }, { answers: { ...given("apps/v1").answers, [GET]: undefined } }],
+    ["it selects nothing", { minAvailable: 3 }, { answers: { ...given("apps/v1").answers, [GET]: { spec: {} } } }],
+  ])("is unresolved where %s", async (_, limits, cluster) => {
+    expect((await resolve({ ...budget("apps/v1"), ...limits }, cluster)).kind).not.toBe("resolved");
   });
 });
 
@@ -179,7 +222,8 @@ describe("a budget of several clusters, of which one has a limit that can't be r
 
   test("of which none can be read stays as it is", async () => {
     const unreadable = [{ cluster: "b", minAvailable: "unreadable" }];
-    const resolution = await resolve({ minAvailable: "unreadable", ofClusters: unreadable }, ofDeployment);
+    const given = { ...ofDeployment, present: 8 };
+    const resolution = await resolve({ minAvailable: "unreadable", ofClusters: unreadable }, given);
     expect(resolution).toMatchObject({ kind: "unresolved" });
   });
 });

@@ -10,6 +10,7 @@ import {
 } from "../../../shared/decide/minimum/budget-minimum.ts";
 import {
   type DerivedMinimum,
+  podCount,
   runningMinimum,
   scaledMinimum,
   statedMinimum,
@@ -79,6 +80,8 @@ interface ExpectedPods {
   readonly soon?: boolean;
   /** The core has neither a pod of the budget nor a workload with such pods. */
   readonly isNowhere?: boolean;
+  /** How many pods of the budget the core has, where their controllers were asked. */
+  readonly pods?: number;
 }
 
 /** What the core cluster says of a budget's pods. */
@@ -150,6 +153,9 @@ export class Resolver {
   async #byTarget(request: BudgetRequest, targetRef: NonNullable<Budget["targetRef"]>): Promise<Resolution> {
     const { key, source, budget, signal } = request;
     const found = await this.#options.workloads.find(key, targetRef, source.namespace, signal);
+    if (found.kind === "missing" && found.unscaled !== undefined) {
+      return await this.#byUnscaled(request, found.unscaled, targetRef.name, found.why);
+    }
     if (found.kind === "missing") return { kind: "unresolved", why: `its targetRef can't be followed: ${found.why}` };
     if (found.kind !== "found") return found;
     const { selector, what, replicas, scale, isKept: soon = false } = found;
@@ -158,6 +164,20 @@ export class Resolver {
     const counted = { ...NOTHING, count: replicas, how: ` (${what})` };
     const expected = expectedPods === undefined ? counted : statedBy(expectedPods);
     return required(request, selector, { ...expected, recheck: scale === undefined, soon });
+  }
+
+  /** A workload that says which pods it has, and not how many: OpenKruise then asks the budget for their number. */
+  async #byUnscaled(request: BudgetRequest, kind: SourceKind, name: string, why: string): Promise<Resolution> {
+    const { source, budget, signal } = request;
+    const { expectedPods } = budget;
+    if (needsExpectedCount(budget) && expectedPods === undefined) {
+      return { kind: "unresolved", why: `its targetRef can't be followed: ${why}` };
+    }
+    const found = await this.#options.workloads.selector(kind, source.namespace, name, signal);
+    if (found.kind === "missing") return { kind: "unresolved", why: `its targetRef can't be followed: ${found.why}` };
+    if (found.kind === "failed") return found;
+    const expected = expectedPods === undefined ? { ...NOTHING, how: "" } : statedBy(expectedPods);
+    return required(request, found.selector, { ...expected, recheck: true });
   }
 
   async #bySelector(request: BudgetRequest, selector: LabelSelector): Promise<Resolution> {
@@ -169,8 +189,8 @@ export class Resolver {
 
   /** What the workloads of the core cluster ask for. */
   async #ofCore(request: BudgetRequest, selector: LabelSelector): Promise<CoreCount> {
-    const { key, source, signal } = request;
-    const members = this.#options.pods.of(key, source.namespace, selector);
+    const { key, source, budget, signal } = request;
+    const members = this.#options.pods.of(key, source.namespace, selector, budget.ignoresFinishedPods === true);
     if (members === undefined) return { kind: "waiting" };
     if (members.total === 0) return this.#byTemplate(request, selector);
     const found = await this.#options.workloads.findAll(key, members.controllers, source.namespace, signal);
@@ -178,7 +198,7 @@ export class Resolver {
       return found.kind === "missing" ? { kind: "unknown", pods: members.total, why: found.why } : found;
     }
     const byUid = new Map(found.map((workload) => [workload.uid, workload]));
-    return { kind: "counted", ...expectedOf([...byUid.values()]) };
+    return { kind: "counted", ...expectedOf([...byUid.values()]), pods: members.total };
   }
 
   /** The budget has no pod in this cluster: the workloads whose pod template it selects count. */
@@ -236,6 +256,8 @@ function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCo
   if (cells.length === 0) {
     return own.kind === "unknown" ? unknown(counted, selector, own) : required(counted, selector, own);
   }
+  const isCore = silent.length > 0 && isOnlyCore(request, cells, own.pods);
+  if (isCore && own.kind === "counted" && own.count > 0) return required(request, selector, own);
   if (silent.length > 0) {
     const names = silent.map(({ id }) => id).join(", ");
     const pods = cells.reduce((sum, { totalReplicas }) => sum + totalReplicas, 0);
@@ -245,6 +267,15 @@ function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCo
   if (own.kind === "counted" && own.count > sum) return required(counted, selector, own);
   const how = ` (${cells.map(({ id, expectedReplicas }) => `cell ${id} ${expectedReplicas}`).join(", ")})`;
   return required(counted, selector, { ...NOTHING, count: sum, how, recheck: own.kind === "counted" && own.recheck });
+}
+
+/**
+ * The only cell is the core itself: the core has all of its pods, and their controllers say how many there should be.
+ * The cell is silent where their kind is not Kubernetes' own, and was asked because the budget was there before them.
+ */
+function isOnlyCore({ budget: { countedIn } }: BudgetRequest, cells: readonly CellCount[], pods = 0): boolean {
+  const isAlone = cells.length === 1 && cells.every(({ totalReplicas }) => totalReplicas <= pods);
+  return countedIn === undefined && pods > 0 && isAlone;
 }
 
 interface CellCount {
@@ -282,17 +313,23 @@ function required(request: BudgetRequest, selector: LabelSelector, expected: Exp
   return resolved([{ ...budgetProtector(request, selector, minimum), ...known }], recheck, soon);
 }
 
-/** The number stays as it was, unless a limit of another cluster asks for more. */
+/**
+ * The number stays as it was, unless a limit of another cluster asks for more. Where nothing is protected yet, all pods
+ * are: the disruption controller and x-pdb allow no disruption under such a limit.
+ */
 function unreadable(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
   const why = "its minAvailable or maxUnavailable can't be read";
   const readable = readableMinimum(request.budget, expected.count, expected.how);
-  if (readable === undefined) return { kind: "unresolved", why };
   const kept = request.present?.spec.minAvailable ?? 0;
+  if (readable === undefined && kept > 0) return { kind: "unresolved", why };
+  const all = {
+    minAvailable: podCount(expected.count),
+    derivation: `all of expected ${expected.count}${expected.how}`,
+  };
+  const least = readable ?? all;
   const minimum =
-    readable.minAvailable >= kept
-      ? readable
-      : { minAvailable: kept, derivation: `minAvailable ${kept}, kept as it was` };
-  const derivation = `${minimum.derivation} (${why} in one of its clusters)`;
+    least.minAvailable >= kept ? least : { minAvailable: kept, derivation: `minAvailable ${kept}, kept as it was` };
+  const derivation = `${minimum.derivation} (${why}${readable === undefined ? "" : " in one of its clusters"})`;
   const protectors = [budgetProtector(request, selector, { ...minimum, derivation })];
   return { kind: "resolved", protectors, recheck: expected.recheck, soon: expected.soon ?? false, why };
 }

@@ -6,7 +6,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Labels } from "../../../shared/decide/availability/selector.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
-import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import type { Discovery } from "../sources/discovery.ts";
@@ -22,7 +21,7 @@ import {
   type WorkloadRef,
 } from "../sources/protection-source.ts";
 import { WORKLOAD_KINDS } from "../sources/workload-kinds.ts";
-import { PolledScales } from "./polled-scales.ts";
+import { type FailedLookup, type MissingScale, PolledScales } from "./polled-scales.ts";
 
 export interface FoundWorkload {
   readonly kind: "found";
@@ -39,10 +38,10 @@ export interface FoundWorkload {
 
 type WorkloadLookup =
   | FoundWorkload
-  | { readonly kind: "missing"; readonly why: string }
+  | MissingScale
   /** The kind is not listed yet. The budget is queued when it is. */
   | { readonly kind: "waiting" }
-  | { readonly kind: "failed"; readonly failure: ApiFailure };
+  | FailedLookup;
 
 const NO_BUDGETS: ReadonlySet<string> = new Set();
 
@@ -169,6 +168,11 @@ export class WorkloadScales {
     return await this.#polled.read(kind, namespace, name, signal);
   }
 
+  /** Reads which pods an object without a scale subresource has. */
+  async selector(...asked: Parameters<PolledScales["selector"]>): ReturnType<PolledScales["selector"]> {
+    return await this.#polled.selector(...asked);
+  }
+
   /** Undefined for a kind that is not watched. */
   #watched(budget: string, ref: WorkloadRef, namespace: string): WorkloadLookup | undefined {
     const group = groupOf(ref.apiVersion);
@@ -206,7 +210,7 @@ function sameScale(before: ProtectionSource | undefined, after: ProtectionSource
   );
 }
 
-function missing(why: string): WorkloadLookup & { readonly kind: "missing" } {
+function missing(why: string): MissingScale {
   return { kind: "missing", why };
 }
 

@@ -21,7 +21,7 @@ interface Identity {
 
 /** A budget of a worker cluster. */
 export interface ClusterBudget extends Identity {
-  /** Undefined: it selects nothing, or declines protection. */
+  /** Undefined: it declines protection, or is being deleted. */
   readonly selector: LabelSelector | undefined;
   readonly part: ClusterPart;
 }
@@ -67,7 +67,8 @@ export function clusterBudgetOf(raw: unknown): ClusterBudget {
   const { endpoint = "", enabled } = spec.probe ?? {};
   return {
     ...identityOf(metadata),
-    selector: declines || isDeleting(metadata) ? undefined : budgetSelector("selector", spec.selector),
+    // An absent selector selects all pods, as x-pdb reads it.
+    selector: declines || isDeleting(metadata) ? undefined : budgetSelector("selector", spec.selector ?? {}),
     part: {
       minAvailable: limitOf(spec.minAvailable),
       maxUnavailable: limitOf(spec.maxUnavailable),

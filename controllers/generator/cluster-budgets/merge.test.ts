@@ -130,7 +130,7 @@ describe("a budget of a cluster", () => {
   const metadata = { namespace: "ns", name: "db", uid: "u", resourceVersion: "1" };
   test.each<[string, object, object, unknown]>([
     ["asks by its selector", {}, { selector: SELECTOR, minAvailable: "50%" }, SELECTOR],
-    ["without a selector asks for nothing", {}, { minAvailable: 1 }, undefined],
+    ["without a selector asks for all pods of the namespace, as x-pdb reads it", {}, { minAvailable: 1 }, {}],
     [
       "may decline",
       { annotations: { "podseidon.kubewharf.io/protect": "false" } },

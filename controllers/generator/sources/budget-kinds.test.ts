@@ -110,6 +110,14 @@ describe("an XPodDisruptionBudget", () => {
   });
 });
 
+// x-pdb's selector is no pointer: an absent one is the empty one, which selects every pod of the namespace.
+test.each([{ minAvailable: 3 }, { minAvailable: 3, selector: null }, { minAvailable: 3, selector: {} }])(
+  "an XPodDisruptionBudget without a selector selects all pods: %j",
+  (spec) => {
+    expect(budget("xpoddisruptionbudget", spec)).toMatchObject({ selector: {}, minAvailable: 3 });
+  },
+);
+
 describe("what no protector can have", () => {
   test.each([
     ["an account", "user@host:1"],

@@ -59,7 +59,10 @@ export function budgetPlugin({ read, ...plugin }: BudgetKind, context: PluginCon
   };
 }
 
-/** Fields that all of them have. Without a selector a budget selects no pod; with an empty one it selects all. */
+/**
+ * Fields that all of them have. Without a selector a budget selects no pod, unless it is an XPodDisruptionBudget; with
+ * an empty one it selects all.
+ */
 const Limits = {
   minAvailable: v.optional(v.unknown()),
   maxUnavailable: v.optional(v.unknown()),
@@ -120,6 +123,7 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
   const budget: Budget = {
     ...limitsOf(metadata, spec),
     targetRef: hasTarget ? { apiVersion, kind, name } : undefined,
+    ignoresFinishedPods: true,
     ...expectedBy(spec.protectTotalReplicas ?? annotations["pub.kruise.io/protect-total-replicas"]),
     ignoredPodSelector: budgetSelector("ignoredPodSelector", spec.ignoredPodSelector),
     spec: {
@@ -193,7 +197,8 @@ function readXPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
   // A protector can't name more cells. It suspends none then: all would be more than the budget says.
   const isSuspended = spec.suspend === true && cells?.length !== 0 && (cells ?? []).length <= MAX_CELLS;
   const reason = `XPodDisruptionBudget ${metadata.name} is suspended`;
-  const limits = limitsOf(metadata, spec);
+  // x-pdb has no way to tell an absent selector from an empty one, which selects all pods of the namespace.
+  const limits = limitsOf(metadata, { ...spec, selector: spec.selector ?? {} });
   const ofClusters = clusterLimits(metadata.annotations?.[CLUSTER_BUDGETS_ANNOTATION]);
   const budget: Budget = {
     ...limits,

@@ -101,6 +101,8 @@ export interface Budget {
   readonly expectedPods?: number | undefined;
   /** Whose workloads count, where the budget itself says so: those of the core cluster, or of all cells. */
   readonly countedIn?: "core" | "cells" | undefined;
+  /** The controllers of pods that are Succeeded or Failed say nothing of how many pods there should be. */
+  readonly ignoresFinishedPods?: boolean | undefined;
   /** Pods that the budget does not protect, although it counts them. */
   readonly ignoredPodSelector?: LabelSelector | undefined;
   /** Fields that the protector gets from the budget. */

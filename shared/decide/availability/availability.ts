@@ -45,7 +45,12 @@ export function readySinceMs(pod: Pod): number | undefined {
 export function isLost(pod: Pod): boolean {
   if (trueSinceMs(pod, "Ready") !== undefined) return false;
   const isAbandoned = trueSinceMs(pod, "ContainersReady") !== undefined && !pod.waitsForGates;
-  return isAbandoned || trueSinceMs(pod, "DisruptionTarget") !== undefined;
+  return isAbandoned || isCondemned(pod);
+}
+
+/** True for a pod that is not Ready and that Kubernetes is about to end: of a tainted node, for example. */
+export function isCondemned(pod: Pod): boolean {
+  return trueSinceMs(pod, "Ready") === undefined && trueSinceMs(pod, "DisruptionTarget") !== undefined;
 }
 
 /** Counted before it is Ready, because it waits for the count (docs/design.md#counted-gate). */

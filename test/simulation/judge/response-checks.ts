@@ -4,7 +4,7 @@ import { FORCE_DELETE_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
 import type { EtcdObject, Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, record } from "../apiserver/objects.ts";
-import { closesGate } from "../apiserver/pod-conditions.ts";
+import { closesGate, isTrue } from "../apiserver/pod-conditions.ts";
 import { PRE_ACTIVITY } from "../faults/pod-states.ts";
 import { NAMESPACE } from "../scenario/scenario.ts";
 import { parseStored, wantedOf } from "../truth/stored-protectors.ts";
@@ -109,7 +109,10 @@ export class ResponseChecks {
   /** No deletion is allowed of a pod whose reviewed version has the annotation. */
   #checkPreActivity({ request, allowed, reasons, isOnlyWarned }: ObservedResponse): void {
     if (!allowed || isOnlyWarned || request.operation !== "DELETE" || reasons.length === 0) return;
-    const { name, annotations } = metadataOf(record(request.oldObject));
+    const pod = record(request.oldObject);
+    const { name, annotations } = metadataOf(pod);
+    // Kubernetes is about to end it, and on a dead node nobody is left to end the pre-activity.
+    if (isTrue(pod, "DisruptionTarget") && !isTrue(pod, "Ready")) return;
     // A suspended protector calls a forced disruption suspended.
     const isForced = record(annotations)[FORCE_DELETE_ANNOTATION] !== undefined;
     if (isForced || record(annotations)[PRE_ACTIVITY] === undefined || reasons.some((reason) => WHATEVER.has(reason)))

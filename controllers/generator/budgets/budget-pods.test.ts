@@ -1,0 +1,48 @@
+import { expect, test } from "vitest";
+import { ScriptedStream, ScriptedTransport } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import { BudgetPods } from "./budget-pods.ts";
+
+const selector = { matchLabels: { app: "web" } };
+
+function pod(name: string, kind: string, phase: string, resourceVersion = "1") {
+  const owner = { apiVersion: kind === "Job" ? "batch/v1" : "apps/v1", kind, name: kind, uid: kind, controller: true };
+  const metadata = { name, namespace: "shop", uid: name, labels: { app: "web" }, resourceVersion };
+  return { metadata: { ...metadata, ownerReferences: [owner] }, status: { phase } };
+}
+
+/** Three pods of a StatefulSet, and one of a Job with the same labels, as the hook of a Helm chart has them. */
+async function rig() {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const stream = new ScriptedStream();
+  const items = [..."abc"].map((name) => pod(name, "StatefulSet", "Running"));
+  const body = { metadata: { resourceVersion: "9" }, items: [...items, pod("hook", "Job", "Running")] };
+  transport.lists.push({ status: 200, body });
+  transport.confirmations.push({ status: 200, body: { metadata: { resourceVersion: "9" }, items: [] } });
+  transport.watches.push(stream);
+  const changed: string[] = [];
+  const pods = new BudgetPods({ transport, ports: time, onWatch: () => {}, onChanged: (key) => changed.push(key) });
+  const of = (key: string, withoutFinished: boolean) => {
+    const found = pods.of(key, "shop", selector, withoutFinished);
+    return found && { total: found.total, kinds: [...found.controllers].map(({ kind }) => kind) };
+  };
+  of("pub", true);
+  await time.advance(1_000);
+  return { time, stream, changed, pods, of };
+}
+
+// OpenKruise counts over active pods alone (GetPodsForPub); the disruption controller and x-pdb over all of them.
+test("a finished pod and its controller count for the budgets alone that count all pods", async () => {
+  const { time, stream, changed, pods, of } = await rig();
+  const all = { total: 4, kinds: ["StatefulSet", "Job"] };
+  expect(of("pub", true)).toEqual(all);
+  expect(of("pdb", false)).toEqual(all);
+  changed.length = 0;
+  stream.event("MODIFIED", pod("hook", "Job", "Succeeded", "10"));
+  await time.advance(1_000);
+  expect(changed).toEqual(["pub"]);
+  expect(of("pub", true)).toEqual({ total: 3, kinds: ["StatefulSet"] });
+  expect(of("pdb", false)).toEqual(all);
+  await pods.stop();
+});
