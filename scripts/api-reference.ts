@@ -196,8 +196,8 @@ export function apiReference(): string {
 
 # API reference
 
-${kind}, short name \`ppr\`, namespaced. An object of upstream podseidon is valid here.
-All fields that this project adds are optional.
+${kind}, short name \`ppr\`, namespaced.
+An object of upstream podseidon is valid here. All fields that this project adds are optional.
 
 ${part("spec")}${part("status")}${namesTable()}`;
 }

@@ -87,6 +87,54 @@ test("what a status write changes of the metadata is asked about: finalizers of 
   expect(manifest("components/relabelled-pods/kustomization.yaml")).toContain("resources/-, value: pods/status");
 });
 
+/** The lists of a Deployment that components add to. */
+const LIST = /^\/spec\/template\/spec\/(?:volumes|containers\/0\/(?:args|env|volumeMounts))$/;
+const Patches = v.object({
+  patches: v.optional(
+    v.array(
+      v.object({ target: v.optional(v.object({ kind: v.string(), name: v.optional(v.string()) })), patch: v.string() }),
+    ),
+    [],
+  ),
+});
+const DEPLOYMENTS = ["webhook", "aggregator", "generator", "certificates", "update-trigger", "eviction-retry"];
+
+interface WholeList {
+  readonly component: string;
+  readonly op: string;
+  readonly list: string;
+}
+
+/** Where a component sets or removes such a list as a whole. */
+function wholeLists(component: string): readonly WholeList[] {
+  const { patches } = v.parse(Patches, load(manifest(`components/${component}/kustomization.yaml`)));
+  return patches.flatMap(({ target, patch }) => {
+    const operations = v.safeParse(Operations, load(patch));
+    if (target === undefined || !new RegExp(`^${target.kind}$`).test("Deployment") || !operations.success) return [];
+    const names = DEPLOYMENTS.filter((name) => new RegExp(`^${target.name ?? ".*"}$`).test(`podseidon-${name}`));
+    return operations.output
+      .filter(({ path }) => LIST.test(path))
+      .flatMap(({ op, path }) => names.map((name) => ({ component, op, list: `${name}${path}` })));
+  });
+}
+
+describe("components that are listed together", () => {
+  const whole = globSync("components/*/kustomization.yaml", { cwd: join(root, "manifests") })
+    .map((path) => path.split(/[\\/]/)[1] ?? "")
+    .sort()
+    .flatMap(wholeLists);
+
+  test("take no list away that another one appends to", () => {
+    expect(whole.filter(({ op }) => op === "remove")).toEqual([]);
+  });
+
+  test("do not replace what another one has put into a list", () => {
+    const lists = [...new Set(whole.map(({ list }) => list))];
+    const setBy = lists.map((list) => whole.filter((one) => one.list === list).map(({ component }) => component));
+    expect(setBy.filter((components) => components.length > 1)).toEqual([]);
+  });
+});
+
 const BUDGETS = globSync("base/*/disruption-budget.yaml", { cwd: join(root, "manifests") });
 
 test.each(BUDGETS)("%s keeps no node from being drained for a pod that is not ready", (path) => {

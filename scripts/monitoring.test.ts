@@ -122,6 +122,27 @@ test.each([
   expect(found?.annotations.summary).toContain("{{ $labels.namespace }}/{{ $labels.protector }}");
 });
 
+/** Who is woken has to know where to look. */
+test.each<[string, readonly string[], readonly string[]]>([
+  ["PodseidonDefect", ["job", "instance"], ["webhook_defects_total", "watch_handler_failures_total"]],
+  ["PodseidonDefect", ["job", "instance"], ["generator_handler_failures_total"]],
+  ["PodseidonWatchFailing", ["job", "instance", "source"], ["watch_failures_total", "generator_watch_failures_total"]],
+  ["PodseidonGatesWaiting", ["job", "instance"], ["aggregator_oldest_gate_seconds", "aggregator_gates_opened_total"]],
+  ["PodseidonCellOnHold", ["core", "cell"], ["aggregator_held_protectors"]],
+])("%s keeps the labels %j of each metric, and says them", (name, labels, metrics) => {
+  const { expr = "", annotations } = alerts.find(({ alert }) => alert === name) ?? {};
+  for (const label of labels) expect(annotations?.summary).toContain(`{{ $labels.${label} }}`);
+  const sums = expr.split(/ > [\d.]+(?: or )?/).filter((part) => metrics.some((one) => metricsOf(part).includes(one)));
+  expect(metricsOf(sums.join(" "))).toEqual(expect.arrayContaining([...metrics]));
+  for (const sum of sums) expect(sum).toMatch(new RegExp(`^(?:sum|max) by \\(${labels.join(", ")}\\) \\(`));
+});
+
+test("a watch of one process that fails by time-outs alone is more than the alert allows", () => {
+  const { expr = "" } = alerts.find(({ alert }) => alert === "PodseidonWatchFailing") ?? {};
+  // 30 s for a page of a list (shared/kube/stream/list.ts), then at most 10 s (shared/kube/informer/reflector.ts).
+  expect(Number(expr.split(" > ")[1])).toBeLessThan(1 / 40);
+});
+
 test("no runbook is left without its alert", () => {
   const pages = readdirSync(join(root, "docs/runbooks")).filter((name) => name !== "README.md");
   expect(pages.sort()).toEqual(alerts.map(({ alert }) => `${alert}.md`).sort());

@@ -38,8 +38,8 @@ export function flagReference(): string {
     return `\n## \`${name}\`\n\n${summary}\n\n| flag | meaning |\n| --- | --- |\n${rows.join("")}`;
   });
   return (
-    `# Flags\n\n${MADE}\nWhat can be configured? Every flag of every component, with its default. Each is also an ` +
-    "environment variable (`--log-level` is `PODSEIDON_LOG_LEVEL`) and a key of the `--config` file (`logLevel`). A " +
+    `# Flags\n\n${MADE}\nWhat can be configured? Every flag of every component, with its default. Each is also an\n` +
+    "environment variable (`--log-level` is `PODSEIDON_LOG_LEVEL`) and a key of the `--config` file (`logLevel`). A\n" +
     "flag overrides the environment, and the environment overrides the file.\n\nEvery component also takes " +
     "`--config FILE`, `--print-config`, `--version` and `--help`.\n" +
     sections.join("")
@@ -74,8 +74,8 @@ function constantIn(source: string, name: string): string {
 export function metricReference(): string {
   const rows = metrics().map(({ name, help }) => `| \`${name}\` | ${escaped(help)} |\n`);
   return (
-    `# Metrics\n\n${MADE}\nWhat do the components measure? Every metric of the project; each process serves its own ` +
-    "at `/metrics` on port 8080, beside the usual ones of a Node.js process (`process_`, `nodejs_`). " +
+    `# Metrics\n\n${MADE}\nWhat do the components measure? Every metric of the project; each process serves its own\n` +
+    "at `/metrics` on port 8080, beside the usual ones of a Node.js process (`process_`, `nodejs_`).\n" +
     "[Alerts and dashboard](operations.md#alerts) come with the manifests.\n\n" +
     `| metric | meaning |\n| --- | --- |\n${rows.join("")}`
   );

@@ -1,4 +1,4 @@
-/** Measures of the source that Biome does not check: short lines and files, and one name for one type. */
+/** Measures that Biome does not check: short lines of source and prose, short files, and one name for one type. */
 import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -16,6 +16,34 @@ test("no line is longer than the formatter makes it, in strings and comments eit
     lines.flatMap((line, index) => (line.length > MAX_COLUMNS ? [`${file}:${index + 1}`] : [])),
   );
   expect(long).toEqual([]);
+});
+
+const pages = globSync("**/*.md", { cwd: root, exclude: (path) => /(^|\/)(node_modules|dist)$/.test(path) }).sort();
+
+/** The lines of a page, without its tables, blocks of code, and targets of links, none of which can be broken. */
+function proseOf(markdown: string): readonly string[] {
+  return markdown
+    .replace(/^(\s*)(```|~~~)[\s\S]*?^\1\2\s*$/gm, (block) => block.replace(/[^\n]/g, ""))
+    .split("\n")
+    .map((line) => (/^\s*\|/.test(line) ? "" : line.replaceAll(/\]\([^()\s]*\)/g, "]()")));
+}
+
+test("no line of prose is longer than those of the source", () => {
+  const long = pages.flatMap((file) =>
+    proseOf(readFileSync(join(root, file), "utf8")).flatMap((line, index) =>
+      line.length > MAX_COLUMNS ? [`${file}:${index + 1}`] : [],
+    ),
+  );
+  expect(long).toEqual([]);
+});
+
+test.each<[string, number]>([
+  [`${"word ".repeat(30)}\n`, 150],
+  [`| ${"cell ".repeat(30)} |\n`, 0],
+  [`  \`\`\`sh\n  ${"word ".repeat(30)}\n  \`\`\`\n`, 0],
+  [`[page](${"x".repeat(150)})\n`, 8],
+])("the prose of %j", (markdown, columns) => {
+  expect(Math.max(...proseOf(markdown).map(({ length }) => length))).toBe(columns);
 });
 
 test("no file is long", () => {

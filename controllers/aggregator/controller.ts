@@ -183,7 +183,7 @@ function aggregatorOf(context: Context, parts: AggregatorParts): Aggregator {
   });
   // Each leadership has a queue of its own.
   for (const name of names) queues.track(name, () => aggregator.coreReconcilers.get(name)?.queue);
-  stateMetrics(metrics, aggregator, clock);
+  stateMetrics(metrics, aggregator, clock, flags.cellId);
   return aggregator;
 }
 

@@ -27,7 +27,7 @@ export function eventGaps(metrics: Metrics, cell: string): (gapMs: number) => vo
 }
 
 /** Declares the gauges that show what the aggregator follows and remembers. */
-export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
+export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Clock, cell: string): void {
   metrics.gaugeFrom(
     { name: "aggregator_protectors", help: "Protectors followed, by core.", labels: { core: CORE } },
     (set) => {
@@ -56,17 +56,27 @@ export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Cl
     "Time that the oldest of these pods has waited; beyond --counted-gate-bound is a fault.",
     () => (aggregator.gate === undefined ? undefined : aggregator.gate.oldestMs() / 1000),
   );
-  leaderMetrics(metrics, aggregator, clock);
+  leaderMetrics(metrics, aggregator, clock, cell);
 }
 
 /** What only a leader knows; absent on a standby. */
-function leaderMetrics(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {
+function leaderMetrics(metrics: Metrics, aggregator: Aggregator, clock: Clock, cell: string): void {
   const each = (name: string, help: string, value: (reconciler: CoreReconciler) => number): void =>
     metrics.gaugeFrom({ name, help, labels: { core: CORE } }, (set) => {
       for (const [core, reconciler] of aggregator.coreReconcilers) set({ core }, value(reconciler));
     });
   const summary = summaries(clock);
-  each("aggregator_held_protectors", "Protectors whose entry for this cell is on hold.", (one) => summary(one).held);
+  metrics.gaugeFrom(
+    {
+      name: "aggregator_held_protectors",
+      help: "Protectors whose entry for this cell is on hold.",
+      // The alert names the cell: one Prometheus may scrape the aggregators of several.
+      labels: { core: CORE, cell: [cell] },
+    },
+    (set) => {
+      for (const [core, reconciler] of aggregator.coreReconcilers) set({ core, cell }, summary(reconciler).held);
+    },
+  );
   each("aggregator_reservations", "Reservations that are not settled.", (one) => summary(one).reservations);
   each(
     "aggregator_deferred_resizes",

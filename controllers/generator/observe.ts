@@ -201,7 +201,15 @@ function watchObserver(metrics: Metrics, log: Log): (event: ReflectorEvent & { r
         }),
       },
       unparsable: { level: "error", message: "An object cannot be read" },
-      handlerFailed: { level: "error", message: "A handler failed because of a defect" },
+      handlerFailed: {
+        level: "error",
+        message: "A handler failed because of a defect",
+        count: counted(metrics, {
+          name: "generator_handler_failures_total",
+          help: "Handlers of watch events that threw: defects of this program.",
+          of: () => ({}),
+        }),
+      },
       versionWentBack: { level: "error", message: "The cluster went back in time" },
     },
   );

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { makeCell } from "../../test/support/decide/fixtures.ts";
 import { findSource } from "./changes.ts";
 import { runCommandLine } from "./cli.ts";
 
@@ -55,6 +56,7 @@ afterEach(() => {
 async function against(objects: Readonly<Record<string, unknown>>, ...args: string[]) {
   const writes: string[] = [];
   const bodies: string[] = [];
+  const patches: unknown[] = [];
   const server = createServer((request, response) => {
     const path = (request.url ?? "").replace(/\?.*$/, "");
     let body = "";
@@ -65,6 +67,7 @@ async function against(objects: Readonly<Record<string, unknown>>, ...args: stri
       if (request.method !== "GET")
         writes.push(`${request.method} ${request.url?.includes("dryRun=All") ? "dry " : ""}${path}`);
       if (path.endsWith("/podseidon-cells")) bodies.push(body);
+      if (request.method === "PATCH") patches.push(JSON.parse(body));
     });
     const found = objects[path];
     response.writeHead(found === undefined ? 404 : 200, { "content-type": "application/json" });
@@ -97,7 +100,7 @@ async function against(objects: Readonly<Record<string, unknown>>, ...args: stri
   };
   const surroundings = { terminal, ports: systemPorts, environment: {} };
   const code = await runCommandLine([...args, "--kubeconfig", kubeconfig], surroundings);
-  return { code, said, writes, bodies: bodies.filter((body) => body !== "") };
+  return { code, said, writes, patches, bodies: bodies.filter((body) => body !== "") };
 }
 
 describe("a suspension that is the budget's own", () => {
@@ -141,6 +144,48 @@ describe("a suspension that is the budget's own", () => {
   });
 });
 
+const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+
+describe("a suspension", () => {
+  const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/web";
+  const stored = (spec: object = {}): Readonly<Record<string, unknown>> => ({
+    [path]: {
+      metadata: { namespace: "shop", name: "web", uid: "p1", resourceVersion: "1" },
+      spec: { minAvailable: 1, minReadySeconds: 0, selector: {}, ...spec },
+      status: { cells: [{ cellID: "east" }, { cellID: "west" }], summary },
+    },
+  });
+
+  test("that is over by this machine's clock alone is ended all the same", async () => {
+    const suspend = { enabled: true, until: "2020-01-01T00:00:00Z" };
+    const { code, said, writes } = await against(stored({ suspend }), "resume", "web");
+    expect([code, said, writes.at(-1)]).toEqual([0, "podprotector shop/web: resumed\n", `PATCH ${path}`]);
+  });
+
+  test("is not said to have ended where enforcement is off", async () => {
+    const off = { enforcement: "Off", suspend: { enabled: true } };
+    const { code, said, writes } = await against(stored(off), "resume", "web");
+    expect([code, writes]).toEqual([2, []]);
+    expect(said).toContain("spec.enforcement is Off");
+  });
+
+  test("that is not there is ended without a write", async () => {
+    const { said, writes } = await against(stored(), "resume", "web");
+    expect([said, writes]).toEqual(["podprotector shop/web: not suspended\n", []]);
+  });
+
+  test.each([[""], [","], ["east,"]])("of the cells %j is refused, and not one of all cells", async (cells) => {
+    const { code, writes } = await against(stored(), "suspend", "web", "--cells", cells, "--yes");
+    expect([code, writes]).toEqual([2, []]);
+  });
+
+  test("takes blanks between cells, and says which cell nobody knows", async () => {
+    const { said, patches } = await against(stored(), "suspend", "web", "--cells", "east, wset", "--yes");
+    expect(patches).toMatchObject([{ spec: { suspend: { cells: ["east", "wset"] } } }]);
+    expect(said.match(/it is not counted in a cell \w+/g)).toEqual(["it is not counted in a cell wset"]);
+  });
+});
+
 test("a context with an empty namespace means default, as for kubectl", async () => {
   kubeconfigNamespace = "";
   const { said } = await against({}, "status", "web");
@@ -170,6 +215,36 @@ describe("remove-cell", () => {
     const { code, said, writes, bodies } = await against(objects, "remove-cell", "a~b", "-A", "--yes");
     expect(said).toBe("configmap podseidon-system/podseidon-cells: rid of cell a~b\n");
     expect([code, writes, bodies]).toEqual([0, [`PATCH ${cells}`], ['{"data":{"a_.b":null}}']]);
+  });
+
+  test("goes on with a cell that the generator was asked to remove and has not removed yet", async () => {
+    const path = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
+    const finalizers = ["podseidon.kubewharf.io/generator"];
+    const item = (annotations: object): object => ({
+      metadata: { namespace: "shop", name: "web", uid: "p1", resourceVersion: "1", annotations, finalizers },
+      spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
+      status: { cells: [makeCell("b", 1)], summary },
+    });
+    const once = "podseidon.kubewharf.io/remove-cell-once";
+    const patched = async (annotations: object): Promise<unknown> => {
+      const list = { metadata: { resourceVersion: "1" }, items: [item(annotations)] };
+      const one = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/web";
+      return (await against({ [path]: list, [one]: item({}) }, "remove-cell", "b", "-A")).patches;
+    };
+    expect(await patched({})).toEqual([{ metadata: { annotations: { [once]: "b" } } }]);
+    expect(await patched({ [once]: "a" })).toEqual([{ metadata: { annotations: { [once]: "a,b" } } }]);
+    expect(await patched({ [once]: "b, a" })).toEqual([{ metadata: { annotations: { [once]: "a,b" } } }]);
+  });
+
+  test("does not say that it removed a cell from a protector that was made by hand", async () => {
+    const metadata = { namespace: "shop", name: "web", uid: "p1", resourceVersion: "1" };
+    const spec = { minAvailable: 1, minReadySeconds: 0, selector: {} };
+    const list = { metadata, items: [{ metadata, spec, status: { cells: [makeCell("b", 1)], summary } }] };
+    const objects = { "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": list };
+    const { code, said, writes } = await against(objects, "remove-cell", "b", "-A", "--yes");
+    expect(said).toContain("edit its status by hand");
+    expect(said).toContain("podprotector shop/web: left with cell b\n");
+    expect([code, writes]).toEqual([1, []]);
   });
 
   test.each<[string, string[], string[]]>([

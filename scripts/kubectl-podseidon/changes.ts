@@ -106,6 +106,22 @@ async function changedBy(core: ClusterClient, context: Context): Promise<Readonl
   return { [SUSPENSION_CHANGED_BY_ANNOTATION]: `${who} at ${formatMs(context.nowMs())}` };
 }
 
+/**
+ * The cells of `--cells`; undefined where the flag was not given, which means all. An empty text, as of a variable that
+ * is not set, is refused: it would open all cells.
+ */
+function cellsOf({ flags: { cells } }: Context): readonly string[] | undefined {
+  if (typeof cells !== "string") return undefined;
+  const named = [...new Set(cells.split(",").map((cell) => cell.trim()))];
+  if (named.includes("")) throw new CommandError(`--cells "${cells}": name each cell, as in --cells worker-1,worker-2`);
+  return named;
+}
+
+function unknownCells({ status }: PodProtector, cells: readonly string[] = []): readonly string[] {
+  const known = new Set(status?.cells?.map(({ cellID }) => cellID));
+  return cells.filter((cell) => !known.has(cell)).map((cell) => `it is not counted in a cell ${cell}: is that the id?`);
+}
+
 async function suspendIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
   await refuseWhereSourceDecides(core, protector);
@@ -117,7 +133,7 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
   const until = forever ? undefined : formatMs(context.nowMs() + forMs);
   const before = viewProtector(protector, context.nowMs()).suspended;
   const reason = context.text("reason") ?? before?.reason;
-  const cells = context.text("cells")?.split(",");
+  const cells = cellsOf(context);
   const suspend = { enabled: true, until: until ?? null, reason: reason ?? null, cells: cells ?? null };
   const done = context.is("yes");
   const metadata = done ? { annotations: await changedBy(core, context) } : {};
@@ -126,6 +142,7 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
   const warnings = [
     `while ${idOf(protector)} is suspended every deletion of its pods${where} is allowed`,
     ...(forever ? ["it stays so until somebody resumes it"] : []),
+    ...unknownCells(protector, cells),
     ...(before === undefined ? [] : [`it is suspended already, until ${before.until ?? "it is resumed"}`]),
     ...(reason === undefined || context.text("reason") !== undefined ? [] : [`the reason stays: ${reason}`]),
   ];
@@ -137,7 +154,14 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
 async function resumeIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
   await refuseWhereSourceDecides(core, protector);
-  if (viewProtector(protector, context.nowMs()).suspended === undefined)
+  if (protector.spec.enforcement === "Off") {
+    throw new CommandError(
+      `${idOf(protector)} protects nothing, with a suspension or without: its spec.enforcement is Off. Set it to ` +
+        "Enforce, by podseidon.kubewharf.io/enforcement at the workload or its namespace if the generator made it",
+    );
+  }
+  // Whether a suspension is over, the clocks of the webhooks say, and this machine's may be wrong.
+  if (protector.spec.suspend?.enabled !== true)
     return report(context, [{ protector: idOf(protector), action: "not suspended", done: true, warnings: [] }]);
   await patch(
     core,

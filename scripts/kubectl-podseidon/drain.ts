@@ -6,11 +6,20 @@ import { apply } from "../../shared/decide/reserve.ts";
 import { type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { answerFinding } from "./doctor/answer-finding.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { plural, table } from "./invocation/output.ts";
-import { ask, cellOf, covering, type DryRunResult, requestFor } from "./question.ts";
+import {
+  ask,
+  askAboutNoPod,
+  cellOfWebhookConfiguration,
+  covering,
+  type DryRunResult,
+  requestFor,
+  webhookConfigurationOf,
+} from "./question.ts";
 
 /** Dry runs that are under way at once. */
 const CONCURRENCY = 8;
@@ -102,7 +111,31 @@ export function othersCordoned(node: string, nodes: readonly unknown[]): boolean
   return others.length > 0 && others.every(({ spec }) => spec.unschedulable);
 }
 
-export function drainText(node: string, lines: readonly DrainLine[], stay: number, cordoned = false): string {
+/**
+ * Whether nobody is asked before protected pods go, so that a drain takes all at once. A cluster without a webhook
+ * configuration may ask all the same (docs/static-admission.md).
+ */
+export async function isUnprotected(
+  cluster: Pick<ClusterClient, "raw">,
+  configuration: unknown,
+  lines: readonly DrainLine[],
+): Promise<boolean> {
+  const covered = lines.find(({ protectors }) => protectors.length > 0);
+  if (configuration !== "none" || covered === undefined) return false;
+  return answerFinding(await askAboutNoPod(cluster, covered.namespace)).level === "problem";
+}
+
+const UNPROTECTED =
+  "UNPROTECTED: nobody is asked before the pods of this cluster go, so a drain takes them all at once. " +
+  "See kubectl podseidon doctor.\n\n";
+
+export function drainText(
+  node: string,
+  lines: readonly DrainLine[],
+  stay: number,
+  cordoned = false,
+  unprotected = false,
+): string {
   const count = (what: DrainLine["together"]): number => lines.filter(({ together }) => together === what).length;
   const rows = lines.map(({ namespace, pod, protectors, now, together, why }) => {
     return [namespace, pod, protectors.join(",") || "-", now, together, why];
@@ -119,7 +152,8 @@ export function drainText(node: string, lines: readonly DrainLine[], stay: numbe
     cordoned && lines.length > 0
       ? "Every other node is cordoned: replacements stay Pending, so pods that wait do so until you uncordon a node.\n"
       : "";
-  return `${lines.length === 0 ? "" : `${head}\n`}Node ${node}: ${sum.join(", ")}.\n${nowhere}`;
+  const warning = unprotected ? UNPROTECTED : "";
+  return `${warning}${lines.length === 0 ? "" : `${head}\n`}Node ${node}: ${sum.join(", ")}.\n${nowhere}`;
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
@@ -131,9 +165,9 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const raw = await cluster.list("/api/v1/pods", { fieldSelector: `spec.nodeName=${node}` });
   const found = raw.map(nodePod);
   const leaving = found.filter(({ stays }) => stays === undefined).map(({ pod }) => pod);
-  const [protectors, registered, cordoned] = await Promise.all([
+  const [protectors, configuration, cordoned] = await Promise.all([
     core.protectors(undefined),
-    cellOf(cluster),
+    webhookConfigurationOf(cluster),
     cordonedElsewhere(cluster, node),
   ]);
   let asked = 0;
@@ -142,11 +176,16 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     () => askAll(cluster, leaving, () => asked++),
     () => `${asked} of ${leaving.length}`,
   );
-  const lines = planDrain(answers, protectors, context.text("cell") ?? registered, context.nowMs());
+  const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
+  const lines = planDrain(answers, protectors, cell, context.nowMs());
   const staying = found.length - leaving.length;
-  context.print({ node, pods: lines, staying, othersCordoned: cordoned }, drainText(node, lines, staying, cordoned));
+  const unprotected = await isUnprotected(cluster, configuration, lines);
+  context.print(
+    { node, pods: lines, staying, othersCordoned: cordoned, isUnprotected: unprotected },
+    drainText(node, lines, staying, cordoned, unprotected),
+  );
   const isPassing = ({ together }: DrainLine): boolean => together === "goes" || (together === "waits" && !cordoned);
-  return lines.every(isPassing) ? EXIT.yes : EXIT.no;
+  return lines.every(isPassing) && !unprotected ? EXIT.yes : EXIT.no;
 }
 
 /** False, too, for who may not list nodes. */

@@ -60,6 +60,14 @@ export async function ask(
   return answerOf(await cluster.raw("POST", `${podPath(namespace, name, "eviction")}?dryRun=All`, eviction));
 }
 
+const ABSENT_POD = "podseidon-doctor-asks-about-no-pod";
+
+/** A dry run of an eviction of a pod that does not exist: the webhook, where it is asked, responds to it. */
+export function askAboutNoPod(cluster: Pick<ClusterClient, "raw">, namespace: string): Promise<ApiResponse> {
+  const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { namespace, name: ABSENT_POD } };
+  return cluster.raw("POST", `${podPath(namespace, ABSENT_POD, "eviction")}?dryRun=All`, body);
+}
+
 export function answerOf(response: ApiResponse): DryRunResult {
   const warnings = [...(response.headers.warning ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) =>
     text.replaceAll(/\\(.)/g, "$1"),
@@ -157,11 +165,6 @@ const WebhookConfiguration = v.looseObject({
 
 export const VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
-/** The cell id in the cluster's webhook configuration; undefined without one, or when it may not be read. */
-export async function cellOf(cluster: ClusterClient): Promise<string | undefined> {
-  return cellOfWebhookConfiguration(await webhookConfigurationOf(cluster));
-}
-
 /** The cluster's webhook configuration as it is stored; undefined when it may not be read. */
 export async function webhookConfigurationOf(cluster: ClusterClient): Promise<unknown> {
   try {
@@ -171,6 +174,7 @@ export async function webhookConfigurationOf(cluster: ClusterClient): Promise<un
   }
 }
 
+/** The cell id in a webhook configuration; undefined without one. */
 export function cellOfWebhookConfiguration(raw: unknown): string | undefined {
   const parsed = v.safeParse(WebhookConfiguration, raw);
   if (!parsed.success) return undefined;

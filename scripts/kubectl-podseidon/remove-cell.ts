@@ -9,7 +9,7 @@ import { type Change, idOf, patch, patchAt, report, safe } from "./changes.ts";
 import { requireProtectors } from "./find-protectors.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
-import { CommandError, type ExitCode } from "./invocation/errors.ts";
+import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
 
@@ -38,7 +38,12 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   const change = async (): Promise<void> => {
     for (const protector of protectors) {
       const warnings = cellWarnings(protector, cell, context.nowMs());
-      await patch(core, protector, { metadata: { annotations: { [REMOVE_CELL_ONCE_ANNOTATION]: cell } } }, !done);
+      if (!isManaged(protector)) {
+        changes.push({ protector: idOf(protector), action: `left with cell ${cell}`, done, warnings });
+        continue;
+      }
+      const asked = cellsToRemove(protector, cell);
+      await patch(core, protector, { metadata: { annotations: { [REMOVE_CELL_ONCE_ANNOTATION]: asked } } }, !done);
       changes.push({ protector: idOf(protector), action: `rid of cell ${cell}`, done, warnings });
     }
   };
@@ -50,7 +55,19 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
     const configMap = `${systemNamespace}/${ACKNOWLEDGEMENTS}`;
     changes.push({ configMap, action: `rid of cell ${cell}`, done, warnings: [] });
   }
-  return report(context, changes);
+  const code = report(context, changes);
+  return protectors.every(isManaged) ? code : EXIT.no;
+}
+
+/** The generator alone acts on the annotation, for protectors of its own. */
+function isManaged({ metadata }: PodProtector): boolean {
+  return metadata.finalizers?.includes(GENERATOR_FINALIZER) === true;
+}
+
+/** Beside this cell, those that the generator was asked for and has not removed yet. */
+function cellsToRemove({ metadata }: PodProtector, cell: string): string {
+  const before = metadata.annotations?.[REMOVE_CELL_ONCE_ANNOTATION]?.split(",").map((one) => one.trim()) ?? [];
+  return [...before.filter((one) => one !== "" && one !== cell), cell].join(",");
 }
 
 /** The release register keeps everything that a cell in this ConfigMap has not acknowledged. */
@@ -78,7 +95,7 @@ function cellWarnings(protector: PodProtector, cell: string, nowMs: number): str
     );
   }
   if (!view.managed)
-    warnings.push(`${idOf(protector)} is not the generator's, which alone acts on this: edit its status by hand`);
+    warnings.push(`${idOf(protector)} is not the generator's, which alone removes a cell: edit its status by hand`);
   return warnings;
 }
 
@@ -88,7 +105,7 @@ async function waitForRemoval(
   core: ClusterClient,
   protectors: readonly PodProtector[],
 ): Promise<void> {
-  const waiting = new Set(protectors.filter(({ metadata }) => metadata.finalizers?.includes(GENERATOR_FINALIZER)));
+  const waiting = new Set(protectors.filter(isManaged));
   const deadlineMs = context.ports.clock.monotonicMs() + WAIT_MS;
   const poll = async (): Promise<void> => {
     while (waiting.size > 0 && context.ports.clock.monotonicMs() < deadlineMs) {

@@ -72,6 +72,12 @@ describe("what observers show", () => {
     expect(lines.map((line) => JSON.parse(line).level)).toEqual(["info", "warn", "error", "error", "error"]);
   });
 
+  it("shows no defect of a reflector as zero, so that the first one is an increase", async () => {
+    const { metrics, log } = setup();
+    observeListWatch({ metrics, log, clock: new VirtualTime().clock }).observe("pods");
+    expect((await metrics.render()).body).toContain('podseidon_watch_handler_failures_total{source="pods"} 0\n');
+  });
+
   it("counts a queue's work and its outcomes", async () => {
     const { metrics, log, lines, series } = setup();
     const time = new VirtualTime();

@@ -34,7 +34,11 @@ export function observeListWatch(options: WatchObserverOptions): WatchObserver {
   showInformers(metrics, clock, informers, source);
   const counters = countersOf(metrics, source);
   return {
-    observe: (name) => observeSource(name, counters, log),
+    observe(name) {
+      // The series begins at zero: PodseidonDefect sees an increase, and not that a series begins with 1.
+      counters.handlerFailures.inc({ source: name }, 0);
+      return observeSource(name, counters, log);
+    },
     track: (name, informer) => void informers.set(name, informer),
   };
 }

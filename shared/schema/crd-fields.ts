@@ -239,7 +239,9 @@ const CELL: Fields = {
       "Position of the pod snapshot: its collection's resource version; comma-separated, one for each shard.",
     specHash: "Hash of the spec fields that the counts depend on.",
     epoch: "Raised whenever admission history may be lost.",
-    hold: "Present while the cell is on hold and admits nothing: the reason and the id of the hold, as REASON/TOKEN.",
+    hold:
+      "Present while the cell is on hold and admits nothing: the reason, when the hold was written (Unix time), and " +
+      "its id, as REASON/SECONDS-TOKEN.",
     maturityCutoff: time("The latest readiness that counted as mature."),
     heartbeatTime: time("When the aggregator last wrote a heartbeat."),
     expectedReplicas: "Number of pods that the workloads of this cell ask for, where spec.countExpectedPods is true.",

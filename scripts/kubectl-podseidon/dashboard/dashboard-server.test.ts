@@ -103,6 +103,13 @@ describe("access", () => {
     if (status !== 200) expect(answer.text).not.toContain("<");
   });
 
+  test.each(["constructor", "toString", "__proto__", "page.css/", "protector/%"])(
+    "there is no page %s",
+    async (path) => {
+      expect((await ask({ path: `${url.pathname}${path}` })).status).toBe(404);
+    },
+  );
+
   test("the secret has 192 bits and is another one for each server", async () => {
     expect(url.pathname).toMatch(/^\/[\w-]{32}\/$/);
   });

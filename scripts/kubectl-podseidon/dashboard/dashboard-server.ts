@@ -100,7 +100,9 @@ export class DashboardServer {
   }
 
   #show(path: string, response: ServerResponse): void {
-    const file = this.#options.page[path];
+    const { page } = this.#options;
+    // What every object inherits, as `constructor`, is no file.
+    const file = Object.hasOwn(page, path) ? page[path] : undefined;
     if (file !== undefined) response.writeHead(200, { "content-type": file.type }).end(file.text);
     else if (path === "updates") this.#stream(response);
     else if (path.startsWith("protector/")) this.#detail(path.slice("protector/".length), response);

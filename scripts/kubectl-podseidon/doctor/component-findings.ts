@@ -86,12 +86,17 @@ export function versionFinding(deployments: readonly ProjectDeployment[]): Findi
   return warning("versions", images.join(", "), "parts of different versions work together for an upgrade; finish it");
 }
 
+/** As the webhook reads it: a flag comes before the environment, and of several the last one counts. */
+function isDryRun(args: readonly string[], env: v.InferOutput<typeof Container>["env"]): boolean {
+  const flag = args.findLast((arg) => arg === "--dry-run" || arg.startsWith("--dry-run="));
+  const variable = env.findLast(({ name }) => name === "PODSEIDON_DRY_RUN")?.value;
+  const given = flag === undefined ? variable : (flag.split("=")[1] ?? "true");
+  return given === "true" || given === "1";
+}
+
 function webhookFindings({ args, env }: v.InferOutput<typeof Container>): Finding[] {
   const has = (flag: string): boolean => args.some((arg) => arg === `--${flag}` || arg.startsWith(`--${flag}=`));
-  const isDryRun =
-    args.some((arg) => arg === "--dry-run" || arg === "--dry-run=true") ||
-    env.some(({ name, value }) => name === "PODSEIDON_DRY_RUN" && value === "true");
-  const denies = isDryRun
+  const denies = isDryRun(args, env)
     ? problem(
         "enforcement",
         "the webhook runs with --dry-run: it denies nothing",

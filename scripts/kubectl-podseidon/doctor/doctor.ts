@@ -16,9 +16,10 @@ import { parseAnyPod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { type ClusterClient, statusOf } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
-import { EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
-import { cellOfWebhookConfiguration, covering, VALIDATING } from "../question.ts";
-import { type ProtectorView, viewProtector } from "../view.ts";
+import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
+import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../question.ts";
+import { type CellView, type ProtectorView, viewProtector } from "../view.ts";
+import { answerFinding } from "./answer-finding.ts";
 import {
   deploymentFindings,
   leaseFinding,
@@ -29,13 +30,13 @@ import {
 } from "./component-findings.ts";
 import {
   cellFindings,
-  certificateFinding,
   clockFinding,
   crdFinding,
   type DoctorFinding,
   type Finding,
   findingsText,
   ok,
+  ownCertificateFinding,
   problem,
   protectorFindings,
   unknown,
@@ -53,10 +54,14 @@ import {
   workloadPolicyFinding,
 } from "./policy-findings.ts";
 import { KUBECONFIG_SECRETS, tokenFinding } from "./token-findings.ts";
-import { gateFinding, namespaceFinding, webhookConfigurationFindings } from "./webhook-configuration-findings.ts";
+import {
+  askedNamespaces,
+  gateFinding,
+  namespaceFinding,
+  webhookConfigurationFindings,
+} from "./webhook-configuration-findings.ts";
 
 const MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-const ABSENT_POD = "podseidon-doctor-asks-about-no-pod";
 /** The oldest that this version was tested with. */
 const OLDEST_MINOR = 30;
 
@@ -245,7 +250,9 @@ class Doctor {
   }
 
   #isCounted(cell: string | undefined): boolean {
-    return this.#views.some(({ cells }) => cells.some((one) => one.cell === cell && one.state !== "not counted"));
+    const isIt = (one: CellView): boolean =>
+      one.cell === cell && one.state !== "not counted" && one.state !== "removed";
+    return this.#views.some(({ cells }) => cells.some(isIt));
   }
 
   /** Protectors with pods here, and namespaces, that ask for the counted gate. */
@@ -261,35 +268,30 @@ class Doctor {
     return [...protectors, ...labelled.map(({ metadata }) => `namespace ${metadata.name}`)];
   }
 
-  /**
-   * The webhook also decides an eviction of a pod that does not exist: a 404 in the webhook's name shows that it was
-   * reached.
-   */
   async #answers(cluster: ClusterClient): Promise<Finding> {
-    const namespace = this.#views[0]?.namespace ?? cluster.namespace;
-    const path = `${podPath(namespace, ABSENT_POD, "eviction")}?dryRun=All`;
-    const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { namespace, name: ABSENT_POD } };
-    const response = await cluster.raw("POST", path, body);
-    const { message } = statusOf(response);
-    const name = /^admission webhook "([^"]+)"/.exec(message)?.[1];
-    if (name !== undefined) return ok("webhook", `answers as ${name}`);
-    if (response.status === 403)
-      return unknown("webhook", message, "asking needs the permission to create pods/eviction");
-    if (response.status >= 500) {
-      return problem(
-        "webhook",
-        message,
-        "deletions of pods are denied while it does not answer: see docs/runbooks/PodseidonWebhookDown.md",
-      );
+    return answerFinding(await askAboutNoPod(cluster, await this.#askedNamespace(cluster)));
+  }
+
+  /** A namespace of this cluster in which it asks, one with protectors before others: the core's need not be here. */
+  async #askedNamespace(cluster: ClusterClient): Promise<string> {
+    const usual = this.#views[0]?.namespace ?? cluster.namespace;
+    try {
+      const validating = await cluster.find(`${VALIDATING}/podseidon`);
+      const asked = askedNamespaces(validating, await cluster.list("/api/v1/namespaces"));
+      const namespaces = new Set(this.#views.map((view) => view.namespace));
+      return asked.find((one) => namespaces.has(one)) ?? asked[0] ?? usual;
+    } catch (error) {
+      // Who may evict pods need not be allowed to list namespaces.
+      if (error instanceof CommandError) return usual;
+      throw error;
     }
-    return problem("webhook", `was not asked: ${message}`, "see the webhook configuration");
   }
 
   /** Of the cluster that runs the webhook. */
   async #serving(cluster: ClusterClient): Promise<readonly Finding[]> {
     const check = "serving certificate";
     const text = await this.#secret(cluster, "podseidon-webhook-tls", "tls.crt");
-    if (text !== undefined) return [certificateFinding(check, [text], this.#context.nowMs())];
+    if (text !== undefined) return [ownCertificateFinding(check, text, this.#context.nowMs())];
     if (!this.#hasDeployment(cluster, WEBHOOK_DEPLOYMENT)) return [];
     return [ok(check, "is not of Secret podseidon-webhook-tls")];
   }
@@ -353,7 +355,8 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
       await context.progress.during(`looking at ${cluster.name}, which has pods`, () => doctor.cell(cluster));
   doctor.versions();
   context.print(doctor.findings, findingsText(doctor.findings));
-  return doctor.findings.some(({ level }) => level === "problem") ? EXIT.no : EXIT.yes;
+  const has = (wanted: Finding["level"]): boolean => doctor.findings.some(({ level }) => level === wanted);
+  return has("problem") ? EXIT.no : has("unknown") ? EXIT.unknown : EXIT.yes;
 }
 
 export const doctor: Command = {
@@ -367,7 +370,7 @@ export const doctor: Command = {
     "reachability, clocks, the CRD, protectors, cells, webhook configurations, certificates, tokens for the core, " +
     "the core's policies for cells, " +
     "leases, versions, and the permissions of the ServiceAccounts. Changes nothing. " +
-    "Exit code 0: no problem; 1: at least one.",
+    "Exit code 0: no problem; 1: at least one; 2: none was found, but a check could not be made.",
   flags: SYSTEM_NAMESPACE,
   arity: [0, 100],
   run,

@@ -14,6 +14,7 @@ import {
   crdFinding,
   type Finding,
   findingsText,
+  ownCertificateFinding,
   protectorFindings,
 } from "./findings.ts";
 import { gateFinding, namespaceFinding, webhookConfigurationFindings } from "./webhook-configuration-findings.ts";
@@ -72,6 +73,15 @@ describe("certificates", () => {
   ])("%s", (_, bundles, level) => {
     expect(certificateFinding("c", bundles, NOW_MS).level).toBe(level);
   });
+});
+
+test.each<[string, string, string]>([
+  ["that has expired, before an authority that lasts", authority(-1) + authority(400), "problem"],
+  ["about to expire, before an authority that lasts", authority(3) + authority(400), "warning"],
+  ["that lasts, before an authority that has expired", authority(300) + authority(-1), "ok"],
+  ["none", "", "problem"],
+])("of a chain the first certificate is the server's own: %s", (_, chain, level) => {
+  expect(ownCertificateFinding("c", chain, NOW_MS).level).toBe(level);
 });
 
 describe("a lease", () => {
@@ -138,6 +148,14 @@ test("protectors in trouble are named", () => {
   expect(protectorFindings([low, impossible]).map(line)).toEqual([
     "problem protectors: 1 below their minimum: default/web",
     "warning protectors: 1 can never be disrupted: default/web",
+    "ok reservations: none",
+  ]);
+});
+
+test("a protector that only warns is not in order: nothing denies a deletion of its pods", () => {
+  const warns = viewProtector(makeProtector([makeCell("a", 4)], { enforcement: "Warn" }), NOW_MS);
+  expect(protectorFindings([warns]).map(line)).toEqual([
+    "warning protectors: 1 only warned of: default/web",
     "ok reservations: none",
   ]);
 });
@@ -263,6 +281,19 @@ test.each<[object, string]>([
   [{}, "ok enforcement: the webhook denies what the promise does not allow"],
   [{ args: ["--dry-run=false"] }, "ok enforcement: the webhook denies what the promise does not allow"],
   [{ args: ["--dry-run"] }, "problem enforcement: the webhook runs with --dry-run: it denies nothing"],
+  [{ args: ["--dry-run=1"] }, "problem enforcement: the webhook runs with --dry-run: it denies nothing"],
+  [
+    { args: ["--dry-run=false", "--dry-run"] },
+    "problem enforcement: the webhook runs with --dry-run: it denies nothing",
+  ],
+  [
+    { args: ["--dry-run=false"], env: [{ name: "PODSEIDON_DRY_RUN", value: "true" }] },
+    "ok enforcement: the webhook denies what the promise does not allow",
+  ],
+  [
+    { env: [{ name: "PODSEIDON_DRY_RUN", value: "1" }] },
+    "problem enforcement: the webhook runs with --dry-run: it denies nothing",
+  ],
   [
     { env: [{ name: "PODSEIDON_DRY_RUN", value: "true" }] },
     "problem enforcement: the webhook runs with --dry-run: it denies nothing",
@@ -306,6 +337,20 @@ describe("the namespaces in which the cluster asks", () => {
     ["nothing is protected", { ...shipped, matchLabels: enforced }, [], []],
   ])("%s", (_, selector, namespaces, expected) => {
     expect(namespaceFinding(selecting(selector), namespaces).map(line)).toEqual(expected);
+  });
+  test("one in which it asks about deletions and not about evictions is left out", () => {
+    const hook = (operation: string, resource: string, namespaceSelector: object): object => {
+      return {
+        name: resource,
+        clientConfig: {},
+        namespaceSelector,
+        rules: [{ operations: [operation], resources: [resource] }],
+      };
+    };
+    const webhooks = [hook("DELETE", "pods", shipped), hook("CREATE", "pods/eviction", { matchLabels: enforced })];
+    expect(namespaceFinding({ webhooks }, [namespace("shop", enforced), namespace("bank")]).map(line)).toEqual([
+      "warning enforced namespaces: the cluster does not ask in bank",
+    ]);
   });
 });
 

@@ -138,7 +138,14 @@ const TROUBLES: readonly Trouble[] = [
     warning,
     "suspended",
     ({ suspended }) => suspended !== undefined,
-    "kubectl podseidon resume NAME when the reason is gone",
+    "kubectl podseidon resume NAME when the reason is gone; where spec.enforcement is Off, set that to Enforce",
+  ],
+  [
+    warning,
+    "only warned of",
+    ({ state }) => state === "only warns",
+    "nothing denies a deletion of their pods: podseidon.kubewharf.io/enforcement of the workload or its namespace, " +
+      "or --enforcement of the generator, says Warn (docs/install.md#one-cluster)",
   ],
   [
     problem,
@@ -219,7 +226,12 @@ export function cellFindings(views: readonly ProtectorView[]): Finding[] {
 
 const PEM = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
 
-/** The first of the certificates to expire. */
+/** Of what a server or client shows, the first certificate is its own; those behind it are of authorities. */
+export function ownCertificateFinding(check: string, chain: string, nowMs: number): Finding {
+  return certificateFinding(check, [chain.match(PEM)?.[0] ?? ""], nowMs);
+}
+
+/** Of authorities that are trusted beside each other, the last one to expire. */
 export function certificateFinding(check: string, bundles: readonly string[], nowMs: number): Finding {
   const ends: number[] = [];
   for (const pem of bundles.flatMap((text) => text.match(PEM) ?? [])) {

@@ -3,7 +3,7 @@ import { homeOf, readAccountToken } from "../../../shared/kube/credentials/accou
 import { parseKubeconfig } from "../../../shared/kube/credentials/kubeconfig-file.ts";
 import { messageOf } from "../invocation/errors.ts";
 import { age } from "../invocation/output.ts";
-import { certificateFinding, type Finding, ok, problem, warning } from "./findings.ts";
+import { type Finding, ok, ownCertificateFinding, problem, warning } from "./findings.ts";
 
 const CHECK = "core token";
 /** Those of `join`, and the one that webhook and aggregator share. */
@@ -22,7 +22,7 @@ export async function tokenFinding(secret: string, text: string, nowMs: number):
   const token = readAccountToken(user.token ?? "");
   const certificate = user["client-certificate-data"];
   if (certificate && !user.token)
-    return certificateFinding(CHECK, [Buffer.from(certificate, "base64").toString("utf8")], nowMs);
+    return ownCertificateFinding(CHECK, Buffer.from(certificate, "base64").toString("utf8"), nowMs);
   if (token === undefined) return ok(CHECK, `${secret} has no token that says its end: whoever made it renews it`);
   const home = homeOf(user);
   const advice =

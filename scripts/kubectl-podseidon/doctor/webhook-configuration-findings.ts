@@ -119,19 +119,41 @@ const Namespace = v.looseObject({
   metadata: v.looseObject({ name: v.string(), labels: v.optional(v.record(v.string(), v.string()), {}) }),
 });
 
+const DISRUPTIONS = [
+  ["DELETE", "pods"],
+  ["CREATE", "pods/eviction"],
+] as const;
+
+/** Those of the namespaces in which the cluster asks about deletions, and about evictions where it asks of any. */
+export function askedNamespaces(validating: unknown, namespaces: readonly unknown[]): readonly string[] {
+  const hooks = v.safeParse(Webhooks, validating);
+  const asking = DISRUPTIONS.map(([operation, resource]) =>
+    hooks.success ? hooks.output.webhooks.filter(({ rules }) => asksAbout(rules, operation, resource)) : [],
+  ).filter((some) => some.length > 0);
+  const selectors = asking.map((some) =>
+    some.map(({ namespaceSelector }) => compileSelector(namespaceSelector ?? {}, "fails")),
+  );
+  if (selectors.length === 0) return [];
+  return namespacesOf(namespaces)
+    .filter(({ metadata }) => selectors.every((some) => some.some(({ matches }) => matches(metadata.labels))))
+    .map(({ metadata }) => metadata.name);
+}
+
+function namespacesOf(raw: readonly unknown[]): readonly v.InferOutput<typeof Namespace>[] {
+  return raw.flatMap((one) => (v.is(Namespace, one) ? [v.parse(Namespace, one)] : []));
+}
+
 /**
  * Whether the cluster asks in the namespaces in which it has protected pods: `namespaces` are those, as stored.
  */
 export function namespaceFinding(validating: unknown, namespaces: readonly unknown[]): readonly Finding[] {
   const check = "enforced namespaces";
   const hooks = v.safeParse(Webhooks, validating);
-  const asking = hooks.success ? hooks.output.webhooks.filter(({ rules }) => asksAbout(rules, "DELETE", "pods")) : [];
-  const known = namespaces.flatMap((raw) => (v.is(Namespace, raw) ? [v.parse(Namespace, raw)] : []));
-  if (asking.length === 0 || known.length === 0) return [];
-  const selectors = asking.map(({ namespaceSelector }) => compileSelector(namespaceSelector ?? {}, "fails"));
-  const left = known
-    .filter(({ metadata }) => !selectors.some(({ matches }) => matches(metadata.labels)))
-    .map(({ metadata }) => metadata.name);
+  const asks = hooks.success && hooks.output.webhooks.some(({ rules }) => asksAbout(rules, "DELETE", "pods"));
+  const known = namespacesOf(namespaces);
+  if (!asks || known.length === 0) return [];
+  const asked = new Set(askedNamespaces(validating, namespaces));
+  const left = known.map(({ metadata }) => metadata.name).filter((name) => !asked.has(name));
   if (left.length === 0) return [ok(check, `asks in all ${known.length} that have protected pods`)];
   const shown = `${left.slice(0, MAX_NAMED).join(", ")}${left.length > MAX_NAMED ? ", ..." : ""}`;
   const advice =

@@ -1,0 +1,28 @@
+/** What `doctor` says of the response to an eviction of a pod that does not exist. Pure. */
+import type { ApiResponse } from "../../../shared/kube/client/transport.ts";
+import { GROUP } from "../../../shared/schema/annotations.ts";
+import { statusOf } from "../invocation/cluster.ts";
+import { answerOf } from "../question.ts";
+import { type Finding, ok, problem, unknown } from "./findings.ts";
+
+const CHECK = "webhook";
+const DOWN = "see docs/runbooks/PodseidonWebhookDown.md";
+
+/** The webhook also decides an eviction of a pod that does not exist: its 404 shows that it was reached. */
+export function answerFinding(response: ApiResponse): Finding {
+  const { message } = statusOf(response);
+  const name = /^admission webhook "([^"]+)"/.exec(message)?.[1];
+  if (name?.endsWith(`.${GROUP}`)) {
+    if (response.status === 404) return ok(CHECK, `answers as ${name}`);
+    return problem(CHECK, message, `it was reached, and can decide nothing: ${DOWN}`);
+  }
+  if (name !== undefined)
+    return unknown(CHECK, message, `${name} denies it before podseidon is asked: let it pass the eviction of this pod`);
+  // In dry-run mode it denies nothing, and says by a warning what it would have denied.
+  if (answerOf(response).warnings.some((text) => text.startsWith("dry run: ")))
+    return ok(CHECK, "answers, by warnings alone");
+  if (response.status === 403) return unknown(CHECK, message, "asking needs the permission to create pods/eviction");
+  if (response.status >= 500)
+    return problem(CHECK, message, `deletions of pods are denied while it does not answer: ${DOWN}`);
+  return problem(CHECK, `was not asked: ${message}`, "see the webhook configuration");
+}

@@ -1,0 +1,129 @@
+/** `doctor` against an apiserver that answers from a table: where it asks the webhook, and its exit code. */
+import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, expect, test } from "vitest";
+import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
+import { systemPorts } from "../../../shared/runtime/system-ports.ts";
+import { podProtectorCrd } from "../../../shared/schema/crd.ts";
+import { makeCell, makeProtector } from "../../../test/support/decide/fixtures.ts";
+import { runCommandLine } from "../cli.ts";
+
+const ADMISSION = "/apis/admissionregistration.k8s.io/v1";
+const CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podprotectors.podseidon.kubewharf.io";
+const EVICTED = /^\/api\/v1\/namespaces\/([^/]+)\/pods\/podseidon-doctor-asks-about-no-pod\/eviction$/;
+
+const nowMs = Date.now();
+const { certificatePem } = await createCertificateAuthority({
+  ...{ commonName: "ca", notBeforeMs: nowMs - 1000, notAfterMs: nowMs + 300 * 86_400_000 },
+});
+const caBundle = Buffer.from(certificatePem).toString("base64");
+
+const cleanups: (() => void)[] = [];
+afterEach(() => {
+  for (const clean of cleanups.splice(0).reverse()) clean();
+});
+
+const list = (...items: unknown[]): unknown => ({ metadata: { resourceVersion: "1" }, items });
+const namespace = (name: string, labels: object = {}): unknown => ({
+  metadata: { name, labels: { ...labels, "kubernetes.io/metadata.name": name } },
+});
+
+/** A cell whose webhook is asked in the namespaces with the label alone. */
+function clusterOf(namespaces: readonly unknown[], protectedIn: readonly string[]): Record<string, unknown> {
+  const hook = (operation: string, resource: string): unknown => ({
+    name: `${resource}.podseidon.kubewharf.io`,
+    clientConfig: { caBundle, service: { path: "/webhook/a" } },
+    namespaceSelector: { matchLabels: { enforced: "true" } },
+    rules: [{ operations: [operation], resources: [resource] }],
+  });
+  const webhooks = [hook("DELETE", "pods"), hook("CREATE", "pods/eviction")];
+  const protectors = protectedIn.map((name) => {
+    const made = makeProtector([makeCell("a", 4)]);
+    return { ...made, metadata: { ...made.metadata, namespace: name } };
+  });
+  return {
+    "/version": { gitVersion: "v1.36.0", minor: "36" },
+    [CRD]: podProtectorCrd(),
+    "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": list(...protectors),
+    "/api/v1/namespaces": list(...namespaces),
+    [`${ADMISSION}/validatingwebhookconfigurations/podseidon`]: { webhooks },
+    [`${ADMISSION}/mutatingwebhookconfigurations/podseidon`]: { webhooks: [] },
+    "/apis/apps/v1/namespaces/podseidon-system/deployments": list(),
+    "/api/v1/namespaces/podseidon-system/serviceaccounts": list(),
+  };
+}
+
+async function examine(objects: Readonly<Record<string, unknown>>, forbidden: readonly string[] = []) {
+  const asked: string[] = [];
+  const server = createServer((request, response) => {
+    const path = (request.url ?? "").replace(/\?.*$/, "");
+    const where = EVICTED.exec(path)?.[1];
+    if (where !== undefined) asked.push(where);
+    const denial = { message: 'admission webhook "bind.podseidon.kubewharf.io" denied the request: not found' };
+    const found = where === undefined ? objects[path] : undefined;
+    const status = forbidden.includes(path) ? 403 : found === undefined ? 404 : 200;
+    response.writeHead(status, { "content-type": "application/json" });
+    const failure = { kind: "Status", reason: status === 403 ? "Forbidden" : "NotFound", details: { name: "x" } };
+    response.end(JSON.stringify(status === 200 ? found : { ...failure, ...(where !== undefined && denial) }));
+  }).listen(0, "127.0.0.1");
+  const directory = mkdtempSync(join(tmpdir(), "podseidon-doctor-"));
+  cleanups.push(
+    () => server.close(),
+    () => rmSync(directory, { recursive: true }),
+  );
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const kubeconfig = join(directory, "kubeconfig");
+  const config = {
+    "current-context": "c",
+    contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
+    clusters: [{ name: "c", cluster: { server: `http://127.0.0.1:${port}` } }],
+    users: [{ name: "u", user: {} }],
+  };
+  writeFileSync(kubeconfig, JSON.stringify(config));
+  let out = "";
+  const say = (text: string): void => {
+    out += text;
+  };
+  const terminal = { out: say, err: say, interactive: false };
+  const code = await runCommandLine(["doctor", "--kubeconfig", kubeconfig], {
+    ...{ terminal, ports: systemPorts, environment: {} },
+  });
+  return { code, out, asked };
+}
+
+const enforced = { enforced: "true" };
+
+test.each<[string, readonly unknown[], readonly string[], string]>([
+  ["with protectors that is asked about", [namespace("bank"), namespace("shop", enforced)], ["bank", "shop"], "shop"],
+  ["that this cluster has", [namespace("shop", enforced)], ["another-clusters", "shop"], "shop"],
+  ["that is asked about, without protectors", [namespace("bank"), namespace("shop", enforced)], ["bank"], "shop"],
+])("the webhook is asked in a namespace %s", async (_, namespaces, protectedIn, expected) => {
+  const { asked, out } = await examine(clusterOf(namespaces, protectedIn));
+  expect(asked).toEqual([expected]);
+  expect(out).toMatch(/^ok +c +webhook +answers as bind/m);
+});
+
+test("who may not list namespaces asks where the first protector is", async () => {
+  const objects = clusterOf([namespace("shop", enforced)], ["bank"]);
+  expect((await examine(objects, ["/api/v1/namespaces"])).asked).toEqual(["bank"]);
+});
+
+test.each<[string, readonly unknown[], readonly string[], number]>([
+  ["is 0 where every check was made", [namespace("shop", enforced)], [], 0],
+  ["is 1 where something is wrong, whatever could not be told", [namespace("shop")], [CRD], 1],
+  [
+    "is 2 where nothing was found to be wrong, and not everything could be told",
+    [namespace("shop", enforced)],
+    [CRD],
+    2,
+  ],
+])("the exit code %s", async (_, namespaces, forbidden, expected) => {
+  const { code, out } = await examine(clusterOf(namespaces, ["shop"]), forbidden);
+  expect(out.includes("FAIL")).toBe(expected === 1);
+  expect(code, out).toBe(expected);
+});
