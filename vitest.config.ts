@@ -4,7 +4,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 const SIMULATION_TESTS = ["test/simulation/**/*.test.ts", "test/explore/**/*.test.ts", "test/spec/**/*.test.ts"];
 /** Each rule of the simulation's ablations is still found in the sources; any change of a source can break that. */
 const ABLATION_SOURCES = "test/simulation/ablation/*.test.ts";
-const CHECKER_TESTS = "test/histories/checker/*.test.ts";
+const CHECKER_TESTS = "test/histories/{checker,replay}/*.test.ts";
 
 /** A failure that can't be repeated at will has to say everything at once. */
 const chaiConfig = { truncateThreshold: 2000 };

@@ -143,7 +143,7 @@ describe("a budget is unresolved, which leaves its protectors as they are, for",
   });
 });
 
-// x-pdb's CRD takes any text, and a number in quotes is no percentage: x-pdb then answers each disruption with an error.
+// x-pdb's CRD takes any text, and a number in quotes is no percentage: x-pdb then answers disruptions with an error.
 test.each([{}, { present: 0 }])("a limit that was never readable requires all pods: %j", async (given) => {
   const resolution = await resolve({ minAvailable: "3" }, { ...ofDeployment, ...given });
   expect(minimum(resolution)).toBe(10);
