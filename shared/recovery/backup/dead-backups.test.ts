@@ -159,7 +159,7 @@ test("a protector made by hand that a core lacks, which was restored with raised
   expect(created[0]).toBe("p");
 });
 
-test("a protector by hand that a restored core lacks and can't take yet stays lost for the next leader", async () => {
+test("a protector made by hand that a core lacks and can't take yet stays lost for the next leader", async () => {
   const { time, cell, core, maps, keeper, run } = rig();
   await stored(maps, protector("p1", EARLY, []), { core: "900000" });
   cell.sync();
