@@ -73,8 +73,8 @@ class MergeTerm {
   /** Merged budgets by namespace and the name in their clusters, by their own name. */
   readonly #byKey = new Map<string, Map<string, MergedBudget>>();
   readonly #queue: WorkQueue<string>;
-  /** Since when (monotonic) a cluster does not ask any more for what a merged budget has of it. */
-  readonly #goneSince = new Map<string, number>();
+  /** Since when (monotonic) a cluster does not ask any more for what a merged budget of this key has of it. */
+  readonly #goneSince = new Map<string, Map<string, number>>();
 
   constructor(options: BudgetMergerOptions) {
     const { transport, ports } = options;
@@ -125,19 +125,19 @@ class MergeTerm {
       return { name: cluster, isListed: watch.synced, budget };
     });
     const stored = [...(this.#byKey.get(key)?.values() ?? [])];
-    const asked = new Set<string>();
+    const before = this.#goneSince.get(key);
+    const goneSince = new Map<string, number>();
     const goneForMs = (cluster: string, selector: string): number => {
-      const gone = `${key} ${cluster} ${selector}`;
-      asked.add(gone);
+      const gone = `${cluster} ${selector}`;
       const nowMs = this.#options.ports.clock.monotonicMs();
-      const sinceMs = this.#goneSince.get(gone) ?? nowMs;
-      this.#goneSince.set(gone, sinceMs);
+      const sinceMs = before?.get(gone) ?? nowMs;
+      goneSince.set(gone, sinceMs);
       return nowMs - sinceMs;
     };
     const input = { namespace, name, clusters, stored, goneForMs, keepMs };
     const plan = planMerge(input);
-    for (const known of this.#goneSince.keys())
-      if (known.startsWith(`${key} `) && !asked.has(known)) this.#goneSince.delete(known);
+    if (goneSince.size > 0) this.#goneSince.set(key, goneSince);
+    else this.#goneSince.delete(key);
     // What is new comes first, so that nothing is protected less meanwhile.
     const refused = await this.#createAll(namespace, plan, signal);
     // A part whose new budget could not be made stays in the old one; the other clusters' parts follow their budgets.

@@ -231,3 +231,43 @@ describe("selector index: ignored labels", () => {
     expect(index.match("n", { app: "web", canary: "yes" })).toEqual(["k"]);
   });
 });
+
+describe("selector index: what a match costs", () => {
+  /** Entries of maps that `act` looks at. */
+  function entriesRead(act: () => void): number {
+    const { get, [Symbol.iterator]: iterate } = Map.prototype;
+    let entries = 0;
+    Map.prototype.get = function (key) {
+      entries += 1;
+      return get.call(this, key);
+    };
+    Map.prototype[Symbol.iterator] = function () {
+      entries += this.size;
+      return iterate.call(this);
+    };
+    try {
+      act();
+    } finally {
+      Map.prototype.get = get;
+      Map.prototype[Symbol.iterator] = iterate;
+    }
+    return entries;
+  }
+
+  /** Each nine selectors ask for 20 labels of their own, which the pod has, and for one that it does not have. */
+  function costOf(groups: number): number {
+    const index = new SelectorIndex<string>();
+    const labels: Record<string, string> = {};
+    for (let group = 0; group < groups; group++) {
+      const matchLabels: Record<string, string> = {};
+      for (let label = 0; label < 20; label++) matchLabels[`k${group}-${label}`] = "v";
+      Object.assign(labels, matchLabels);
+      for (let one = 0; one < 9; one++) index.set(`${group}/${one}`, "n", { matchLabels: { ...matchLabels, z: "no" } });
+    }
+    return entriesRead(() => expect(index.match("n", labels)).toEqual([]));
+  }
+
+  it("does not grow with the product of the pod's labels and the nodes on its paths", () => {
+    expect(costOf(40)).toBeLessThan(3 * costOf(20));
+  });
+});

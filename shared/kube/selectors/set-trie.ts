@@ -281,7 +281,13 @@ function collect<K>(node: Node<K>, tokens: readonly Token[], query: number, labe
   for (const { rest, entry } of node.placements) {
     if (allSeen(rest, query) && (entry.residual === undefined || entry.residual(labels))) found.push(entry.key);
   }
-  if (node.children.size === 0) return;
+  // The smaller of the two is walked: else a pod with thousands of labels costs their number at each node of a path.
+  if (node.children.size < tokens.length) {
+    for (const [edge, child] of node.children) {
+      if (edge.seenBy === query) collect(child, tokens, query, labels, found);
+    }
+    return;
+  }
   for (const token of tokens) {
     const child = node.children.get(token);
     if (child !== undefined) collect(child, tokens, query, labels, found);
