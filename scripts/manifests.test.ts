@@ -141,3 +141,19 @@ test.each(BUDGETS)("%s keeps no node from being drained for a pod that is not re
   const Budget = v.object({ spec: v.object({ unhealthyPodEvictionPolicy: v.optional(v.string()) }) });
   expect(v.parse(Budget, load(manifest(path))).spec.unhealthyPodEvictionPolicy).toBe("AlwaysAllow");
 });
+
+test("who goes back to an earlier version leaves the CRD out, and nothing else", () => {
+  const Labelled = v.object({
+    kind: v.string(),
+    metadata: v.object({ labels: v.optional(v.record(v.string(), v.string()), {}) }),
+  });
+  const [, label = "", value = ""] =
+    /--selector '([^!]+)!=([^']+)'/.exec(readFileSync(join(root, "docs/operations.md"), "utf8")) ?? [];
+  const files = globSync(["manifests/base/*/*.yaml", "crds/podseidon*.yaml"], { cwd: root });
+  const objects = files
+    .filter((path) => !path.endsWith("kustomization.yaml"))
+    .flatMap((path) => loadAll(readFileSync(join(root, path), "utf8")))
+    .map((object) => v.parse(Labelled, object));
+  const left = objects.filter(({ metadata }) => metadata.labels[label] === value);
+  expect(left.map(({ kind }) => kind)).toEqual(["CustomResourceDefinition"]);
+});

@@ -112,7 +112,8 @@ export function podProtectorCrd(): JsonObject {
   return {
     apiVersion: "apiextensions.k8s.io/v1",
     kind: "CustomResourceDefinition",
-    metadata: { name: `${PLURAL}.${GROUP}` },
+    // By the label, whoever goes back to an earlier version leaves the CRD out (docs/operations.md#upgrade).
+    metadata: { name: `${PLURAL}.${GROUP}`, labels: { "app.kubernetes.io/component": "crd" } },
     spec: {
       group: GROUP,
       names: {

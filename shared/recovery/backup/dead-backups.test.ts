@@ -115,6 +115,18 @@ describe("a protector was lost and restored, and its successor released, while t
   });
 });
 
+test("a protector that an apiserver with a slower clock made after a release is lost like any other", async () => {
+  const { time, cell, core, maps, created, run } = rig({
+    p1: "2026-01-03T00:00:00.000Z ns/p NotRequired 2026-01-03T00:00:05Z",
+  });
+  await stored(maps, protector("p2", "2026-01-03T00:00:02Z"));
+  cell.sync();
+  core.sync();
+  run();
+  await time.advance(HEAD_START_MS + 5_000);
+  expect(created[0]).toBe("p");
+});
+
 test("a protector that was released while the register's stream was dead is not restored", async () => {
   const { time, cell, core, created, register, keeper, run } = rig();
   cell.put("pod");

@@ -122,6 +122,25 @@ test("the release of a protector ends those before it of its name, unless one of
   await register.stop();
 });
 
+test("a successor that an apiserver with a slower clock has made is not taken for an earlier one", async () => {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  // The first one was made by a clock that is 20 s ahead, was released, and had its successor two seconds later.
+  const first = protector("first", { creationTimestamp: "2026-01-01T00:00:22Z" });
+  const text = entryText("2026-01-01T00:00:03.000Z", first, "NotRequired");
+  const metadata = { name: "podseidon-released-0", uid: "segment", resourceVersion: "4" };
+  transport.lists.push(page("5", [{ metadata, data: { first: text } }]));
+  transport.watches.push(new ScriptedStream());
+  const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  register.start();
+  await time.advance(100);
+  // This process has not seen the successor in force: it has begun after its loss.
+  expect(register.hasEnded(protector("second", { creationTimestamp: "2026-01-01T00:00:04Z" }))).toBe(false);
+  expect(register.hasEnded(protector("zeroth", { creationTimestamp: "2025-12-31T23:59:53Z" }))).toBe(false);
+  expect(register.hasEnded(protector("zeroth", { creationTimestamp: "2025-12-31T23:59:52Z" }))).toBe(true);
+  await register.stop();
+});
+
 test("what the watch has not shown is known once the register is read", async () => {
   const transport = new ScriptedTransport();
   const fresh: (readonly string[])[] = [];

@@ -25,6 +25,11 @@ interface ReleaseRegisterOptions {
 const STREAM_SECONDS = [30, 60] as const;
 /** UIDs that are remembered after their segment is gone: a released UID comes back only when its core is restored. */
 const MAX_REMEMBERED = 100_000;
+/**
+ * Each apiserver of a core stamps `creationTimestamp` by its own clock. Two protectors that were made within this time
+ * have no known order, and neither ends the other: one too many protects too much, one too few protects nothing.
+ */
+const CLOCKS_APART_MS = 30_000;
 const SELECTOR = `${REGISTER_LABEL}=${REGISTER_LABEL_VALUE}`;
 /** Failures that no retry mends: this process can't read a register. */
 const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-served"]);
@@ -151,7 +156,7 @@ export class ReleaseRegister {
     this.#youngest ??= youngestOf(this.#refreshed ?? this.segments.values());
     if (this.#youngest.size === 0) return false;
     const madeMs = Date.parse(metadata.creationTimestamp ?? "");
-    return (this.#youngest.get(namespacedName(metadata)) ?? Number.NEGATIVE_INFINITY) > madeMs;
+    return (this.#youngest.get(namespacedName(metadata)) ?? Number.NEGATIVE_INFINITY) - CLOCKS_APART_MS >= madeMs;
   }
 
   #isStored(uid: string): boolean {
