@@ -135,7 +135,8 @@ describe("the pods of a node", () => {
           "node node-1 may not be deleted now, because its pods go with " +
           "it: PodProtector default/web needs " +
           "8 available pods, 10 are available, 0 of them reserved, and 4 of its pods would go at once (on this node: " +
-          "default/web-0, default/web-1, default/web-2, default/web-3); drain the node first, or try again when more " +
+          "default/web-0, default/web-1, default/web-2, default/web-3); drain the node first " +
+          "(and stop its kubelet, where pods of DaemonSets are left), or try again when more " +
           "pods are available",
         details: { name: "node-1", kind: "nodes", causes: [{ reason: "DisruptionBudget" }] },
       },

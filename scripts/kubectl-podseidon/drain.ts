@@ -95,7 +95,11 @@ export function planDrain(
     const { minAvailable, available, reserved } = decision.facts;
     const facts = `${blocker.name} needs ${minAvailable} of ${total}`;
     if (state.spec.minAvailable >= total)
-      return { ...line, together: "never", why: `${facts}: add replicas, or lower the promise` };
+      return {
+        ...line,
+        together: "never",
+        why: `${facts}: unless one is being replaced, add replicas, or lower the promise`,
+      };
     return { ...line, together: "waits", why: `${facts}, ${available} available, ${reserved} reserved` };
   });
 }

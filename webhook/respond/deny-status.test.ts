@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { countPods } from "../../shared/decide/availability/availability.ts";
 import { decide } from "../../shared/decide/quota.ts";
 import { holdOf } from "../../shared/decide/state/hold.ts";
 import { parseProtector } from "../../shared/decide/state/protector-state.ts";
@@ -47,10 +48,19 @@ describe("the text of a denial", () => {
     [
       "as many pods as promised",
       makeCell("a", 2, [], { totalReplicas: 2 }),
-      "no more pods match than must be available: lower the promise, or add replicas.",
+      "no more pods match than must be available: unless one is being replaced, lower the promise or add replicas.",
     ],
   ])("says what passes by itself, and what does not: %s", (_, cell, advice) => {
     expect(textOf([cell])).toContain(`; ${advice}`);
+  });
+
+  test("does not call a promise impossible while a StatefulSet waits for its terminating pod to be gone", () => {
+    const pods = [makePod("web-0", { terminating: true }), makePod("web-1"), makePod("web-2")];
+    const { counts } = countPods(pods, parseProtector(makeProtector([])).spec, NOW_MS);
+    expect(counts).toMatchObject({ total: 2, available: 2 });
+    const text = textOf([makeCell("a", counts.available, [], { totalReplicas: counts.total })]);
+    expect(text).toContain("needs 2 available pods, 2 are available");
+    expect(text).toContain("unless one is being replaced,");
   });
 
   test.each([

@@ -220,7 +220,8 @@ export function named(names: readonly string[]): string {
 /** What to wait for, or what to do; without detail where only people or other programs know. */
 export function adviceOn(denials: readonly Denial[], context: DenialContext): string {
   if (denials.some(({ decision }) => isImpossible(decision)))
-    return "no more pods match than must be available: lower the promise, or add replicas";
+    // A StatefulSet, for example, creates a pod again only when the terminating one is gone, which no count has.
+    return "no more pods match than must be available: unless one is being replaced, lower the promise or add replicas";
   if (denials.some(({ decision }) => silenceIn(decision, context).length > 0))
     return "it may once that aggregator writes again";
   if (denials.every(isBusy)) return waitFor(denials);

@@ -79,7 +79,9 @@ function denyStatusOf(node: string, denied: readonly DeniedPods[], context: Deni
   const reasons = causes.slice(0, MAX_NAMED).map(({ message }) => message);
   if (denied.length > MAX_NAMED) reasons.push(`${denied.length - MAX_NAMED} more protectors deny as well`);
   const isPassing = denials.every(isBusy);
-  const advice = isPassing ? adviceOn(denials, context) : `drain the node first, or ${adviceOn(denials, context)}`;
+  // A drain leaves the pods of DaemonSets: they are Ready until some 50 s after the kubelet has stopped.
+  const drained = "drain the node first (and stop its kubelet, where pods of DaemonSets are left)";
+  const advice = isPassing ? adviceOn(denials, context) : `${drained}, or ${adviceOn(denials, context)}`;
   return {
     code: 429,
     reason: "TooManyRequests",

@@ -14,6 +14,7 @@ import type { Verdict } from "../reserve/verdict.ts";
 import { singleAttempts } from "./single-attempt.ts";
 
 const TAINT_EVICTION = "system:serviceaccount:kube-system:node-controller";
+const POD_GC = "system:serviceaccount:kube-system:pod-garbage-collector";
 const BUSY: Verdict = { kind: "denied", decisions: [denial("Busy")], rollBack: undefined };
 
 const deletionBy = (username: string): string => admissionReview({ oldObject: podJson(), userInfo: { username } });
@@ -23,6 +24,7 @@ test.each<[string, string, Verdict, number | undefined]>([
   ["a busy denial to it", TAINT_EVICTION, BUSY, 30],
   ["a denial to anyone else", "system:serviceaccount:kube-system:replicaset-controller", DENIED, undefined],
   ["a busy denial to anyone else", "eve", BUSY, 1],
+  ["a busy denial to PodGC", POD_GC, BUSY, undefined],
 ])("%s", async (_, username, verdict, retryAfterSeconds) => {
   const response = responseOf(await handler(verdict).ask(deletionBy(username)));
   expect(response).toMatchObject({ status: { code: 429, details: { kind: "pods", name: "web-0" } } });

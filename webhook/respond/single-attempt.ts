@@ -2,7 +2,7 @@
  * Callers whose denied deletion nobody repeats (docs/design.md#single-attempts). They get `retryAfterSeconds` with
  * every denial: client-go obeys it ten times for each call, so that the deletion comes back without its caller.
  */
-import type { AdmissionKind, AdmissionResponse } from "./admission-response.ts";
+import type { AdmissionKind, AdmissionResponse, DenyStatus } from "./admission-response.ts";
 
 /** The known ones, by user name. All other controllers of Kubernetes repeat a denied deletion by themselves. */
 const KNOWN_USERS: readonly string[] = [
@@ -10,6 +10,12 @@ const KNOWN_USERS: readonly string[] = [
   // Kubernetes 1.29. It tries each pod five times, 10 ms apart, and forgets it.
   "system:serviceaccount:kube-system:node-controller",
 ];
+
+/**
+ * PodGC deletes one orphan after the other, and then sleeps for 20 s: told to wait, it would stand still for ten
+ * seconds at each pod of a cell that is on hold or not counted.
+ */
+const POD_GC = "system:serviceaccount:kube-system:pod-garbage-collector";
 
 /** Ten repeats of each of five tries: the taint eviction controller comes back for 25 minutes. */
 export const SINGLE_ATTEMPT_RETRY_MS = 30_000;
@@ -25,15 +31,22 @@ export function singleAttempts(users: readonly string[], retryAfterMs: number): 
   return { users: new Set([...KNOWN_USERS, ...users]), retryAfterSeconds: Math.ceil(retryAfterMs / 1000) };
 }
 
-/** The response with `retryAfterSeconds`, if it denies a deletion by such a caller because of quota. */
+/** The response with `retryAfterSeconds`, if it denies a deletion by such a caller because of quota; PodGC's without. */
 export function withRetryAfter(
   response: AdmissionResponse,
   { kind, username }: { readonly kind: AdmissionKind; readonly username: string },
   { users, retryAfterSeconds }: SingleAttempts,
 ): AdmissionResponse {
   const { denial, outcome } = response;
-  if (denial === undefined || retryAfterSeconds === 0 || !users.has(username)) return response;
-  if (outcome !== "denied" && outcome !== "busy") return response;
-  if (kind !== "delete" && kind !== "evict") return response;
-  return { ...response, denial: { ...denial, details: { ...denial.details, retryAfterSeconds } } };
+  if (denial === undefined || (outcome !== "denied" && outcome !== "busy")) return response;
+  if (username === POD_GC) return told(response, denial, 0);
+  if (retryAfterSeconds === 0 || !users.has(username)) return response;
+  return kind === "delete" || kind === "evict" ? told(response, denial, retryAfterSeconds) : response;
+}
+
+/** The denial with this `retryAfterSeconds`; without any for 0. */
+function told(response: AdmissionResponse, denial: DenyStatus, retryAfterSeconds: number): AdmissionResponse {
+  const { retryAfterSeconds: _, ...rest } = { ...denial.details };
+  const details = retryAfterSeconds === 0 ? rest : { ...rest, retryAfterSeconds };
+  return { ...response, denial: { ...denial, details } };
 }

@@ -13,7 +13,7 @@ const MAX_BACKOFF_SECONDS = 1_000;
 const CONTROLLER = /^system:(serviceaccount:|kube-controller-manager$)/;
 /** Controllers that delete the pods of others. */
 const OF_NO_WORKLOAD =
-  /^system:serviceaccount:kube-system:(node|namespace|ttl-after-finished)-controller$|-garbage-collector$/;
+  /:kube-system:((node|namespace|ttl-after-finished|device-taint-eviction)-controller|[a-z]+-garbage-collector)$/;
 
 /** The controller of a workload asks, by its username. */
 export function isWorkloadController(username: string): boolean {
@@ -32,11 +32,11 @@ export function controllingOwner(oldObject: unknown): ObjectReference | undefine
   return undefined;
 }
 
-/** The end of the message at the workload. */
+/** The end of the message at the workload. Programs that repeat nothing, as a pipeline, have service accounts, too. */
 export function backoffNote({ kind, name }: ObjectReference): string {
   return (
-    `; the controller of ${kind} ${name} repeats this by itself, at most ${MAX_BACKOFF_SECONDS} s after more pods ` +
-    "are available, and at once when the object is changed, for example annotated"
+    `; if that is the controller of ${kind} ${name}, it repeats this by itself, at most ${MAX_BACKOFF_SECONDS} s ` +
+    "after more pods are available, and at once when the object is changed, for example annotated"
   );
 }
 
