@@ -31,7 +31,7 @@ export function singleAttempts(users: readonly string[], retryAfterMs: number): 
   return { users: new Set([...KNOWN_USERS, ...users]), retryAfterSeconds: Math.ceil(retryAfterMs / 1000) };
 }
 
-/** The response with `retryAfterSeconds`, if it denies a deletion by such a caller because of quota; PodGC's without. */
+/** Adds `retryAfterSeconds` where it denies a deletion by such a caller because of quota; takes it off for PodGC. */
 export function withRetryAfter(
   response: AdmissionResponse,
   { kind, username }: { readonly kind: AdmissionKind; readonly username: string },
