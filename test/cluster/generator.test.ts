@@ -282,7 +282,7 @@ describe("a protector is released", () => {
     expect(events.map(({ kind }) => kind).slice(-2)).toEqual(["released", "letGo"]);
     const register = await cluster.admin.get("/api/v1/namespaces/podseidon-system/configmaps/podseidon-released-0");
     expect(field(register, "data", String(field(first, "metadata", "uid")))).toMatch(
-      new RegExp(` ${namespace}/deployment-web SourceDeleted$`),
+      new RegExp(` ${namespace}/deployment-web SourceDeleted \\S+Z$`),
     );
   });
 
