@@ -1,5 +1,6 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import type { InformerHandler } from "../../../shared/kube/informer/informer.ts";
+import { SelectorIndex } from "../../../shared/kube/selectors/set-trie.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import { FakeCell, FakeCore } from "../../../test/support/aggregator/fake-clusters.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
@@ -152,6 +153,19 @@ test("protectors that count the same pod know of each other, until they share no
   cell.put("b", { labels: { app: "none" } });
   core.remove("none");
   expect(sharers("all")).toEqual([]);
+});
+
+test("a new pod of many protectors is matched once, and the pods that they share already are not", () => {
+  const { cell, core, membership } = harness();
+  for (let pod = 0; pod < 40; pod++) cell.put(`pod-${pod}`, { labels: { app: "p", name: `pod-${pod}` } });
+  for (let one = 0; one < 10; one++) core.put(`p-${one}`, { selector: { matchLabels: { app: "p" } } });
+  const sharers = (): number[] => [...membership.protectors("core")].map((one) => membership.sharersOf(one).size);
+  expect(sharers()).toEqual(Array.from({ length: 10 }, () => 9));
+  const match = vi.spyOn(SelectorIndex.prototype, "match");
+  cell.put("new", { labels: { app: "p", name: "new" } });
+  expect(sharers()).toEqual(Array.from({ length: 10 }, () => 9));
+  expect(match.mock.calls.length).toBeLessThanOrEqual(2);
+  match.mockRestore();
 });
 
 describe("a long list", () => {

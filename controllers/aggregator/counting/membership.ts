@@ -49,6 +49,11 @@ interface Sharers {
   readonly others: ReadonlySet<TrackedProtector>;
 }
 
+interface Counters {
+  readonly selectorChanges: number;
+  readonly protectors: readonly TrackedProtector[];
+}
+
 /** More changes than this in one turn of the event loop are a list; the rest of it is applied in slices. */
 const MAX_PROMPT_CHANGES = 100;
 const SLICE_MS = 8;
@@ -69,6 +74,9 @@ export class Membership {
   /** How often the selectors of a namespace have changed, by namespace. */
   readonly #selectorChanges = new Map<string, number>();
   readonly #sharers = new WeakMap<TrackedProtector, Sharers>();
+  /** The protectors of pods that several count. */
+  readonly #counters = new WeakMap<Pod, Counters>();
+  #lastCounters: readonly TrackedProtector[] = [];
   /** Pod changes of a list, oldest first; the first `#applied` of them are applied. */
   #backlog: PodChange[] = [];
   #applied = 0;
@@ -113,15 +121,34 @@ export class Membership {
     const known = this.#sharers.get(tracked);
     if (known?.selectorChanges === selectorChanges) return known.others;
     const others = new Set<TrackedProtector>();
-    // Many pods have one labels object in common.
-    const seen = new Set<Pod["labels"]>();
+    // Many pods have one labels object in common, or the same protectors.
+    const seen = new Set<Pod["labels"] | readonly TrackedProtector[]>();
     for (const pod of tracked.pods.values()) {
       if (seen.has(pod.labels)) continue;
       seen.add(pod.labels);
-      for (const other of this.protectorsOf(pod)) if (other !== tracked) others.add(other);
+      const protectors = this.#countersOf(pod, selectorChanges);
+      if (seen.has(protectors)) continue;
+      seen.add(protectors);
+      for (const other of protectors) if (other !== tracked) others.add(other);
     }
     this.#sharers.set(tracked, { selectorChanges, others });
     return others;
+  }
+
+  /**
+   * The protectors that count this pod. Where they are several, each of them asks for them whenever one of their pods
+   * comes or goes: so they are found once, and pods of the same protectors have one list.
+   */
+  #countersOf(pod: Pod, selectorChanges: number): readonly TrackedProtector[] {
+    const known = this.#counters.get(pod);
+    if (known?.selectorChanges === selectorChanges) return known.protectors;
+    const found = this.protectorsOf(pod);
+    if (found.length < 2) return found;
+    const last = this.#lastCounters;
+    const isAsLast = found.length === last.length && found.every((one, index) => one === last[index]);
+    this.#lastCounters = isAsLast ? last : found;
+    this.#counters.set(pod, { selectorChanges, protectors: this.#lastCounters });
+    return this.#lastCounters;
   }
 
   count(core: string): number {
