@@ -1,13 +1,9 @@
-import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import type { RequestListener } from "node:http";
 import { afterEach, describe, expect, test } from "vitest";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { makeCell } from "../../test/support/decide/fixtures.ts";
+import { listeningApiserver } from "../../test/support/kube/listening-apiserver.ts";
 import { findSource } from "./changes.ts";
 import { runCommandLine } from "./cli.ts";
 
@@ -57,7 +53,7 @@ async function against(objects: Readonly<Record<string, unknown>>, ...args: stri
   const writes: string[] = [];
   const bodies: string[] = [];
   const patches: unknown[] = [];
-  const server = createServer((request, response) => {
+  const answer: RequestListener = (request, response) => {
     const path = (request.url ?? "").replace(/\?.*$/, "");
     let body = "";
     request.setEncoding("utf8").on("data", (text: string) => {
@@ -72,22 +68,9 @@ async function against(objects: Readonly<Record<string, unknown>>, ...args: stri
     const found = objects[path];
     response.writeHead(found === undefined ? 404 : 200, { "content-type": "application/json" });
     response.end(JSON.stringify(found ?? { kind: "Status", reason: "NotFound", details: { name: "x" } }));
-  }).listen(0, "127.0.0.1");
-  const directory = mkdtempSync(join(tmpdir(), "podseidon-changes-"));
-  cleanups.push(
-    () => server.close(),
-    () => rmSync(directory, { recursive: true }),
-  );
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const kubeconfig = join(directory, "kubeconfig");
-  const config = {
-    "current-context": "c",
-    contexts: [{ name: "c", context: { cluster: "c", user: "u", namespace: kubeconfigNamespace } }],
-    clusters: [{ name: "c", cluster: { server: `http://127.0.0.1:${port}` } }],
-    users: [{ name: "u", user: {} }],
   };
-  writeFileSync(kubeconfig, JSON.stringify(config));
+  const { kubeconfig, close } = await listeningApiserver(answer, kubeconfigNamespace);
+  cleanups.push(close);
   let said = "";
   const terminal = {
     out: (text: string) => {

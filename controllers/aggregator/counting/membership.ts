@@ -49,7 +49,7 @@ interface Sharers {
   readonly others: ReadonlySet<TrackedProtector>;
 }
 
-interface Counters {
+interface CountedBy {
   readonly selectorChanges: number;
   readonly protectors: readonly TrackedProtector[];
 }
@@ -75,8 +75,8 @@ export class Membership {
   readonly #selectorChanges = new Map<string, number>();
   readonly #sharers = new WeakMap<TrackedProtector, Sharers>();
   /** The protectors of pods that several count. */
-  readonly #counters = new WeakMap<Pod, Counters>();
-  #lastCounters: readonly TrackedProtector[] = [];
+  readonly #countedBy = new WeakMap<Pod, CountedBy>();
+  #lastCountedBy: readonly TrackedProtector[] = [];
   /** Pod changes of a list, oldest first; the first `#applied` of them are applied. */
   #backlog: PodChange[] = [];
   #applied = 0;
@@ -126,7 +126,7 @@ export class Membership {
     for (const pod of tracked.pods.values()) {
       if (seen.has(pod.labels)) continue;
       seen.add(pod.labels);
-      const protectors = this.#countersOf(pod, selectorChanges);
+      const protectors = this.#countedByOf(pod, selectorChanges);
       if (seen.has(protectors)) continue;
       seen.add(protectors);
       for (const other of protectors) if (other !== tracked) others.add(other);
@@ -139,16 +139,16 @@ export class Membership {
    * The protectors that count this pod. Where they are several, each of them asks for them whenever one of their pods
    * comes or goes: so they are found once, and pods of the same protectors have one list.
    */
-  #countersOf(pod: Pod, selectorChanges: number): readonly TrackedProtector[] {
-    const known = this.#counters.get(pod);
+  #countedByOf(pod: Pod, selectorChanges: number): readonly TrackedProtector[] {
+    const known = this.#countedBy.get(pod);
     if (known?.selectorChanges === selectorChanges) return known.protectors;
     const found = this.protectorsOf(pod);
     if (found.length < 2) return found;
-    const last = this.#lastCounters;
+    const last = this.#lastCountedBy;
     const isAsLast = found.length === last.length && found.every((one, index) => one === last[index]);
-    this.#lastCounters = isAsLast ? last : found;
-    this.#counters.set(pod, { selectorChanges, protectors: this.#lastCounters });
-    return this.#lastCounters;
+    this.#lastCountedBy = isAsLast ? last : found;
+    this.#countedBy.set(pod, { selectorChanges, protectors: this.#lastCountedBy });
+    return this.#lastCountedBy;
   }
 
   count(core: string): number {

@@ -6,6 +6,7 @@
 import * as v from "valibot";
 import { parseSelectorText } from "../../../shared/decide/availability/selector-text.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { pathSegment } from "../../../shared/kube/client/api-path.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import { checker } from "../../../shared/schema/check.ts";
@@ -79,7 +80,7 @@ export class PolledScales {
   /** Reads the scale subresource of one object. */
   async read(kind: SourceKind, namespace: string, name: string, signal: AbortSignal): Promise<PolledLookup> {
     const { api, timeoutMs } = this.#options;
-    const path = `${collectionPath(kind, namespace)}/${encodeURIComponent(name.toWellFormed())}/scale`;
+    const path = `${collectionPath(kind, namespace)}/${pathSegment(name)}/scale`;
     const result = await api.get(path, parseScale, { timeoutMs, signal });
     const what = `${kind.kind} ${name}`;
     if (result.kind === "gone") return missing(`${what} is not there`);
@@ -120,7 +121,7 @@ export class PolledScales {
     name: string,
     signal: AbortSignal,
   ): Promise<{ readonly kind: "selected"; readonly selector: LabelSelector } | MissingScale | FailedLookup> {
-    const path = `${collectionPath(kind, namespace)}/${encodeURIComponent(name.toWellFormed())}`;
+    const path = `${collectionPath(kind, namespace)}/${pathSegment(name)}`;
     const result = await this.#options.api.get(path, parseDaemonSet, { timeoutMs: this.#options.timeoutMs, signal });
     const what = `${kind.kind} ${name}`;
     if (result.kind === "gone") return missing(`${what} is not there`);

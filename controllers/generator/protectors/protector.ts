@@ -2,7 +2,9 @@
  * The protector of a source as upstream's generator writes it: name, four labels, finalizer and controlling owner
  * reference; and the repair of a protector that somebody has altered. Pure.
  */
+
 import { isDeepStrictEqual } from "node:util";
+import { isObjectName } from "../../../shared/kube/client/api-path.ts";
 import { RESTORED } from "../../../shared/recovery/restore-protector.ts";
 import {
   DERIVATION_ANNOTATION,
@@ -27,7 +29,6 @@ import {
 import {
   apiVersionOf,
   groupOf,
-  isObjectName,
   type ProtectionSource,
   type RequiredProtector,
   type SourceIdentity,

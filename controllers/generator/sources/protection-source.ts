@@ -3,7 +3,8 @@
  * object of its kind into a `ProtectionSource`; nothing outside of this folder knows the shape of any kind.
  */
 import type { DerivedMinimum, IntOrPercent, StatedLimits } from "../../../shared/decide/minimum/workload-minimum.ts";
-import { MAX_KEY_LENGTH, MAX_LABEL_LENGTH, MAX_NAME_LENGTH } from "../../../shared/schema/lengths.ts";
+import { isObjectName } from "../../../shared/kube/client/api-path.ts";
+import { MAX_KEY_LENGTH, MAX_LABEL_LENGTH } from "../../../shared/schema/lengths.ts";
 import type { Enforcement, LabelSelector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 
 /** A resource of an API. */
@@ -232,11 +233,6 @@ export function groupOf(apiVersion: string): string {
 
 const API_VERSION = /^([a-z0-9][-a-z0-9.]*\/)?[a-z0-9][-a-z0-9]*$/;
 const KIND = /^[A-Za-z][-A-Za-z0-9]*$/;
-
-/** Whether an object can have this name. In a reference Kubernetes takes any text that is not empty. */
-export function isObjectName(text: string): boolean {
-  return text !== "" && text !== "." && text !== ".." && text.length <= MAX_NAME_LENGTH && !/[/%]/.test(text);
-}
 
 /** Whether `ref` can name an object: whoever creates a pod writes into its owner references what they like. */
 export function isObjectRef({ apiVersion, kind, name }: WorkloadRef): boolean {

@@ -1,15 +1,11 @@
 /** `doctor` against an apiserver that answers from a table: where it asks the webhook, and its exit code. */
-import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import type { RequestListener } from "node:http";
 import { afterEach, expect, test } from "vitest";
 import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
 import { systemPorts } from "../../../shared/runtime/system-ports.ts";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
 import { makeCell, makeProtector } from "../../../test/support/decide/fixtures.ts";
+import { listeningApiserver } from "../../../test/support/kube/listening-apiserver.ts";
 import { runCommandLine } from "../cli.ts";
 
 const ADMISSION = "/apis/admissionregistration.k8s.io/v1";
@@ -59,7 +55,7 @@ function clusterOf(namespaces: readonly unknown[], protectedIn: readonly string[
 
 async function examine(objects: Readonly<Record<string, unknown>>, forbidden: readonly string[] = []) {
   const asked: string[] = [];
-  const server = createServer((request, response) => {
+  const answer: RequestListener = (request, response) => {
     const path = (request.url ?? "").replace(/\?.*$/, "");
     const where = EVICTED.exec(path)?.[1];
     if (where !== undefined) asked.push(where);
@@ -69,22 +65,9 @@ async function examine(objects: Readonly<Record<string, unknown>>, forbidden: re
     response.writeHead(status, { "content-type": "application/json" });
     const failure = { kind: "Status", reason: status === 403 ? "Forbidden" : "NotFound", details: { name: "x" } };
     response.end(JSON.stringify(status === 200 ? found : { ...failure, ...(where !== undefined && denial) }));
-  }).listen(0, "127.0.0.1");
-  const directory = mkdtempSync(join(tmpdir(), "podseidon-doctor-"));
-  cleanups.push(
-    () => server.close(),
-    () => rmSync(directory, { recursive: true }),
-  );
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const kubeconfig = join(directory, "kubeconfig");
-  const config = {
-    "current-context": "c",
-    contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
-    clusters: [{ name: "c", cluster: { server: `http://127.0.0.1:${port}` } }],
-    users: [{ name: "u", user: {} }],
   };
-  writeFileSync(kubeconfig, JSON.stringify(config));
+  const { kubeconfig, close } = await listeningApiserver(answer);
+  cleanups.push(close);
   let out = "";
   const say = (text: string): void => {
     out += text;

@@ -5,7 +5,7 @@
  */
 import { GROUP, KIND, VERSION } from "../../schema/annotations.ts";
 import { type PodProtector, type PodProtectorStatus, parsePodProtector } from "../../schema/podprotector.ts";
-import { isSegment, podPath, podProtectorPath, withQuery } from "./api-path.ts";
+import { isObjectName, podPath, podProtectorPath, withQuery } from "./api-path.ts";
 import { type ApiResult, failureOf, parseJson, unavailable } from "./api-result.ts";
 import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "./transport.ts";
 
@@ -106,7 +106,7 @@ export class ApiClient {
    * forged admission request: one that would end the path early would list all pods of the namespace.
    */
   async getPod<T>(namespace: string, name: string, parse: Parse<T>, options: CallOptions): Promise<ApiResult<T>> {
-    if (!isSegment(namespace) || !isSegment(name)) return { kind: "gone" };
+    if (!isObjectName(namespace) || !isObjectName(name)) return { kind: "gone" };
     return await this.get(podPath(namespace, name), parse, options);
   }
 

@@ -1,25 +1,29 @@
 /** Paths and queries of API requests. */
 import { GROUP, PLURAL, VERSION } from "../../schema/annotations.ts";
+import { MAX_NAME_LENGTH } from "../../schema/lengths.ts";
 
 export const PODPROTECTORS_PATH = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
 
 type CoreResource = "configmaps" | "events" | "pods" | "secrets" | "serviceaccounts";
 
 /** A name from an admission request may hold half a surrogate pair, which no object has in its name. */
-function segment(name: string): string {
+export function pathSegment(name: string): string {
   return encodeURIComponent(name.toWellFormed());
 }
 
-/** Whether an object can have this name: kube-apiserver decodes the path before it splits it at its slashes. */
-export function isSegment(name: string): boolean {
-  return /^(?!\.\.?$)[^/%]+$/.test(name);
+/**
+ * Whether an object can have this name. A forged request may hold any text, and so may a reference to an object;
+ * kube-apiserver decodes a path before it splits it at its slashes.
+ */
+export function isObjectName(name: string): boolean {
+  return name.length <= MAX_NAME_LENGTH && /^(?!\.\.?$)[^/%]+$/.test(name);
 }
 
 /** Path of a collection in a namespace (none: in all), of one of its objects, or of an object's subresource. */
 function pathOf(api: string, resource: string, namespace: string, name?: string, subresource?: string): string {
-  const collection = `${api}${namespace === "" ? "" : `/namespaces/${segment(namespace)}`}/${resource}`;
+  const collection = `${api}${namespace === "" ? "" : `/namespaces/${pathSegment(namespace)}`}/${resource}`;
   if (name === undefined) return collection;
-  return `${collection}/${segment(name)}${subresource === undefined ? "" : `/${subresource}`}`;
+  return `${collection}/${pathSegment(name)}${subresource === undefined ? "" : `/${subresource}`}`;
 }
 
 /** Path of the PodProtectors of a namespace, of one PodProtector, or of its subresource. */

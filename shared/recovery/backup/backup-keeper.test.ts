@@ -2,6 +2,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { Membership } from "../../../controllers/aggregator/counting/membership.ts";
 import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
 import { FakeCell, FakeCore } from "../../../test/support/aggregator/fake-clusters.ts";
+import { leadKeeper } from "../../../test/support/aggregator/lead-keeper.ts";
 import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import type { CallOptions } from "../../kube/client/api-client.ts";
@@ -87,16 +88,7 @@ function rig() {
     coreRestored: () => {},
     onEvent: (event) => events.push(event),
   });
-  const leading = new AbortController();
-  const run = (): void => {
-    const work = keeper.run(leading.signal);
-    ends.push(async () => {
-      leading.abort();
-      await time.advance(1_000);
-      await work;
-      await keeper.stop();
-    });
-  };
+  const run = (): void => void ends.push(leadKeeper(keeper, time));
   const [east, west] = cores;
   if (east === undefined || west === undefined) throw new Error("there are two cores");
   return { time, cell, maps, created, events, keeper, run, east, west, hanging, hung };

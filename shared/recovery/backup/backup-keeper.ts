@@ -24,8 +24,10 @@ interface BackupCore {
   readonly name: string;
   readonly api: Pick<ApiClient, "create" | "patch" | "putPodProtectorStatus" | "getPodProtector">;
   readonly protectors: Pick<Informer<PodProtector>, "position"> & { whenSynced(signal: AbortSignal): Promise<void> };
-  readonly releases: Pick<ReleaseRegister, "hasEnded" | "inForce" | "start" | "stop" | "whenKnown" | "segments"> &
-    Pick<ReleaseRegister, "refresh">;
+  readonly releases: Pick<
+    ReleaseRegister,
+    "hasEnded" | "inForce" | "refresh" | "start" | "stop" | "whenKnown" | "segments"
+  >;
 }
 
 /** A protector of a core, with the pods that this cell counts for it. */

@@ -87,12 +87,18 @@ export function worldOf(history: History, group: readonly ProtectorHistory[], sp
   const pods = podsOf(history, group);
   const steps = group.flatMap((protector) => protector.steps).sort((a, b) => a.moment.revision - b.moment.revision);
   for (const { moment, atMs } of steps) {
-    const isAsked = history.reviews.some(({ fromMs, toMs }) => fromMs < atMs && toMs >= atMs);
-    if (atMs < span.fromMs || atMs >= span.endMs || (isAsked && span.fromMs > Number.NEGATIVE_INFINITY)) continue;
+    if (atMs < span.fromMs || atMs >= span.endMs) continue;
+    // A request of before the world may end in it, and nothing of it would be told.
+    const isAsked = span.fromMs > Number.NEGATIVE_INFINITY && isUnderWay(history, atMs);
+    if (isAsked) continue;
     const positions = positionsAt(moment.revision, group, pods);
     if (positions !== undefined) return startingAt({ start: moment.revision, startMs: atMs, positions }, group, pods);
   }
   throw new NotSpecified("at no moment was everything counted and nothing reserved");
+}
+
+function isUnderWay({ reviews }: History, atMs: number): boolean {
+  return reviews.some(({ fromMs, toMs }) => fromMs < atMs && toMs >= atMs);
 }
 
 function checkSpecs(steps: readonly StoredStep[]): void {
