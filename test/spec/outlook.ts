@@ -1,4 +1,5 @@
 /** What a history says later: so that a replay follows nothing that can't come to it. */
+import { type Drop, dropsOfLivePods } from "./drops.ts";
 import type { ReplayedHistory } from "./replay-events.ts";
 
 interface Prospect {
@@ -14,8 +15,13 @@ export class Outlook {
   readonly #positions = new Map<string, { readonly place: number; readonly position: number }[]>();
 
   readonly #started = new Set<string>();
+  readonly #drops: readonly Drop[];
 
-  constructor({ events }: Pick<ReplayedHistory, "events">) {
+  constructor({ world, events }: ReplayedHistory) {
+    this.#drops = dropsOfLivePods(
+      world,
+      events.map(({ event }) => event),
+    );
     for (const [place, { event }] of events.entries()) {
       if (event.event === "reserve") this.#of(event.nonce).writes.set(event.protector, place);
       if (event.event === "allow" || event.event === "deny") this.#of(event.nonce).outcome = event.event;
@@ -39,6 +45,22 @@ export class Outlook {
   nextPosition(aggregator: string, place: number): number {
     const next = this.#positions.get(aggregator)?.find((one) => one.place >= place);
     return next?.position ?? Number.POSITIVE_INFINITY;
+  }
+
+  /** Whether this aggregator drops, at a later place, one of the nonces although its pod is alive: a GET shows it. */
+  needsGet(aggregator: string, protector: string, nonces: readonly string[], place: number): boolean {
+    return this.#dropsOf(aggregator, place).some(
+      (drop) => drop.protector === protector && nonces.some((nonce) => drop.nonces.includes(nonce)),
+    );
+  }
+
+  /** The same of a LIST: not before there is such a nonce. */
+  needsList(aggregator: string, place: number): boolean {
+    return this.#dropsOf(aggregator, place).some(({ reservedAt }) => reservedAt <= place);
+  }
+
+  #dropsOf(aggregator: string, place: number): readonly Drop[] {
+    return this.#drops.filter((drop) => drop.place >= place && drop.aggregators.includes(aggregator));
   }
 
   /** What this protector may decide from here on without a line of its own. */

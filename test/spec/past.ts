@@ -8,6 +8,16 @@ import type { AccountEvent, ProcessEvent, ReplayedEvent, ReplayedWorld } from ".
 import type { OpenScenario } from "./specification.ts";
 import { elementsOf, entriesOf, fieldOf, type Value, type Values, valueAt } from "./values.ts";
 
+interface PastOptions {
+  /** Beyond it the history leaves too much open. */
+  readonly maxStates: number;
+  /**
+   * All that may have happened. Otherwise no LIST and no GET without a count that needs it, and of the requests that may
+   * have ended a pod only the first: what is possible so is possible, and the rest has to be followed thoroughly.
+   */
+  readonly isThorough: boolean;
+}
+
 interface Branch {
   /** The aggregators in it have seen nothing, so that it has every version of the cells. */
   readonly world: Value;
@@ -25,8 +35,10 @@ export class Past {
   readonly #protectors: readonly string[];
   readonly #outlook: Outlook;
   readonly #maxStates: number;
+  readonly #isThorough: boolean;
   /** The number of each nonce, in the order of the requests. */
   readonly #numbers = new Map<string, number>();
+  readonly #nonces: string[] = [];
   #branches: readonly Branch[];
   /** The most states at a time. */
   peak = 0;
@@ -35,9 +47,10 @@ export class Past {
     { actions, values }: OpenScenario,
     { aggregators, protectors }: ReplayedWorld,
     outlook: Outlook,
-    maxStates: number,
+    { maxStates, isThorough }: PastOptions,
   ) {
     this.#maxStates = maxStates;
+    this.#isThorough = isThorough;
     this.#actions = actions;
     this.#values = values;
     this.#cells = aggregators;
@@ -51,7 +64,10 @@ export class Past {
 
   /** `place`: of the event in the history. Refused: it is possible in no branch. */
   take(event: ReplayedEvent, place: number): "taken" | "refused" | "open" {
-    if (event.event === "ask") this.#numbers.set(event.nonce, this.#numbers.size);
+    if (event.event === "ask") {
+      this.#numbers.set(event.nonce, this.#numbers.size);
+      this.#nonces.push(event.nonce);
+    }
     if (CHANGES.includes(event.event)) this.#branches = this.#branches.map((branch) => this.#withHidden(branch, place));
     // All that can be is in the states, or some of it is left out.
     if (this.#isOpen()) return "open";
@@ -84,7 +100,7 @@ export class Past {
       case "ask":
         return this.#call("ask", [event.pod, event.operation], world);
       case "commit":
-        return this.#committers(event, world).flatMap((number) => this.#call("commit", [number, event.to], world));
+        return this.#committed(event, world);
       case "reserve":
         return this.#reserved(world, event);
       case "rollBack":
@@ -128,6 +144,11 @@ export class Past {
     return kind === undefined ? [] : this.#call("live", [pod, kind, before, to], world);
   }
 
+  #committed(event: Extract<ReplayedEvent, { event: "commit" }>, world: Value): readonly Value[] {
+    const found = this.#committers(event, world).flatMap((number) => this.#call("commit", [number, event.to], world));
+    return this.#isThorough ? found : found.slice(0, 1);
+  }
+
   /** The request that is named, or any for the pod. */
   #committers({ nonce, pod }: Extract<ReplayedEvent, { event: "commit" }>, world: Value): readonly number[] {
     const wanted = nonce === undefined ? undefined : this.#numbers.get(nonce);
@@ -149,7 +170,12 @@ export class Past {
 
   /** As it is, and after the webhook has read the pod of an eviction again. */
   #readings(world: Value, number: number): readonly Value[] {
-    return [world, ...this.#call("readAgain", [number], world)];
+    const again = this.#call("readAgain", [number], world);
+    const request = valueAt(fieldOf(world, "requests"), number);
+    const isUnchanged =
+      request !== undefined && fieldOf(request, "read") === podIn(world, String(fieldOf(request, "pod")));
+    // Of the same pod, a later read allows all that an earlier one does.
+    return isUnchanged && again.length > 0 ? again : [world, ...again];
   }
 
   /** Before the pod changes, each eviction of it may be read again. */
@@ -194,7 +220,7 @@ export class Past {
       const bound = this.#outlook.nextPosition(name, place);
       const all = new Set(of);
       for (const one of all) {
-        for (const next of this.#hidden(world, name, one)) if (positionOf(next) <= bound) all.add(next);
+        for (const next of this.#hidden(world, name, one, place)) if (positionOf(next) <= bound) all.add(next);
         if (all.size > this.#maxStates) break;
       }
       return [name, all] as const;
@@ -202,16 +228,20 @@ export class Past {
     return { world, known: new Map(later) };
   }
 
-  #hidden(world: Value, name: string, knowledge: Value): readonly Value[] {
+  #hidden(world: Value, name: string, knowledge: Value, place: number): readonly Value[] {
     const state = this.#with(world, name, knowledge);
     const reads = this.#protectors.flatMap((protector) =>
-      entriesOf(fieldOf(this.#entryOf(world, protector, name), "reservations")).flatMap(([pod]) =>
-        this.#call("readAlive", [name, protector, String(pod)], state),
-      ),
+      entriesOf(fieldOf(this.#entryOf(world, protector, name), "reservations")).flatMap(([pod, reservation]) => {
+        const nonces = noncesOf(reservation).map((number) => this.#nonces[Number(number)] ?? "");
+        const isRead = this.#isThorough || this.#outlook.needsGet(name, protector, nonces, place);
+        return isRead ? this.#call("readAlive", [name, protector, String(pod)], state) : [];
+      }),
     );
     const observed = this.#protectors.flatMap((protector) => this.#call("loseWrite", [name, protector], state));
     const heard = [false, true].flatMap((isBookmark) => this.#call("deliver", [name, isBookmark], state));
-    const listed = ["list", "answer"].flatMap((action) => this.#call(action, [name], state));
+    const isListed = this.#isThorough || this.#outlook.needsList(name, place);
+    const lists = isListed ? ["list", "answer"] : [];
+    const listed = lists.flatMap((action) => this.#call(action, [name], state));
     return [...reads, ...observed, ...heard, ...listed].map((next) => knownIn(next, name));
   }
 

@@ -6,8 +6,8 @@
  */
 import { Outlook } from "./outlook.ts";
 import { Past } from "./past.ts";
-import { constantsOf, readReplayed } from "./replay-events.ts";
-import type { Specification } from "./specification.ts";
+import { constantsOf, type ReplayedHistory, readReplayed } from "./replay-events.ts";
+import type { OpenScenario, Specification } from "./specification.ts";
 
 interface Replay {
   readonly events: number;
@@ -25,9 +25,14 @@ const MAX_STATES = 20_000;
 /** `ndjson`: the world on the first line, one event on each other. Throws where a line can't be read. */
 export function replay(specification: Specification, ndjson: string): Replay {
   const history = readReplayed(ndjson);
+  const opened = specification.withConstants(constantsOf(history.world, history.events.length));
+  const quick = follow(opened, history, false);
+  return quick.refused === undefined ? quick : follow(opened, history, true);
+}
+
+function follow(opened: OpenScenario, history: ReplayedHistory, isThorough: boolean): Replay {
   const { world, events } = history;
-  const opened = specification.withConstants(constantsOf(world, events.length));
-  const past = new Past(opened, world, new Outlook(history), MAX_STATES);
+  const past = new Past(opened, world, new Outlook(history), { maxStates: MAX_STATES, isThorough });
   for (const [place, { line, event }] of events.entries()) {
     const answer = past.take(event, place);
     if (answer === "taken") continue;
