@@ -74,6 +74,12 @@ describe("a status write", () => {
     expect(asked).toMatchObject([{ operation: "UPDATE", labelsAfter: { app: "other" }, done: "relabelled" }]);
   });
 
+  test("that also closes a gate of a pod that is not Ready takes it from them, too: some count it", async () => {
+    const { asked, ask } = handler();
+    await ask(write({ ...CLOSED, metadata: relabelled.metadata }, unready));
+    expect(asked).toMatchObject([{ operation: "UPDATE", labelsAfter: { app: "other" }, done: "relabelled" }]);
+  });
+
   test("that fails a pod and gives it other labels is a deletion", async () => {
     const { asked, ask } = handler();
     await ask(write({ ...relabelled, ...FAILED, metadata: relabelled.metadata }));

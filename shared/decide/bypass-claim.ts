@@ -15,6 +15,8 @@ export type BypassClaim =
 /** Values that begin with this are JSON: `{"until": RFC 3339, "reason": text}`, either or both. */
 const STRUCTURED = "{";
 const MAX_REASON = 200;
+/** Kubernetes allows a pod no more for all of its annotations. A forged pod may have JSON of megabytes. */
+const MAX_LENGTH = 256 * 1024;
 const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$/;
 const KNOWN_KEYS: ReadonlySet<string> = new Set(["until", "reason"]);
 
@@ -27,6 +29,7 @@ function field(fields: ReadonlyMap<string, unknown>, name: string): string | und
 /** Reads a value. An unreadable value allows nothing: its author may have meant less than "always". */
 export function readClaim(value: string | undefined): BypassClaim {
   if (value === undefined) return { kind: "none" };
+  if (value.length > MAX_LENGTH) return { kind: "malformed" };
   if (!value.startsWith(STRUCTURED)) {
     return { kind: "claimed", untilMs: undefined, until: undefined, reason: undefined };
   }

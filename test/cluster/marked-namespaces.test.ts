@@ -2,6 +2,7 @@
  * A cluster that asks the webhook about namespaces with protectors alone (docs/design.md#marked-namespaces), with the
  * permissions and the policy of the component.
  */
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
@@ -118,13 +119,22 @@ test("asked about marked namespaces alone, the cluster denies there, and waits f
 });
 
 test("who may change namespaces but not delete protectors can't take the mark off; it comes back", async () => {
-  const rule = ["--verb=get,patch,update", "--resource=namespaces"];
+  const rule = ["--verb=get,patch,update", "--resource=namespaces,namespaces/status,namespaces/finalize"];
   expect(await kubectl("create", "clusterrole", "tenant", ...rule)).toMatch(/^0 /);
   expect(await kubectl("create", "clusterrolebinding", "tenant", "--clusterrole=tenant", "--user=tenant")).toMatch(
     /^0 /,
   );
   const takeOff = ["label", "namespace", SHOP, `${MARK}-`];
   expect(await kubectl(...takeOff, "--as=tenant")).toContain("only who may delete podprotectors");
+  // kube-apiserver takes labels from these writes, too.
+  const unmarked = JSON.stringify({ metadata: { labels: { [MARK]: null } } });
+  const byStatus = ["patch", "namespace", SHOP, "--subresource=status", "--type=merge", `--patch=${unmarked}`];
+  expect(await kubectl(...byStatus, "--as=tenant")).toContain("only who may delete podprotectors");
+  const file = join(environment.core.directory, "unmarked.json");
+  const spec = { finalizers: ["kubernetes"] };
+  writeFileSync(file, JSON.stringify({ apiVersion: "v1", kind: "Namespace", metadata: { name: SHOP }, spec }));
+  const byFinalizers = ["replace", `--raw=/api/v1/namespaces/${SHOP}/finalize`, `--filename=${file}`];
+  expect(await kubectl(...byFinalizers, "--as=tenant")).toContain("only who may delete podprotectors");
   expect(await kubectl("label", "namespace", SHOP, "team=blue", "--as=tenant")).toMatch(/^0 /);
   expect(await kubectl(...takeOff)).toMatch(/^0 /);
   await environment.core.waitFor("the mark to be back", () => isMarked(SHOP));

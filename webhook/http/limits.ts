@@ -20,8 +20,8 @@ export const OPERATION_WITHIN_BYTES = 4_096;
 export const LARGE_BODY_BYTES = 128 * 1024;
 
 /**
- * The values that a body may have: the characters of JSON that begin one, or escape one. JSON.parse takes some 30 ms
- * for so many distinct keys and less for anything else. A pod of 1 MiB has fewer.
+ * The values that a body may have: the characters of JSON that begin one. JSON.parse takes some 30 ms for so many
+ * distinct keys and less for anything else, also for strings as long as a body. A pod of 1 MiB has fewer.
  */
 export const MAX_JSON_VALUES = 100_000;
 

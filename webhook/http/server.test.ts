@@ -123,6 +123,29 @@ describe("a call reaches the handler", () => {
   });
 });
 
+describe("of a body that is large, the values are counted,", () => {
+  const review = (annotation: string): string => JSON.stringify({ oldObject: { annotation } });
+  const statusOf = async (body: string): Promise<number> => {
+    const { port } = await start(() => ({ status: 200, body: "fine" }));
+    return (await ask(port, { body })).status;
+  };
+
+  test.each([
+    ["as JSON", JSON.stringify(Array.from({ length: 18_000 }, () => ({ a: 1, b: "c" })))],
+    ["with quotes and backslashes", '\\"'.repeat(120_000)],
+  ])("which an annotation of 256 KiB %s has none of", async (_name, annotation) => {
+    expect(await statusOf(review(annotation.slice(0, 256 * 1024)))).toBe(200);
+  });
+
+  test.each([
+    ["", ""],
+    ["behind a string that ends with a backslash", '"\\\\",'],
+    ["behind a string with a quote", '"\\"",'],
+  ])("and too many are refused %s", async (_name, before) => {
+    expect(await statusOf(`[${before}"${"x".repeat(140_000)}"${",[]".repeat(60_000)}]`)).toBe(413);
+  });
+});
+
 test("a replica that is starting responds 503", async () => {
   server = new WebhookServer({ certificate: await issue(), pathPrefix: "/webhook", cells: new Set(["cell-1"]) });
   await server.listen(0, "127.0.0.1");

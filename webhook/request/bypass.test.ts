@@ -102,6 +102,11 @@ describe("the force-delete annotation", () => {
     expect(await judged(value)).toBe(expected);
   });
 
+  test("of a length that no apiserver stores is malformed, and not read", async () => {
+    expect(readClaim(JSON.stringify({ reason: "x".repeat(200_000) }))).toMatchObject({ kind: "claimed" });
+    expect(readClaim(JSON.stringify({ reason: "x".repeat(300_000) }))).toEqual({ kind: "malformed" });
+  });
+
   test("a pod without it is not forced", async () => {
     expect(readClaim(undefined)).toEqual({ kind: "none" });
     expect((await checkBypass(pod("web-0"), context())).forced).toBe(false);

@@ -153,11 +153,11 @@ async function statusTarget(request: AdmissionRequest, rules?: StatusRules): Pro
   const target = targetInRequest(request, change.operation);
   const isReady = readySinceMs(target.pod) !== undefined;
   // Such a gate takes a Ready pod out of service.
-  if (!isReady && change.operation === "UPDATE") return IGNORED;
+  if (!isReady && change.operation === "UPDATE") return await relabelTarget(request);
   return isReady ? { ...target, ...change } : { ...target, ...change, mayGoUnhealthy: true };
 }
 
-/** A status write that changes the labels and disrupts nothing else. */
+/** A status write that disrupts nothing, unless by other labels. */
 async function relabelTarget(request: AdmissionRequest): Promise<DisruptionTarget | NoTarget> {
   const { changedLabels } = await import("./in-place-change.ts");
   const labelsAfter = changedLabels(request.oldObject, request.object);

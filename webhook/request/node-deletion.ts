@@ -14,6 +14,8 @@ import { SchemaError } from "../../shared/schema/schema-error.ts";
 import { HttpError } from "../http/call.ts";
 import { type AdmissionRequest, parseOrReject } from "./admission-request.ts";
 
+/** Finished pods are left out: those of Jobs may stay by the thousands. */
+const UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed";
 const PAGE_SIZE = 500;
 /** Several times as many pods as Kubernetes supports on one node. */
 const MAX_PAGES = 4;
@@ -76,7 +78,7 @@ export function createPodLister(api: Pick<ApiClient, "get">, clock: Clock): List
     const endMs = clock.monotonicMs() + timeoutMs * LIST_FRACTION;
     let token: string | undefined;
     for (let page = 0; page < MAX_PAGES; page++) {
-      const query = { fieldSelector: `spec.nodeName=${node}`, limit: PAGE_SIZE, continue: token };
+      const query = { fieldSelector: `spec.nodeName=${node},${UNFINISHED}`, limit: PAGE_SIZE, continue: token };
       const options = { timeoutMs: Math.max(1, endMs - clock.monotonicMs()) };
       const result = await api.get(withQuery("/api/v1/pods", query), parsePage, options);
       if (result.kind !== "ok") return { kind: "failed", message: describeFailure(result) };

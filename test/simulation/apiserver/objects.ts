@@ -118,9 +118,13 @@ function isEmpty(data: unknown): boolean {
   return data !== undefined && Object.keys(record(data)).length === 0;
 }
 
-/** The one field selector of pods that is in use: `spec.nodeName=NAME`. */
+/** The field selectors of pods that are in use: `spec.nodeName=NAME` and `status.phase!=PHASE`. */
 export function matchesNode(value: Json, selector: string | null): boolean {
-  return selector === null || selector === `spec.nodeName=${String(record(value.spec).nodeName)}`;
+  const phase = String(record(value.status).phase);
+  return (selector ?? "").split(",").every((term) => {
+    if (term.startsWith("status.phase!=")) return term !== `status.phase!=${phase}`;
+    return term === "" || term === `spec.nodeName=${String(record(value.spec).nodeName)}`;
+  });
 }
 
 export function matchesLabels(value: Json, selector: string | null): boolean {
