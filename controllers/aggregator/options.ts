@@ -1,5 +1,4 @@
 import { SYNC_TIME_ALGORITHMS } from "../../shared/decide/settling/settle-history.ts";
-import { MAX_SHARDS } from "../../shared/kube/informer/shards.ts";
 import {
   checkLeaderElection,
   coreOptions,
@@ -21,6 +20,7 @@ import {
 } from "../../shared/runtime/options/option-types.ts";
 import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
 import { version } from "../../shared/runtime/version.ts";
+import { MAX_SHARDS } from "../../shared/schema/resource-version.ts";
 
 const CELL_ID = /^(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}$/;
 

@@ -21,6 +21,7 @@ export interface CrdField {
   readonly maxItems?: number;
   readonly maxProperties?: number;
   readonly minimum?: number;
+  readonly maximum?: number;
   readonly "x-kubernetes-list-type"?: "atomic" | "set" | "map";
   readonly "x-kubernetes-list-map-keys"?: readonly string[];
   readonly "x-kubernetes-map-type"?: "atomic";
@@ -48,6 +49,12 @@ function time(description: string): CrdField {
  */
 const ATOMIC_MAP = { "x-kubernetes-map-type": "atomic" } as const;
 const ATOMIC_LIST = { "x-kubernetes-list-type": "atomic" } as const;
+
+/**
+ * A number that a reader in JavaScript writes back as it is. A larger one of 64 bits comes back as another, which the
+ * apiserver or a policy refuses, so that nobody could write the status any more.
+ */
+const EXACT = { minimum: 0, maximum: Number.MAX_SAFE_INTEGER } as const;
 
 const LABEL_VALUE: CrdField = {
   description: "A label value.",
@@ -238,7 +245,7 @@ const CELL: Fields = {
     resourceVersion:
       "Position of the pod snapshot: its collection's resource version; comma-separated, one for each shard.",
     specHash: "Hash of the spec fields that the counts depend on.",
-    epoch: "Raised whenever admission history may be lost.",
+    epoch: field("Raised whenever admission history may be lost.", EXACT),
     hold:
       "Present while the cell is on hold and admits nothing: the reason, when the hold was written (Unix time), and " +
       "its id, as REASON/SECONDS-TOKEN.",
@@ -277,7 +284,7 @@ const CELL: Fields = {
     firstTime: time(
       "When the disruption was first admitted, if it was admitted again since; startTime is then the latest.",
     ),
-    podGeneration: "Generation of the pod in the admission request, for UPDATE.",
+    podGeneration: field("Generation of the pod in the admission request, for UPDATE.", EXACT),
     packed: "Many records in a compact text form; counter is then the sum of their weights.",
   }),
 };
@@ -326,9 +333,9 @@ const STATUS: Fields = {
       }),
       message: field("Why, for people.", { maxLength: 32_768 }),
       lastTransitionTime: time("When the status last changed."),
-      observedGeneration: field("The generation of the spec that this is about.", { minimum: 0 }),
+      observedGeneration: field("The generation of the spec that this is about.", EXACT),
     }),
-    observedGeneration: "The generation of the spec that the status is about.",
+    observedGeneration: field("The generation of the spec that the status is about.", EXACT),
   }),
 };
 

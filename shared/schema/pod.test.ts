@@ -107,6 +107,8 @@ describe("a pod", () => {
     ["no UID", rawPod({ metadata: { uid: null } }), "metadata.uid"],
     ["no version", rawPod({ metadata: { resourceVersion: undefined } }), "metadata.resourceVersion"],
     ["a fractional generation", rawPod({ metadata: { generation: 0.5 } }), "metadata.generation"],
+    ["a generation that is no int64", rawPod({ metadata: { generation: 2 ** 63 } }), "metadata.generation"],
+    ["a negative generation", rawPod({ metadata: { generation: -1 } }), "metadata.generation"],
     ["labels in a list", rawPod({ metadata: { labels: ["a"] } }), "metadata.labels"],
     ["a label that is a number", rawPod({ metadata: { labels: { a: 1 } } }), "metadata.labels"],
     [
@@ -214,6 +216,7 @@ describe("a pod that cannot be read", () => {
     ["is terminating", rawPod({ metadata: { deletionTimestamp: 5 } }), { terminating: true }],
     ["has finished", rawPod({ spec: 5, status: { phase: "Failed" } }), { phase: "Failed" }],
     ["has a phase of no sense", rawPod({ status: { phase: 5 } }), { phase: "Unknown", conditions: [] }],
+    ["has a generation that no status can hold", rawPod({ metadata: { generation: 1e300 } }), { generation: 0 }],
     ["has no labels to read", rawPod({ metadata: { labels: [] } }), { labels: {} }],
   ])("%s", (_, raw, expected) => {
     expect(parseAnyPod(raw)).toMatchObject(expected);

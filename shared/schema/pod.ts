@@ -141,7 +141,7 @@ export function stubOfPod(raw: unknown): Pod | undefined {
   const stated = recordOrEmpty(status).phase;
   return {
     ...{ namespace, name, uid, resourceVersion },
-    generation: Number.isInteger(meta.generation) ? Number(meta.generation) : 0,
+    generation: isGeneration(meta.generation) ? meta.generation : 0,
     labels: stringsOf(rawLabels),
     annotations: annotationsInUse(annotations),
     terminating: meta.deletionTimestamp !== undefined && meta.deletionTimestamp !== null,
@@ -201,8 +201,13 @@ function textOrNone(value: unknown, path: string): string | undefined {
 
 function generation(value: unknown): number {
   if (value === undefined || value === null) return 0;
-  if (typeof value !== "number" || !Number.isInteger(value)) throw expected("metadata.generation", "an integer", value);
+  if (!isGeneration(value)) throw expected("metadata.generation", "a number of changes", value);
   return value;
+}
+
+/** A record may hold it, and the CRD takes no other. */
+function isGeneration(value: unknown): value is number {
+  return Number.isSafeInteger(value) && Number(value) >= 0;
 }
 
 const PHASES: ReadonlySet<string> = new Set<PodPhase>(["Running", "Pending", "Succeeded", "Failed", "Unknown"]);

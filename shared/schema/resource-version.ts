@@ -1,14 +1,22 @@
 /**
- * Versions and positions (docs/design.md#state). A resourceVersion is a string of digits of any length and compares as
- * an integer (KEP-5504). A position is the resourceVersion that a stream has reached, or one for each shard,
- * comma-separated; they are versions of one etcd.
+ * Versions and positions (docs/design.md#state). A resourceVersion is a string of digits and compares as an integer
+ * (KEP-5504). A position is the resourceVersion that a stream has reached, or one for each shard, comma-separated; they
+ * are versions of one etcd.
  */
+
+import { MAX_NAME_LENGTH } from "./lengths.ts";
+
+/** Of the pods of one cell. */
+export const MAX_SHARDS = 64;
 
 const INTEGER = /^(0|[1-9][0-9]*)$/;
 
-/** True when the version is an integer. A cell whose versions are none settles by rule R3 alone. */
+/**
+ * True when the version is an integer. A cell whose versions are none settles by rule R3 alone. Its length is bounded,
+ * because a status may hold a text of a megabyte, which thousands of records are compared with.
+ */
 export function isComparableVersion(version: string | undefined): version is string {
-  return version !== undefined && INTEGER.test(version);
+  return version !== undefined && version.length <= MAX_NAME_LENGTH && INTEGER.test(version);
 }
 
 /** Negative, zero or positive as `a` is older than, equal to or newer than `b`. Both must be comparable. */
@@ -30,8 +38,8 @@ export function hasReached(position: string | undefined, version: string | undef
 /** The components of a position; empty without a position, or when a component is not comparable. */
 export function positionComponents(position: string | undefined): readonly string[] {
   if (position === undefined || position === "") return [];
-  const parts = position.split(",");
-  return parts.every(isComparableVersion) ? parts : [];
+  const parts = position.split(",", MAX_SHARDS + 1);
+  return parts.length <= MAX_SHARDS && parts.every(isComparableVersion) ? parts : [];
 }
 
 /** The version that every shard has reached. Undefined when the position is not comparable. */

@@ -329,6 +329,20 @@ describe("a status", () => {
     expect(field(body, "details", "causes", 0, "field")).toBe(path);
   });
 
+  // One of more than 53 bits would come back as another, from each component that writes this status.
+  test.each([
+    ["an epoch", { aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: 2 ** 53 } }, "aggregation.epoch"],
+    [
+      "a generation",
+      { admissionHistory: { buckets: [{ startTime: TIME, podUID: "u", podGeneration: 2 ** 53 }] } },
+      "admissionHistory.buckets[0].podGeneration",
+    ],
+  ])("is refused with %s that a reader can't write back", async (_, entry, path) => {
+    const { status, body } = await put({ ...FULL.status, cells: [{ cellID: "a", ...entry }] });
+    expect(status).toBe(422);
+    expect(field(body, "details", "causes", 0, "field")).toBe(`status.cells[0].${path}`);
+  });
+
   test("has each cell once", async () => {
     const { status, text } = await put({ ...FULL.status, cells: [{ cellID: "a" }, { cellID: "a" }] });
     expect(status).toBe(422);

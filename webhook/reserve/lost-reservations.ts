@@ -40,7 +40,7 @@ export class LostReservations {
       const count = countOf(aggregation);
       if (now === undefined || count === undefined || countOf(now.aggregation) !== count) continue;
       // An upstream webhook packs what it finds into ranges of time, which hold no UIDs.
-      if (now.ledger.ranges.length > 0) continue;
+      if (now.ledger.ranges.size > 0) continue;
       for (const reservation of ledger.reservations())
         if ([...reservation.records.values()].some((record) => this.#isOwn(record)) && !now.ledger.has(reservation))
           return true;

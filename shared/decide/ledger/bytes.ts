@@ -120,7 +120,8 @@ export class ByteReader {
     for (;;) {
       const byte = this.byte();
       value += (byte % 128) * factor;
-      if (value > MAX) throw new RangeError("packed number is too large");
+      // Not a number: zeros without end, beyond the largest factor.
+      if (!(value <= MAX)) throw new RangeError("packed number is too large");
       if (byte < 128) return value;
       factor *= 128;
     }

@@ -14,8 +14,8 @@ import {
 
 /** What receives the contents of the buckets. */
 interface BucketSink {
-  /** One reservation, or a part of one. */
-  add(reservation: Reservation): void;
+  /** One reservation, or a part of one. False where a packed one can't be kept. */
+  add(reservation: Reservation): boolean;
   addRange(range: RangeBucket): void;
   /** A packed text could not be read, or contradicts its counter. */
   unreadable(): void;
@@ -41,15 +41,13 @@ function readPacked(bucket: Bucket, packed: string, sink: BucketSink): void {
     return;
   }
   let weight = 0;
-  for (const reservation of reservations) {
-    weight += reservation.weight;
-    sink.add(reservation);
-  }
+  for (const reservation of reservations) if (sink.add(reservation)) weight += reservation.weight;
   const missing = counterOf(bucket) - weight;
   if (missing === 0) return;
   sink.unreadable();
   if (missing > 0) {
-    const { packed: _, ...rest } = bucket;
+    // With a UID it would be read again as one pod.
+    const { packed: _, podUID: __, ...rest } = bucket;
     sink.addRange(rangeOf({ ...rest, counter: missing }));
   }
 }

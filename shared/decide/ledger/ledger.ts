@@ -19,12 +19,17 @@ import {
   withoutNonce,
 } from "./reservation.ts";
 
+/** Pods of one hash that are told apart. A forged history alone has more, and each costs a look at all of them. */
+const MAX_COLLIDING = 8;
+
 export class Ledger {
   /** Reservations whose UID is known. */
   readonly #byUid: Map<string, Reservation>;
   /** Reservations that came packed, by hash. Colliding hashes are told apart by the pod's name. */
   readonly #byHash: Map<string, readonly Reservation[]>;
-  #ranges: readonly RangeBucket[];
+  /** Those of {@link #byUid} by hash: made when they are asked for, and valid until the next change. */
+  #hashed: ReadonlyMap<string, Reservation> | undefined;
+  readonly #ranges: Set<RangeBucket>;
   #weight = 0;
   #size = 0;
   /** Bytes of the packed form, counted on first use and kept up to date from then on. */
@@ -37,7 +42,7 @@ export class Ledger {
   private constructor(from?: Ledger) {
     this.#byUid = new Map(from === undefined ? [] : from.#byUid);
     this.#byHash = new Map(from === undefined ? [] : from.#byHash);
-    this.#ranges = from === undefined ? [] : from.#ranges;
+    this.#ranges = new Set(from === undefined ? [] : from.#ranges);
     if (from === undefined) return;
     this.#weight = from.#weight;
     this.#size = from.#size;
@@ -55,7 +60,7 @@ export class Ledger {
     readBuckets([...buckets].sort(packedFirst), {
       add: (reservation) => {
         if (reservation.uid === undefined && reservation.podName !== undefined) named.add(reservation.podName);
-        ledger.#merge(reservation, reservation.podName === undefined || named.has(reservation.podName));
+        return ledger.#merge(reservation, reservation.podName === undefined || named.has(reservation.podName));
       },
       addRange: (range) => ledger.addRange(range),
       unreadable: () => ledger.#unreadableBuckets++,
@@ -81,7 +86,7 @@ export class Ledger {
     return size;
   }
 
-  get ranges(): readonly RangeBucket[] {
+  get ranges(): ReadonlySet<RangeBucket> {
     return this.#ranges;
   }
 
@@ -110,9 +115,9 @@ export class Ledger {
     if (uid !== undefined) return this.get(uid, podName) !== undefined;
     if (uidHash === undefined) return false;
     if (this.#byHash.get(uidHash)?.some((other) => isNamed(other, podName)) === true) return true;
-    for (const other of this.#byUid.values())
-      if (other.uid !== undefined && isNamed(other, podName) && hashUid(other.uid) === uidHash) return true;
-    return false;
+    this.#hashed ??= new Map([...this.#byUid].map(([known, other]) => [hashUid(known), other]));
+    const other = this.#hashed.get(uidHash);
+    return other !== undefined && isNamed(other, podName);
   }
 
   /** True when the ledger holds this admission. */
@@ -161,16 +166,14 @@ export class Ledger {
   }
 
   addRange(range: RangeBucket): void {
-    this.#ranges = [...this.#ranges, range];
+    this.#ranges.add(range);
     this.#weight += range.weight;
     if (this.#bytesAtMost !== undefined) this.#bytesAtMost += rangeBytes(range);
     this.#changed = true;
   }
 
   removeRange(range: RangeBucket): void {
-    const rest = this.#ranges.filter((other) => other !== range);
-    if (rest.length === this.#ranges.length) return;
-    this.#ranges = rest;
+    if (!this.#ranges.delete(range)) return;
     this.#weight -= range.weight;
     if (this.#bytesAtMost !== undefined) this.#bytesAtMost -= rangeBytes(range);
     this.#changed = true;
@@ -178,7 +181,7 @@ export class Ledger {
 
   /** The wire form. */
   encode(compactThreshold: number): Bucket[] {
-    return encodeBuckets({ reservations: [...this.reservations()], ranges: this.#ranges }, compactThreshold);
+    return encodeBuckets({ reservations: [...this.reservations()], ranges: [...this.#ranges] }, compactThreshold);
   }
 
   /** Upper bound of the bytes of {@link encode}. */
@@ -215,15 +218,21 @@ export class Ledger {
     return after;
   }
 
-  /** Adds a part that was read to its pod's reservation. Hashes are compared only where a packed one may match. */
-  #merge(part: Reservation, mayBePacked: boolean): void {
+  /**
+   * Adds a part that was read to its pod's reservation. Hashes are compared only where a packed one may match. False
+   * for a part that there is no room for.
+   */
+  #merge(part: Reservation, mayBePacked: boolean): boolean {
     const { uid, uidHash = "", podName } = part;
     let before: Reservation | undefined;
-    if (uid === undefined) before = this.#byHash.get(uidHash)?.find((other) => isNamed(other, podName));
-    else before = mayBePacked ? this.get(uid, podName) : this.#byUid.get(uid);
+    if (uid === undefined) {
+      const same = this.#byHash.get(uidHash) ?? [];
+      before = same.find((other) => isNamed(other, podName));
+      if (before === undefined && same.length >= MAX_COLLIDING) return false;
+    } else before = mayBePacked ? this.get(uid, podName) : this.#byUid.get(uid);
     if (before === undefined) {
       this.#replace(undefined, part);
-      return;
+      return true;
     }
     const records = new Map(before.records);
     for (const [operation, record] of part.records) {
@@ -232,12 +241,14 @@ export class Ledger {
     }
     const weight = before.weight === 1 || part.weight === 1 ? 1 : 0;
     this.#replace(before, { ...before, uid: before.uid ?? uid, podName: before.podName ?? podName, weight, records });
+    return true;
   }
 
   /** The only place that adds and removes reservations, so that the sums stay right. */
   #replace(before: Reservation | undefined, after: Reservation | undefined): void {
     if (before !== undefined) this.#remove(before);
     if (after !== undefined) this.#insert(after);
+    this.#hashed = undefined;
     this.#changed = true;
   }
 

@@ -4,6 +4,7 @@
  * immutable; a change makes a new reservation.
  */
 import { hash } from "node:crypto";
+import { MAX_NAME_LENGTH } from "../../schema/lengths.ts";
 import { type Bucket, OPERATIONS, type Operation } from "../../schema/podprotector.ts";
 import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
 import { parseMicros } from "../../schema/time.ts";
@@ -168,6 +169,8 @@ export function hashUid(uid: string): string {
   const known = memo.get(uid);
   if (known !== undefined) return known;
   const text = hash("sha256", uid, "buffer").toString("latin1", 0, 8);
+  // A status may hold a UID of a megabyte, which no pod has.
+  if (uid.length > MAX_NAME_LENGTH) return text;
   if (memo.size >= MEMO_LIMIT) memo.clear();
   memo.set(uid, text);
   return text;

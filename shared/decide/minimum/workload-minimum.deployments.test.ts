@@ -21,6 +21,10 @@ describe("a count or percentage as an absolute number", () => {
   ])("%s of %i, rounded %s, is %s", (value, total, rounding, expected) => {
     expect(scaledValue(value, total, rounding)).toBe(expected);
   });
+
+  test.each([0, 10])("a percentage that is no number in Kubernetes, of %i, is unreadable", (total) => {
+    expect(scaledValue(`${"9".repeat(400)}%`, total, "up")).toBeUndefined();
+  });
 });
 
 describe("what a Deployment's controller keeps available", () => {

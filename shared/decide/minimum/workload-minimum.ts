@@ -13,12 +13,15 @@ const PERCENTAGE = /^[+-]?[0-9]+%$/;
 
 /**
  * The number that `value` stands for: a count as it is, a percentage of `total` rounded up or down. Undefined when it
- * is neither. The product is a 64-bit float before it is rounded, as in Kubernetes' `intstr`.
+ * is neither. The product is a 64-bit float before it is rounded, as in Kubernetes' `intstr`, which reads no number
+ * that is too large.
  */
 export function scaledValue(value: IntOrPercent, total: number, rounding: "up" | "down"): number | undefined {
   if (typeof value === "number") return Number.isInteger(value) ? value : undefined;
   if (!PERCENTAGE.test(value)) return undefined;
-  const scaled = (Number(value.slice(0, -1)) * total) / 100;
+  const percent = Number(value.slice(0, -1));
+  if (!Number.isSafeInteger(percent)) return undefined;
+  const scaled = (percent * total) / 100;
   return rounding === "up" ? Math.ceil(scaled) : Math.floor(scaled);
 }
 

@@ -44,6 +44,9 @@ describe("what the status says", () => {
     expect(vanishedFields(aggregation, 0, NOW_MS + VANISHED_FOR_MS)).toEqual(first);
     expect(vanishedFields(aggregation, 0, NOW_MS + VANISHED_FOR_MS + 1)).toEqual({});
     expect(vanishedFields(aggregation, 1, NOW_MS + VANISHED_FOR_MS + 1)).toMatchObject({ vanishedPods: 1 });
+    const most = { ...aggregation, vanishedPods: 2 ** 31 - 1 };
+    // The apiserver takes no larger number, and the counts beside it would not be stored.
+    expect(vanishedFields(most, 1, NOW_MS + 5_000)).toMatchObject({ vanishedPods: 2 ** 31 - 1 });
   });
 
   test("is a condition that names the cells", () => {

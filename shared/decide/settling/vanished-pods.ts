@@ -11,6 +11,7 @@ import { isAvailable, maturityCutoffMs } from "../availability/availability.ts";
 import { compileSelector, ignoredBy } from "../availability/selector.ts";
 import { type SpecFacts, specFacts } from "../availability/spec-facts.ts";
 import { Ledger } from "../ledger/ledger.ts";
+import { podCount } from "../minimum/workload-minimum.ts";
 import { isCounted } from "../state/protector-state.ts";
 
 /** How long the status says that pods have vanished. */
@@ -54,7 +55,7 @@ export function vanishedPods(
   if (aggregation.hold !== undefined || aggregation.specHash !== specHash) return [];
   const ledger = Ledger.parse(stored?.admissionHistory?.buckets);
   // The members of a range have no identity.
-  if (ledger.ranges.length > 0) return [];
+  if (ledger.ranges.size > 0) return [];
   return gone.filter(({ uid, name }) => ledger.get(uid, name) === undefined);
 }
 
@@ -66,7 +67,9 @@ export function vanishedFields(
 ): Pick<Aggregation, "vanishedPods" | "vanishedTime"> {
   const known = before === undefined || !isRecentlyVanished(before, nowMs) ? undefined : before;
   const vanishedTime = vanished > 0 ? formatMs(nowMs) : known?.vanishedTime;
-  return vanishedTime === undefined ? {} : { vanishedPods: (known?.vanishedPods ?? 0) + vanished, vanishedTime };
+  return vanishedTime === undefined
+    ? {}
+    : { vanishedPods: podCount((known?.vanishedPods ?? 0) + vanished), vanishedTime };
 }
 
 export function isRecentlyVanished({ vanishedTime }: Pick<Aggregation, "vanishedTime">, nowMs: number): boolean {

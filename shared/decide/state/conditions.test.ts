@@ -88,6 +88,14 @@ describe("conditions", () => {
     );
   });
 
+  test("a message stays within the apiserver's limit, however exact a time is that a cell has written", () => {
+    // The CRD's format of a time admits any number of digits.
+    const vanishedTime = `${formatMs(NOW_MS - 1000).slice(0, -1)}${"0".repeat(40_000)}Z`;
+    const vanished = conditionsOf([makeCell("a", 3, [], { vanishedPods: 1, vanishedTime })]).at(-1);
+    expect(vanished).toMatchObject({ type: "PodsVanished", status: "True" });
+    expect(vanished?.message.length).toBeLessThan(32_768);
+  });
+
   test("unchanged conditions are the same object, so that nothing is written", () => {
     const first = conditionsOf([makeCell("a", 3)]);
     expect(conditionsOf([makeCell("a", 3)], {}, first, [], NOW_MS + 5000)).toBe(first);

@@ -136,11 +136,12 @@ function sharesPods({ state }: ConditionInput, previous: readonly Condition[]): 
 
 /** Pods were gone without a deletion in the last hour. Only for protectors that such pods have, or had. */
 function podsVanished({ state, nowMs }: ConditionInput, previous: readonly Condition[]): readonly Finding[] {
-  const found = [...state.cells.values()].flatMap(({ cellID, aggregation }) =>
-    aggregation === undefined || !isRecentlyVanished(aggregation, nowMs)
-      ? []
-      : [`${aggregation.vanishedPods ?? 1} in cell ${cellID}, the last at ${aggregation.vanishedTime}`],
-  );
+  const found = [...state.cells.values()].flatMap(({ cellID, aggregation }) => {
+    if (aggregation === undefined || !isRecentlyVanished(aggregation, nowMs)) return [];
+    // As it was written, it may have thousands of digits.
+    const last = formatMs(parseMs(aggregation.vanishedTime));
+    return [`${aggregation.vanishedPods ?? 1} in cell ${cellID}, the last at ${last}`];
+  });
   if (found.length > 0) {
     const what = "Pods went without a deletion that anybody was asked about, so etcd may have lost them";
     return [finding(PODS_VANISHED, "True", "WithoutDeletion", `${what}: ${listed(found.sort())}`)];

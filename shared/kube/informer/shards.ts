@@ -1,3 +1,4 @@
+import { MAX_SHARDS } from "../../schema/resource-version.ts";
 import type { ApiClient, CallOptions } from "../client/api-client.ts";
 import { withQuery } from "../client/api-path.ts";
 
@@ -25,10 +26,10 @@ function hashHigh(text: string): number {
   return high;
 }
 
-/** A power of two, so that the limits of the ranges are whole numbers in the upper 32 bits. */
-export const MAX_SHARDS = 64;
-
-/** Throws a RangeError for a count that is not a power of two, or is more than {@link MAX_SHARDS}. */
+/**
+ * Throws a RangeError for a count that is not a power of two, which makes the limits of the ranges whole numbers in the
+ * upper 32 bits, or is more than {@link MAX_SHARDS}.
+ */
 export function checkShardCount(count: number): void {
   if (!Number.isInteger(count) || count < 1 || count > MAX_SHARDS || (count & (count - 1)) !== 0) {
     throw new RangeError(`the number of shards must be 1, 2, 4, ... up to ${MAX_SHARDS}, not ${count}`);

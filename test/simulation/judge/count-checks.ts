@@ -166,7 +166,7 @@ export class CountChecks {
   /** S6: after an aggregator's write `A - sum(w) = |AV \ UIDs of buckets|` (docs/design.md#settling). */
   #subtraction(protector: PodProtector, cell: CellStatus, available: ReadonlySet<string>): void {
     const ledger = ledgerOf(cell);
-    if (ledger.ranges.length > 0) return;
+    if (ledger.ranges.size > 0) return;
     const rest = new Set(available);
     const strangers: string[] = [];
     for (const { uid } of ledger.reservations()) {

@@ -38,7 +38,7 @@ export function settledLine(result: CellUpdate): string {
   const kept = [...ledger.reservations()].map(
     ({ weight, records }) => `keep ${[...records.keys()].join("+")} w=${weight}`,
   );
-  const ranges = ledger.ranges.map(({ weight }) => `keep range ${weight}`);
+  const ranges = [...ledger.ranges].map(({ weight }) => `keep range ${weight}`);
   return [...rules, ...kept, ...ranges].join(", ") || "empty";
 }
 
