@@ -18,6 +18,7 @@ const isLinux = process.platform === "linux";
 const node = isLinux ? join(modules, ".bin", "node") : process.execPath;
 const ANYWHERE = ["scripts/build.ts", "scripts/generate.ts"];
 const FIRST_NODE = [24, 6];
+const PARENT_EVERY_MS = 500;
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"];
 
 function fail(message) {
@@ -67,6 +68,13 @@ function endLike(code, signal) {
 function start(command, words, options) {
   const child = spawn(command, words, options);
   for (const signal of SIGNALS) process.removeAllListeners(signal).on(signal, () => child.kill(signal));
+  // Whoever kills npm kills the shell between npm and this process, too, and that shell tells nobody.
+  const parent = process.ppid;
+  const timer = setInterval(() => {
+    if (process.ppid === parent || !process.env.npm_lifecycle_event) return;
+    clearInterval(timer);
+    child.kill("SIGTERM");
+  }, PARENT_EVERY_MS).unref();
   return child;
 }
 

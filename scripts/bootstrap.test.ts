@@ -67,6 +67,23 @@ test.each<NodeJS.Signals>(["SIGINT", "SIGTERM", "SIGKILL"])("is not in its own w
   expect(await textOf(bootstrap().stdout)).toBe("hello you\n");
 });
 
+test("ends when the shell that npm started it by is killed, which tells nobody", async () => {
+  await setGoodNpm();
+  const script = 'process.on("SIGTERM", () => process.exit(console.log("ended"))); setInterval(() => {}, 1000);';
+  await writeFile(join(clone, "scripts/hello.ts"), `${script}\nconsole.log("up");\n`);
+  const words = [process.execPath, join(clone, "scripts/bootstrap.mjs"), "scripts/hello.ts"];
+  const shell = spawn("sh", ["-c", `${words.map((word) => `"${word}"`).join(" ")}; exit $?`], {
+    env: { ...process.env, PATH: `${join(clone, "bin")}${delimiter}${process.env.PATH}`, npm_lifecycle_event: "demo" },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  let said = "";
+  for await (const chunk of shell.stdout) {
+    said += String(chunk);
+    if (said === "up\n") shell.kill("SIGTERM");
+  }
+  expect(said).toBe("up\nended\n");
+});
+
 test("two at once: one installs, the other says that it waits", async () => {
   await setGoodNpm();
   await setNpm(`sleep 1; ${(await readFile(join(clone, "bin/npm"), "utf8")).split("\n")[2]}`);

@@ -4,7 +4,7 @@
  * changed` checks what a change can break at once: lint, types, and the unit tests that import what differs from the
  * branch `main`. `npm test -- security` runs the attacks.
  */
-import { spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, type StdioOptions, spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
@@ -80,10 +80,25 @@ function base(): string {
   return status === 0 ? "main" : "HEAD";
 }
 
+/** What runs now. A signal ends it, and nothing else is begun. */
+const children = new Set<ChildProcess>();
+let isEnded = false;
+
+function endAll(signal: NodeJS.Signals): void {
+  isEnded = true;
+  for (const child of children) child.kill(signal);
+}
+
+function start(command: string, args: readonly string[], stdio: StdioOptions): ChildProcess {
+  const child = spawn(command, [...args], { cwd: root, stdio });
+  children.add(child);
+  return child.on("close", () => children.delete(child));
+}
+
 /** Resolves with the exit code; a killed process counts as failed. */
 function run(command: string, args: readonly string[]): Promise<number> {
   return new Promise((resolve, reject) => {
-    const child = spawn(command, [...args], { cwd: root, stdio: "inherit" });
+    const child = start(command, args, "inherit");
     child.on("error", reject);
     child.on("close", (code) => resolve(code ?? 1));
   });
@@ -92,9 +107,9 @@ function run(command: string, args: readonly string[]): Promise<number> {
 /** As {@link run}; the output appears when the command ends, because others run beside it. */
 function runBeside(command: string, args: readonly string[]): Promise<number> {
   return new Promise((resolve, reject) => {
-    const child = spawn(command, [...args], { cwd: root, stdio: ["ignore", "pipe", "pipe"] });
+    const child = start(command, args, ["ignore", "pipe", "pipe"]);
     const output: Buffer[] = [];
-    for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => output.push(chunk));
+    for (const stream of [child.stdout, child.stderr]) stream?.on("data", (chunk: Buffer) => output.push(chunk));
     child.on("error", reject);
     child.on("close", (code) => {
       process.stdout.write(Buffer.concat(output));
@@ -211,6 +226,7 @@ interface Outcome extends TestCounts {
 }
 
 async function runStep({ title, run: runIt }: Step, files: readonly string[]): Promise<Outcome> {
+  if (isEnded) return { title, passed: 0, failed: 1, seconds: 0 };
   console.log(`\n=== ${title} ===`);
   const startedMs = performance.now();
   const counts = await runIt(files);
@@ -269,4 +285,7 @@ async function main(args: readonly string[]): Promise<number> {
   return summarize(await runSteps(steps, files));
 }
 
-if (import.meta.main) process.exitCode = await main(process.argv.slice(2));
+if (import.meta.main) {
+  for (const signal of ["SIGTERM", "SIGHUP"] as const) process.on(signal, endAll);
+  process.exitCode = await main(process.argv.slice(2));
+}

@@ -2,14 +2,14 @@
  * `npm run demo`: three real clusters with this project, and what it does in accidents. Read `setup.ts` and
  * `install.ts` for what runs, `scenes.ts` for what happens, `stage.ts` and `availability.ts` for how it is judged.
  */
-import { writeFileSync } from "node:fs";
+import { closeSync, openSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { build } from "../build.ts";
 import { ensureBinaries } from "../control-plane/binaries/binaries.ts";
 import { VERSIONS } from "../control-plane/binaries/versions.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { theReaper } from "../control-plane/reaper.ts";
-import { messageOf, readOptions } from "../options.ts";
+import { messageOf, misused, readOptions } from "../options.ts";
 import { reportPage } from "../report/page.ts";
 import { Recorder } from "../report/record.ts";
 import { examine } from "./doctor.ts";
@@ -18,6 +18,7 @@ import { LOG_LEVEL_VARIABLE } from "./kubelet.ts";
 import { askersIn, narrator as createNarrator, type Narrator, recordingNarrator } from "./narrator.ts";
 import { PROMISED, REPLICAS, SCENES } from "./scenes.ts";
 import { AUDIT_LOG, type Demo, setUp, startClusters } from "./setup.ts";
+import { shellWord } from "./shell-word.ts";
 import type { DemoStage } from "./stage.ts";
 
 const EXIT_INTERRUPTED = 130;
@@ -108,9 +109,9 @@ async function stayUp(demo: Demo, narrator: Narrator, bundles: string): Promise<
   narrator.heading("Your turn: everything is still running");
   narrator.say("In another terminal:");
   for (const line of [
-    `export KUBECONFIG=${await writeKubeconfig(demo.clusters)}`,
-    `export PATH=${dirname(kubectl)}:${bundles}:$PATH`,
-    `export PODSEIDON_NODE=${process.execPath}`,
+    `export KUBECONFIG=${shellWord(await writeKubeconfig(demo.clusters))}`,
+    `export PATH=${shellWord(dirname(kubectl))}:${shellWord(bundles)}:$PATH`,
+    `export PODSEIDON_NODE=${shellWord(process.execPath)}`,
     "export PODSEIDON_CORE_CONTEXT=core",
     "kubectl --context core get ppr --all-namespaces --watch",
     `kubectl --context worker-1 --namespace ${NAMESPACE} delete pods --all`,
@@ -122,14 +123,15 @@ async function stayUp(demo: Demo, narrator: Narrator, bundles: string): Promise<
     narrator.command(line);
   }
   narrator.say("A second workload, protected by the label in its manifest; and a process that dies and comes back:");
-  narrator.command(`kubectl --context core apply --filename ${SECOND_WORKLOAD}`);
+  narrator.command(`kubectl --context core apply --filename ${shellWord(SECOND_WORKLOAD)}`);
   for (const worker of demo.stage.workers) {
     const pod = demo.stage.processOf(worker, "podseidon-aggregator");
     if (pod !== undefined) narrator.command(`kill -9 ${pod.process.pid}   # ${pod.process.name}`);
   }
   narrator.say("Logs of every process, and the audit logs with the webhook's annotations:");
-  for (const { directory } of demo.clusters) narrator.command(`ls ${join(directory, "logs")}`);
-  for (const { directory } of demo.stage.workers) narrator.command(`grep podseidon ${join(directory, AUDIT_LOG)}`);
+  for (const { directory } of demo.clusters) narrator.command(`ls ${shellWord(join(directory, "logs"))}`);
+  for (const { directory } of demo.stage.workers)
+    narrator.command(`grep podseidon ${shellWord(join(directory, AUDIT_LOG))}`);
   narrator.say("Ctrl-C ends the demo and removes everything.");
   await new Promise<never>(() => setInterval(() => {}, 60_000));
 }
@@ -196,6 +198,12 @@ const options = readOptions(process.argv.slice(2), HELP, {
   report: { type: "string" },
 });
 if (typeof options === "number") process.exit(options);
+try {
+  // At the end of the demo is late to learn that the report can't be written.
+  if (options.report !== undefined) closeSync(openSync(options.report, "a"));
+} catch (error) {
+  process.exit(misused(`--report: ${messageOf(error)}`, HELP));
+}
 // The reaper ends all processes and removes all files, at whatever moment this process exits.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
   process.once(signal, () => process.exit(EXIT_INTERRUPTED));

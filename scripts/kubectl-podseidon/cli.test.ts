@@ -1,8 +1,12 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from "node:fs";
+import type { RequestListener } from "node:http";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
+import { listeningApiserver } from "../../test/support/kube/listening-apiserver.ts";
 import { COMMANDS, runCommandLine } from "./cli.ts";
 import { kubeconfigPaths, readKubeconfigs } from "./invocation/kubeconfig.ts";
 
@@ -58,6 +62,12 @@ describe("the command line", () => {
     expect(code).toBe(2);
   });
 
+  test("a short flag takes its value behind an equals sign, as kubectl's do", async () => {
+    const { out } = await cli("explain", "OnHold", "-o=json");
+    expect(JSON.parse(out)).toMatchObject({ explanations: [{ name: "OnHold" }] });
+    expect((await cli("status", "-o=")).code).toBe(2);
+  });
+
   test("a namespace that is named like a command is no command", async () => {
     expect((await cli("-n", "status", "why")).err).toContain("usage: kubectl podseidon why POD");
   });
@@ -80,6 +90,48 @@ describe("the command line", () => {
   ])("%j completes to %j", async (words, expected) => {
     const { out } = await cli("__complete", ...words);
     expect(out.trim().split("\n")).toEqual([...expected, ":4"]);
+  });
+});
+
+describe("a cluster without the CRD", () => {
+  const notServed: RequestListener = (_, response) => response.writeHead(404).end("404 page not found\n");
+
+  test.each([["status"], ["remove-cell", "a"], ["suspend", "web"], ["dashboard"]])(
+    "%j says that it is not the core, and how to name that",
+    async (...args) => {
+      const { kubeconfig, close } = await listeningApiserver(notServed);
+      const { code, err } = await cli(...args, "--kubeconfig", kubeconfig);
+      close();
+      expect(err).toMatch(/^error: c: [^\n]*no PodProtectors[^\n]*--core-context[^\n]*\n$/);
+      expect(code).toBe(2);
+    },
+  );
+});
+
+describe("standard output", () => {
+  const main = join(import.meta.dirname, "main.ts");
+
+  async function ended(stdout: "pipe" | number): Promise<[code: number | null, err: string]> {
+    const child = spawn(process.execPath, [main, "explain"], { stdio: ["ignore", stdout, "pipe"] });
+    child.stdout?.destroy();
+    let err = "";
+    child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      err += text;
+    });
+    await once(child, "close");
+    return [child.exitCode, err];
+  }
+
+  test("a reader that has ended, as `head` does, ends the command in silence", async () => {
+    expect(await ended("pipe")).toEqual([2, ""]);
+  });
+
+  test("a full disk is told in a sentence", async () => {
+    const full = openSync("/dev/full", "w");
+    const [code, err] = await ended(full);
+    closeSync(full);
+    expect(err).toMatch(/^error: standard output: ENOSPC[^\n]*\n$/);
+    expect(code).toBe(2);
   });
 });
 

@@ -96,8 +96,10 @@ function parse(args: readonly string[], command: Command): { values: FlagValues;
   const options = Object.fromEntries(
     Object.entries(flags).map(([name, { type, short }]) => [name, short === undefined ? { type } : { type, short }]),
   );
+  // As kubectl, which takes `-o=json` for `-o json`.
+  const words = args.map((word) => word.replace(/^(-[a-zA-Z])=/, "$1"));
   try {
-    const { values, positionals } = parseArgs({ args: [...args], options, allowPositionals: true });
+    const { values, positionals } = parseArgs({ args: words, options, allowPositionals: true });
     const plain = Object.entries(values).flatMap(([name, value]) =>
       Array.isArray(value) ? [] : [[name, value] as const],
     );

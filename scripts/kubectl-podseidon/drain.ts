@@ -32,17 +32,15 @@ const Owned = v.looseObject({
 
 interface NodePod {
   readonly pod: Pod;
-  /** kubectl drain leaves it where it is. */
-  readonly stays: "DaemonSet" | "mirror" | "finished" | undefined;
+  /** Whether kubectl drain leaves it where it is. A finished pod goes, also one of a DaemonSet. */
+  readonly stays: boolean;
 }
 
 function nodePod(raw: unknown): NodePod {
   const pod = parseAnyPod(raw);
   const owners = v.parse(Owned, raw).metadata.ownerReferences;
-  if (owners.some(({ kind, controller }) => kind === "DaemonSet" && controller === true))
-    return { pod, stays: "DaemonSet" };
-  if (pod.mirror) return { pod, stays: "mirror" };
-  return { pod, stays: isFinished(pod) ? "finished" : undefined };
+  const isDaemons = owners.some(({ kind, controller }) => kind === "DaemonSet" && controller === true);
+  return { pod, stays: pod.mirror || (isDaemons && !isFinished(pod)) };
 }
 
 export interface DrainLine {
@@ -149,7 +147,7 @@ export function drainText(
     `${count("waits")} wait until others have taken over`,
     `${count("never")} can't go as things are`,
     ...(count("unknown") > 0 ? [`${count("unknown")} could not be told`] : []),
-    ...(stay > 0 ? [`${stay} stay (DaemonSets, static or finished pods)`] : []),
+    ...(stay > 0 ? [`${stay} stay (DaemonSets or static pods)`] : []),
   ];
   const head = table(["NAMESPACE", "POD", "PROTECTOR", "ALONE", "TOGETHER", "WHY"], rows);
   const nowhere =
@@ -168,7 +166,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   }
   const raw = await cluster.list("/api/v1/pods", { fieldSelector: `spec.nodeName=${node}` });
   const found = raw.map(nodePod);
-  const leaving = found.filter(({ stays }) => stays === undefined).map(({ pod }) => pod);
+  const leaving = found.filter(({ stays }) => !stays).map(({ pod }) => pod);
   const [protectors, configuration, cordoned] = await Promise.all([
     core.protectors(undefined),
     webhookConfigurationOf(cluster),
@@ -188,8 +186,9 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     { node, pods: lines, staying, othersCordoned: cordoned, isUnprotected: unprotected },
     drainText(node, lines, staying, cordoned, unprotected),
   );
-  const isPassing = ({ together }: DrainLine): boolean => together === "goes" || (together === "waits" && !cordoned);
-  return lines.every(isPassing) && !unprotected ? EXIT.yes : EXIT.no;
+  const isStuck = ({ together }: DrainLine): boolean => together === "never" || (together === "waits" && cordoned);
+  if (unprotected || lines.some(isStuck)) return EXIT.no;
+  return lines.some(({ together }) => together === "unknown") ? EXIT.unknown : EXIT.yes;
 }
 
 /** False, too, for who may not list nodes. */
@@ -230,7 +229,7 @@ export const drainCheck: Command = {
     "ALONE is the webhook's answer to the eviction of this pod alone (a dry run); TOGETHER is what becomes " +
     "of it when all pods of the node are evicted one after the other: goes, waits for replacements, or " +
     "never as things are. Says when every other node is cordoned. " +
-    "Exit code 0: the drain can complete; 1: some pods can't go.",
+    "Exit code 0: the drain can complete; 1: some pods can't go; 2: of some it could not be told.",
   flags: {
     cell: {
       type: "string",

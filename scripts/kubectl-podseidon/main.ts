@@ -3,6 +3,13 @@ import { MessageChannel } from "node:worker_threads";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { runCommandLine } from "./cli.ts";
 import { takesColour } from "./invocation/colour.ts";
+import { EXIT } from "./invocation/errors.ts";
+
+// A reader that has ended, as `head` does, wants to hear nothing more.
+process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code !== "EPIPE") process.stderr.write(`error: standard output: ${error.message}\n`);
+  process.exit(EXIT.unknown);
+});
 
 // The timers of the ports do not keep a process alive, and a command waits for them.
 const { port1 } = new MessageChannel();

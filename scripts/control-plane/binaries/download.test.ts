@@ -63,6 +63,29 @@ function unpacked(content: Readonly<Record<string, string>>): string {
   return parent;
 }
 
+test("goes through the proxy that the environment names, and past it where no_proxy says so", async () => {
+  const proxied: string[] = [];
+  const proxy = createServer((request, response) => {
+    proxied.push(request.url ?? "");
+    response.writeHead(403).end();
+  });
+  proxy.on("connect", ({ url = "" }, socket) => {
+    proxied.push(url);
+    socket.end("HTTP/1.1 403 Forbidden\r\n\r\n");
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  const address = proxy.address();
+  const url = `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`;
+  await expect(download(directory, silentProgress, sites, { http_proxy: url })).rejects.toThrow();
+  expect(proxied.length).toBeGreaterThan(0);
+  proxied.length = 0;
+  await expect(download(directory, silentProgress, sites, { http_proxy: url, no_proxy: "127.0.0.1" })).rejects.toThrow(
+    "has SHA-256",
+  );
+  expect(proxied).toEqual([]);
+  proxy.close();
+});
+
 const run = (): Promise<void> => download(directory, silentProgress, sites);
 
 test("a binary that has not the pinned checksum is refused, and the others were fine", async () => {

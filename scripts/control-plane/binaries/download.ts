@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { createWriteStream } from "node:fs";
 import { chmod, copyFile, rm, writeFile } from "node:fs/promises";
+import { setGlobalProxyFromEnv } from "node:http";
 import { join } from "node:path";
 import { Readable, Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -76,14 +77,24 @@ function artifacts(sites: ReleaseSites): Artifact[] {
 }
 
 /**
- * Puts all binaries into `directory`. Rejects with what could not be reached or did not have its checksum; tries
- * nothing twice.
+ * Puts all binaries into `directory`, through the proxy that `environment` names. Rejects with what could not be
+ * reached or did not have its checksum; tries nothing twice.
  */
 export async function download(
   directory: string,
   progress: BuildProgress,
   sites: ReleaseSites = OFFICIAL_SITES,
+  environment: NodeJS.ProcessEnv = process.env,
 ): Promise<void> {
+  const withoutProxy = setGlobalProxyFromEnv(environment);
+  try {
+    await downloadAll(directory, progress, sites);
+  } finally {
+    withoutProxy();
+  }
+}
+
+async function downloadAll(directory: string, progress: BuildProgress, sites: ReleaseSites): Promise<void> {
   const wanted = artifacts(sites);
   progress.step(`downloading official binaries from ${new URL(sites.kubernetes).host} and ${new URL(sites.etcd).host}`);
   // Checksums first: they are small, and without network the first one fails.

@@ -103,6 +103,11 @@ describe("access", () => {
     if (status !== 200) expect(answer.text).not.toContain("<");
   });
 
+  test("the address without its last slash is told to be wrong: the page's files are relative to it", async () => {
+    const { status, text } = await ask({ path: url.pathname.slice(0, -1) });
+    expect([status, text]).toEqual([404, expect.stringContaining("with the slash at its end")]);
+  });
+
   test.each(["constructor", "toString", "__proto__", "page.css/", "protector/%"])(
     "there is no page %s",
     async (path) => {

@@ -1,7 +1,7 @@
 /** `dashboard`: a live page about all protectors, on this machine. */
 import { podProtectorPath, withQuery } from "../../../shared/kube/client/api-path.ts";
 import type { ClusterClient } from "../invocation/cluster.ts";
-import { statusOf } from "../invocation/cluster.ts";
+import { listFailure } from "../invocation/cluster.ts";
 import type { Command, Context } from "../invocation/command.ts";
 import { CommandError, type ExitCode } from "../invocation/errors.ts";
 import { Board } from "./board.ts";
@@ -21,9 +21,9 @@ function portOf(context: Context): number {
 
 /** Throws a sentence where the page would stay empty. */
 async function requireReadable(client: ClusterClient, namespace: string | undefined): Promise<void> {
-  const response = await client.raw("GET", withQuery(podProtectorPath(namespace ?? ""), { limit: 1 }));
-  if (response.status !== 200)
-    throw new CommandError(`${client.name}: the protectors can't be listed: ${statusOf(response).message}`);
+  const path = podProtectorPath(namespace ?? "");
+  const response = await client.raw("GET", withQuery(path, { limit: 1 }));
+  if (response.status !== 200) throw new CommandError(`${client.name}: ${listFailure(path, response)}`);
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {

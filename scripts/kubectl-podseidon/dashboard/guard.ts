@@ -22,8 +22,10 @@ export function admit({ method, url = "", headers }: IncomingMessage, secret: st
   if (method !== "GET") return refused(405, "this server is read with GET");
   const site = headers["sec-fetch-site"];
   if (site !== undefined && !OWN_SITES.includes(String(site))) return refused(403, "another site asked for this");
-  const [, given = "", path = ""] = /^\/([^/?]*)\/?([^?]*)/.exec(url) ?? [];
-  if (!isSame(given, secret)) return refused(404, "open the address that kubectl podseidon dashboard printed");
+  const [, given = "", path] = /^\/([^/?]*)(?:\/([^?]*))?/.exec(url) ?? [];
+  const advice = "open the address that kubectl podseidon dashboard printed";
+  if (!isSame(given, secret)) return refused(404, advice);
+  if (path === undefined) return refused(404, `${advice}, with the slash at its end`);
   return { kind: "granted", path };
 }
 

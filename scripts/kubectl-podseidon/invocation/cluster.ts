@@ -11,6 +11,7 @@ import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.t
 import { parseListPage } from "../../../shared/kube/stream/raw-object.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { version } from "../../../shared/runtime/version.ts";
+import { GROUP } from "../../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { CommandError, messageOf } from "./errors.ts";
 import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfigs } from "./kubeconfig.ts";
@@ -55,7 +56,7 @@ export class ClusterClient {
     do {
       const page = withQuery(path, { ...query, limit: PAGE_SIZE, continue: token });
       const response = await this.raw("GET", page);
-      if (response.status !== 200) throw new CommandError(`${this.name}: GET ${path}: ${statusOf(response).message}`);
+      if (response.status !== 200) throw new CommandError(`${this.name}: ${listFailure(path, response)}`);
       const { items, continueToken } = parseListPage(response.body);
       all.push(...items);
       token = continueToken;
@@ -101,9 +102,16 @@ export interface StatusText {
 export function statusOf({ status, body }: ApiResponse): StatusText {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Status), body);
   if (!parsed.success)
-    return { message: `HTTP ${status}: ${body.slice(0, 200)}`, retryAfterSeconds: undefined, causes: [] };
+    return { message: `HTTP ${status}: ${body.slice(0, 200).trim()}`, retryAfterSeconds: undefined, causes: [] };
   const { message = `HTTP ${status}`, details } = parsed.output;
   return { message, retryAfterSeconds: details?.retryAfterSeconds, causes: details?.causes ?? [] };
+}
+
+/** Why a collection can't be listed. A cluster that is not the core, or has nothing installed, has no PodProtectors. */
+export function listFailure(path: string, response: ApiResponse): string {
+  const isAbsent = response.status === 404 && path.startsWith(`/apis/${GROUP}/`);
+  const advice = "no PodProtectors there; name the core cluster by --core-context, or install podseidon";
+  return `GET ${path}: ${isAbsent ? advice : statusOf(response).message}`;
 }
 
 export function chosenKubeconfig(flag: string | undefined, environment: PluginEnvironment): Promise<Kubeconfig> {

@@ -100,7 +100,7 @@ const ARGUMENTS: Readonly<Record<string, readonly string[]>> = {
   status: [],
   why: ["web-0"],
   gates: ["web-0"],
-  "drain-check": ["node-1"],
+  "drain-check": ["node-1", "--cell", "gone"],
   doctor: [],
   suspend: ["web", "--yes"],
   resume: ["web"],

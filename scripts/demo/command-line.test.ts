@@ -1,0 +1,24 @@
+/** What the demo says of its command line, and the commands that it prints. */
+import { execFileSync, spawnSync } from "node:child_process";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { shellWord } from "./shell-word.ts";
+
+test.each(["/tmp/plain-1.2_x/bin", "/home/me/My Projects/bin", "/home/zoë's/$HOME/`id`", ""])(
+  "a shell reads %j as one word",
+  (word) => {
+    const said = execFileSync("sh", ["-c", `printf '%s|' ${shellWord(word)}`], { encoding: "utf8" });
+    expect(said).toBe(`${word}|`);
+  },
+);
+
+test("a path without special characters stays as it is", () => {
+  expect(shellWord("/tmp/plain-1.2_x/bin")).toBe("/tmp/plain-1.2_x/bin");
+});
+
+test("a report that can't be written is told before anything is started", () => {
+  const words = [join(import.meta.dirname, "main.ts"), "--once", "--report", "/nonexistent/report.html"];
+  const { status, stdout, stderr } = spawnSync(process.execPath, words, { encoding: "utf8", timeout: 10_000 });
+  expect([status, stdout]).toEqual([2, ""]);
+  expect(stderr).toMatch(/^--report: ENOENT[^\n]*\/nonexistent\/report.html/);
+}, 20_000);
