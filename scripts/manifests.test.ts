@@ -87,6 +87,15 @@ test("what a status write changes of the metadata is asked about: finalizers of 
   expect(manifest("components/relabelled-pods/kustomization.yaml")).toContain("resources/-, value: pods/status");
 });
 
+test("a webhook joins its Service when it knows the cores, and stays there when one of them is silent", () => {
+  const deployment = manifest("base/webhook/deployment.yaml");
+  const probed = (probe: string): string | undefined =>
+    new RegExp(`${probe}:\\s+httpGet:\\s+path: (\\S+)`).exec(deployment)?.[1];
+  expect([probed("startupProbe"), probed("readinessProbe")]).toEqual(["/readyz", "/readyz?exclude=cores"]);
+  // The checks that readiness leaves out are those of this part.
+  expect(readFileSync(join(root, "webhook/run.ts"), "utf8")).toMatch(/name: "cores",\s+start: [^\n]+\s+ready: /);
+});
+
 /** The lists of a Deployment that components add to. */
 const LIST = /^\/spec\/template\/spec\/(?:volumes|containers\/0\/(?:args|env|volumeMounts))$/;
 const Patches = v.object({

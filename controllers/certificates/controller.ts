@@ -2,6 +2,7 @@
  * The certificates as a controller beside the webhook: its options, and how it is wired. Read `plan.ts` next (what to
  * do), then `keeper.ts` (reads and writes).
  */
+import { isIP } from "node:net";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
@@ -18,6 +19,7 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 /** An authority lasts much longer than every certificate that it signs. */
 const LEAST_RATIO = 4;
+const HOST_NAME = /^(\*\.)?[a-z\d_-]+(\.[a-z\d_-]+)*$/i;
 
 export const certificatesOptions = defineOptions({
   name: "podseidon-certificates",
@@ -53,12 +55,17 @@ export const certificatesOptions = defineOptions({
     interval: option(duration({ minMs: 50, maxMs: HOUR_MS }), 10_000, "Pause between two looks."),
     ...observeOptions,
   },
-  check: ({ authorityLifetime, servingLifetime }) =>
-    authorityLifetime !== undefined &&
+  check: ({ authorityLifetime, servingLifetime, dnsName = [] }) => [
+    ...(authorityLifetime !== undefined &&
     servingLifetime !== undefined &&
     authorityLifetime < LEAST_RATIO * servingLifetime
       ? [`--authority-lifetime: must be at least ${LEAST_RATIO} times --serving-lifetime`]
-      : [],
+      : []),
+    // A certificate for anything else is for nobody, and would be issued again and again.
+    ...(dnsName.every((name) => HOST_NAME.test(name) || (isIP(name) !== 0 && !name.includes("%")))
+      ? []
+      : ["--dns-name: expected names and IP addresses, without a port"]),
+  ],
 });
 
 type CertificatesFlags = OptionValues<(typeof certificatesOptions)["options"]>;

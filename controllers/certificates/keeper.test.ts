@@ -287,6 +287,25 @@ test.each<[string, (pem: string) => string]>([
   expect(step(events, "publish")).toBe(1);
 });
 
+test("a certificate that may sign no other is no authority: apiservers accept nothing that it signs", async () => {
+  const time = new VirtualTime();
+  const store = new Store();
+  const events: CertificateEvent[] = [];
+  const ending = new AbortController();
+  const running = keeper(time, store, { events }).run(ending.signal);
+  const cell = new Cell(time, store, "near", SECOND_MS);
+  await time.advance(300 * SECOND_MS);
+  const served = (key: string): string => store.text(`secrets/${SERVING_SECRET}`, key);
+  const data = { "ca.crt": base64(served("tls.crt")), "ca.key": base64(served("tls.key")) };
+  store.put(`secrets/${AUTHORITY_SECRET}`, { data });
+  await time.advance(900 * SECOND_MS);
+  ending.abort();
+  await running;
+  expect(events.at(-1)?.kind).toBe("none");
+  expect(cell.trusted.map((pem) => new X509Certificate(pem).ca)).toEqual([true, true]);
+  expect(step(events, "createAuthority")).toBe(2);
+});
+
 function base64(text: string): string {
   return Buffer.from(text, "utf8").toString("base64");
 }

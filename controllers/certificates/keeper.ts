@@ -18,6 +18,7 @@ import { type ApiFailure, describeFailure } from "../../shared/kube/client/api-r
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import { ROTATE_CA_ANNOTATION } from "../../shared/schema/annotations.ts";
 import {
+  AUTHORITY_KEY,
   AUTHORITY_SECRET,
   encoded,
   pairOf,
@@ -151,7 +152,7 @@ export class CertificateKeeper {
       this.#read("configmaps", TRUSTED_CONFIG_MAP),
     ]);
     const state: CertificateState = {
-      authority: pairOf(authority, "ca.crt", "ca.key"),
+      authority: pairOf(authority, AUTHORITY_KEY, "ca.key"),
       rotationAsked: authority.metadata.annotations?.[ROTATE_CA_ANNOTATION] !== undefined,
       published: splitCertificates(published.data?.[PUBLISHED_KEY] ?? ""),
       serving: pairOf(serving, "tls.crt", "tls.key"),
@@ -169,7 +170,7 @@ export class CertificateKeeper {
         commonName: `${COMMON_NAME} CA`,
         ...validity(terms.authorityLifetimeMs),
       });
-      const data = { "ca.crt": encoded(made.certificatePem), "ca.key": encoded(made.privateKeyPem) };
+      const data = { [AUTHORITY_KEY]: encoded(made.certificatePem), "ca.key": encoded(made.privateKeyPem) };
       await this.#write("secrets", AUTHORITY_SECRET, withData(authority, data, ROTATE_CA_ANNOTATION));
     }
     if (step.kind === "publish") {

@@ -6,6 +6,8 @@ import { checker } from "../../shared/schema/check.ts";
 
 /** A Secret: the newest authority with its key (`ca.crt`, `ca.key`). Only this controller reads it. */
 export const AUTHORITY_SECRET = "podseidon-webhook-ca";
+/** The key of the authority's certificate there. */
+export const AUTHORITY_KEY = "ca.crt";
 /** A Secret: the serving certificate (`tls.crt`, `tls.key`), which the webhook mounts. */
 export const SERVING_SECRET = "podseidon-webhook-tls";
 
@@ -30,8 +32,9 @@ export const parseStored: (raw: unknown) => StoredObject = checker(
 );
 
 /**
- * Undefined when the Secret lacks the pair, or when key and certificate do not fit. The certificate is written again:
- * an operator's file may have text before it, and what is published is compared by its text.
+ * Undefined when the Secret lacks the pair, when key and certificate do not fit, or for an authority that may sign no
+ * certificate. The certificate is written again: an operator's file may have text before it, and what is published is
+ * compared by its text.
  */
 export function pairOf(
   secret: StoredObject,
@@ -41,7 +44,8 @@ export function pairOf(
   const privateKeyPem = decoded(secret, privateKeyKey);
   try {
     const certificate = new X509Certificate(decoded(secret, certificateKey));
-    const fits = certificate.checkPrivateKey(createPrivateKey(privateKeyPem));
+    const signs = certificateKey !== AUTHORITY_KEY || certificate.ca;
+    const fits = signs && certificate.checkPrivateKey(createPrivateKey(privateKeyPem));
     return fits ? { certificatePem: certificate.toString(), privateKeyPem } : undefined;
   } catch {
     return undefined;

@@ -179,6 +179,12 @@ test.each([
   expect(error.message).not.toContain(SECRET);
 });
 
+test("a plugin that is to know a CA which can't be read: the error says so", async () => {
+  const cluster = { "certificate-authority": "no-such-file" };
+  const error = await accessError((await credentialsOf("", { provideClusterInfo: true }, cluster)).current(0));
+  expect(error.message).toMatch(/ENOENT.*no-such-file/);
+});
+
 test("a plugin of an API version that nobody speaks any more is refused at the start", async () => {
   const error = await accessError(credentialsOf("", { apiVersion: "client.authentication.k8s.io/v1alpha1" }));
   expect(error.message).toMatch(/v1 .*\(apiVersion\)/);

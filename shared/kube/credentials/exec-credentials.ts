@@ -116,10 +116,10 @@ export class ExecCredentials implements CredentialSource {
     const { apiVersion, command, args, env, interactiveMode, provideClusterInfo } = this.#config;
     const isInteractive = process.stdin.isTTY === true && interactiveMode !== "Never";
     if (interactiveMode === "Always" && !isInteractive) throw this.#failure("needs a terminal");
-    const cluster = provideClusterInfo ? { cluster: await clusterInfo(path, selected.cluster) } : {};
-    const info = { kind: "ExecCredential", apiVersion, spec: { ...cluster, interactive: isInteractive } };
     const variables = Object.fromEntries((env ?? []).map(({ name, value }) => [name, value]));
     try {
+      const cluster = provideClusterInfo ? { cluster: await clusterInfo(path, selected.cluster) } : {};
+      const info = { kind: "ExecCredential", apiVersion, spec: { ...cluster, interactive: isInteractive } };
       const output = await run({
         command: command.includes("/") ? resolve(dirname(path), command) : command,
         args: args ?? [],

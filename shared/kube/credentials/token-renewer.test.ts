@@ -149,6 +149,25 @@ describe("the renewal", () => {
     expect([await renewer.check(none), calls.length]).toEqual([true, 4]);
   });
 
+  test.each<[string, () => void]>([
+    ["the Secret was written", () => {}],
+    [
+      "the Secret may not change, which its apiserver answers as it does a failed test",
+      () => (writing = () => OUTDATED),
+    ],
+  ])("says that the token did not arrive when %s, and tries again", async (_, prepare) => {
+    prepare();
+    kubeconfig(aged(0.95));
+    expect(await renewer.check(none)).toBe(true);
+    await time.advance(299_000);
+    expect([await renewer.check(none), calls.length]).toEqual([true, 2]);
+    await time.advance(2_000);
+    expect([await renewer.check(none), calls.length]).toEqual([false, 2]);
+    const failure = events.at(-1);
+    expect(failure?.kind === "failed" && String(failure.error)).toContain("podseidon-core-webhook");
+    expect([await renewer.check(none), calls.length]).toEqual([true, 4]);
+  });
+
   test.each<[string, () => void, string]>([
     ["the core refuses", () => (issuing = () => REFUSED), "may not"],
     [

@@ -21,8 +21,10 @@ import {
 } from "./account-token.ts";
 
 const CALL_TIMEOUT_MS = 10_000;
-/** The apiserver's status for a JSON patch whose test fails. */
+/** The apiserver's status for a JSON patch whose test fails. Also for a Secret that is immutable. */
 const UNPROCESSABLE = 422;
+/** A kubelet brings a changed Secret within some two minutes, unless it is mounted by subPath. */
+const ARRIVES_WITHIN_MS = 300_000;
 
 type Api = Pick<ApiClient, "create" | "patch">;
 
@@ -57,8 +59,8 @@ export class TokenRenewer {
   readonly #core: RenewedCore;
   /** One for the life of the process, so that replicas keep their order. */
   readonly #fraction: number;
-  /** The token that another one has replaced in the Secret. The kubelet brings it. */
-  #replaced = "";
+  /** The token that another one has replaced in the Secret, and since when. The kubelet brings that one. */
+  #replaced = { token: "", sinceMs: 0 };
 
   constructor(core: RenewedCore) {
     this.#core = core;
@@ -70,12 +72,17 @@ export class TokenRenewer {
     const { name, path, ports, onEvent } = this.#core;
     const held = await readHeld(path);
     onEvent({ kind: "held", token: held?.read });
-    if (held?.home === undefined || held.token === this.#replaced) return true;
+    if (held?.home === undefined) return true;
     if (ports.clock.nowMs() < renewalMs(held.read, this.#fraction)) return true;
+    const nowMs = ports.clock.monotonicMs();
+    const isWaiting = held.token === this.#replaced.token;
+    if (isWaiting && nowMs - this.#replaced.sinceMs < ARRIVES_WITHIN_MS) return true;
     const fields = { core: name, expires: new Date(held.read.expiresMs).toISOString() };
     try {
+      this.#replaced.token = "";
+      if (isWaiting) throw notArrived(held.home);
       await this.#renew(held, held.home, signal);
-      this.#replaced = held.token;
+      this.#replaced = { token: held.token, sinceMs: nowMs };
       onEvent({ kind: "renewed", ...fields });
       return true;
     } catch (error) {
@@ -106,6 +113,12 @@ export class TokenRenewer {
     if (written.kind === "ok" || (written.kind === "rejected" && written.status === UNPROCESSABLE)) return;
     throw errorOf(written, `the Secret ${home.namespace}/${home.secret} does not exist: join again`);
   }
+}
+
+function notArrived({ namespace, secret }: TokenHome): Error {
+  return new Error(
+    `no renewed token came from the Secret ${namespace}/${secret}: is it immutable, or mounted by subPath?`,
+  );
 }
 
 const OneUser = v.object({ users: v.tuple([v.object({ user: v.looseObject({ token: v.optional(v.string()) }) })]) });

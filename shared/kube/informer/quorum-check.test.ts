@@ -81,6 +81,17 @@ describe("evidence", () => {
     expect(it.log).toEqual(["back 10 > 7"]);
   });
 
+  test("a LIST older than an earlier one, which the stream has not reached, means the same", async () => {
+    const it = new Harness();
+    it.transport.confirmations.push(page("900", []), page("12", []));
+    it.confirmation.request();
+    await it.time.advance(1000);
+    it.reach("11");
+    it.confirmation.request();
+    await it.time.advance(1000);
+    expect(it.log).toEqual(["back 900 > 12"]);
+  });
+
   test("LISTs from before a restore are forgotten", async () => {
     const it = new Harness();
     it.transport.confirmations.push(page("15", []));

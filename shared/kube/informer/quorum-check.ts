@@ -1,6 +1,6 @@
 import { Backoff } from "../../runtime/backoff.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
-import { compareVersions, hasReached, isComparableVersion } from "../../schema/resource-version.ts";
+import { hasReached, isOlderVersion } from "../../schema/resource-version.ts";
 import { withQuery } from "../client/api-path.ts";
 import type { Transport } from "../client/transport.ts";
 import type { Collection } from "../stream/list.ts";
@@ -30,7 +30,10 @@ interface QuorumCheckOptions {
   readonly position: () => string | undefined;
   /** The stream has reached a LIST sent at `sentMs`. */
   readonly confirmed: (sentMs: number) => void;
-  /** A quorum LIST is older than the position at its start: the server was restored (docs/design.md#lost-history). */
+  /**
+   * A quorum LIST is older than the position, or another quorum LIST, at its start: the server was restored
+   * (docs/design.md#lost-history).
+   */
   readonly wentBack: (from: string, to: string) => void;
   readonly failed: (failure: WatchFailure, retryMs: number) => void;
 }
@@ -142,7 +145,7 @@ export class QuorumCheck {
   async #ask(signal: AbortSignal): Promise<void> {
     const { ports, failed } = this.#options;
     const generation = this.#generation;
-    const known = this.#options.position();
+    const shown = [this.#options.position(), ...this.#pending.map((read) => read.version)];
     const sentMs = ports.clock.monotonicMs();
     this.#lastSentMs = sentMs;
     try {
@@ -150,11 +153,9 @@ export class QuorumCheck {
       if (generation !== this.#generation) return;
       this.#backoff.reset();
       if (this.#wantedSinceMs !== undefined && this.#wantedSinceMs <= sentMs) this.#wantedSinceMs = undefined;
-      if (isComparableVersion(version) && isComparableVersion(known) && compareVersions(version, known) < 0) {
-        this.#options.wentBack(known, version);
-      } else {
-        this.accept({ sentMs, version });
-      }
+      const newer = shown.find((one) => isOlderVersion(version, one));
+      if (newer !== undefined) this.#options.wentBack(newer, version);
+      else this.accept({ sentMs, version });
     } catch (error) {
       if (signal.aborted) return;
       const failure = WatchFailure.from(error);

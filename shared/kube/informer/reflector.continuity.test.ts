@@ -87,6 +87,22 @@ describe("a process that stalled", () => {
     expect(it.source.hasStalled).toBe(false);
   });
 
+  test("says so with the list that follows, when one before it was cut", async () => {
+    const it = reflectorHarness();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.process.pause();
+    await it.time.advance(2000);
+    it.process.resume();
+    stream.end();
+    it.transport.lists.push({ status: 200, body: "{" }, page("20", []));
+    await it.time.advance(5000);
+    expect(it.events.flatMap((event) => (event.kind === "listed" ? [event.reason] : []))).toEqual([
+      "first",
+      "standstill",
+    ]);
+  });
+
   test("trusts the stream when it reaches a LIST that was sent after the stall", async () => {
     const it = reflectorHarness();
     const stream = new ScriptedStream();

@@ -19,6 +19,19 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     expect(stream.closed).toBe(true);
   });
 
+  test("is reported although the list after the quorum check shows that it has passed the position", async () => {
+    const it = reflectorHarness({ confirmEveryMs: 3000 });
+    await it.start(new ScriptedStream(), new ScriptedStream());
+    it.transport.confirmations.push(page("7", []));
+    it.transport.lists.push(page("12", [raw("a", "5")]), page("13", [raw("a", "5")]));
+    await it.time.advance(5000);
+    it.source.distrustHistory();
+    await it.time.advance(5000);
+    expect(it.state()).toBe("13: a@5");
+    const reports = it.events.filter(({ kind }) => kind === "versionWentBack");
+    expect(reports).toEqual([{ kind: "versionWentBack", from: "10", to: "7" }]);
+  });
+
   test("makes earlier quorum checks worthless as evidence", async () => {
     const it = reflectorHarness({ confirmEveryMs: 3000 });
     await it.start(new ScriptedStream(), new ScriptedStream());
@@ -29,6 +42,17 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     await it.time.settle();
     // The quorum list is the newest evidence. The LIST at version 15 belongs to the lost history.
     expect(it.source.confirmedSentMs).toBe(it.time.elapsedMs);
+  });
+
+  test("is noticed by two quorum checks, and what is confirmed goes on behind the first one's version", async () => {
+    const it = reflectorHarness({ confirmEveryMs: 3000 });
+    await it.start(new ScriptedStream(), new ScriptedStream());
+    it.transport.confirmations.push(page("900", []), page("12", []));
+    for (let time = 0; time < 20; time++) it.transport.confirmations.push(page("12", []));
+    it.transport.lists.push(page("12", [raw("a", "5")]));
+    await it.time.advance(20_000);
+    expect(it.state()).toBe("12: a@5");
+    expect(it.time.elapsedMs - (it.source.confirmedSentMs ?? 0)).toBeLessThan(5000);
   });
 
   test("is noticed by a quorum check after a silent stream, where no other check runs", async () => {
@@ -116,6 +140,21 @@ describe("a history that other parts know to be lost", () => {
     expect(it.source.historyInDoubt).toBe(false);
     expect(stream.closed).toBe(true);
     expect(it.transport.requests.slice(2)).toEqual(["LIST limit=250", "WATCH resourceVersion=12"]);
+    expect(it.notices.slice(0, 3)).toEqual(["b@6 > -", "a@5 > a@5", "relisted 12"]);
+    expect(it.source.get("ns/a")?.color).toBe("blue");
+  });
+
+  test.each([
+    ["is cut", { status: 200, body: "{" }],
+    ["expires", statusAnswer(410)],
+  ])("stays lost when the list that follows %s", async (_, answer) => {
+    const it = reflectorHarness();
+    await it.start(new ScriptedStream(), new ScriptedStream());
+    it.notices.length = 0;
+    it.transport.lists.push(answer, page("12", [raw("a", "5", "blue")]));
+    it.source.distrustHistory();
+    await it.time.advance(5000);
+    expect(it.transport.requests.slice(2)).toEqual(["LIST limit=250", "LIST limit=250", "WATCH resourceVersion=12"]);
     expect(it.notices.slice(0, 3)).toEqual(["b@6 > -", "a@5 > a@5", "relisted 12"]);
     expect(it.source.get("ns/a")?.color).toBe("blue");
   });

@@ -57,6 +57,8 @@ export class Reflector<T> implements LearningInformer<T> {
   #stream = new AbortController();
   /** The server was found to be restored; ends the open stream, and the list after it is a quorum read. */
   #rollback: WatchFailure | undefined;
+  /** What a quorum check has shown of that. The list after it may be newer than all that is known. */
+  #wentBack: { readonly from: string; readonly to: string } | undefined;
   #historyInDoubt = false;
   #isSwapping = false;
   #listStartedMs = Number.NEGATIVE_INFINITY;
@@ -89,7 +91,10 @@ export class Reflector<T> implements LearningInformer<T> {
         this.#emit({ kind: "confirmed", sentMs, lagMs: ports.clock.monotonicMs() - sentMs });
         this.#store.tellConfirmed(sentMs);
       },
-      wentBack: (from, to) => this.#doubt(`the server's version went back from ${from} to ${to}`),
+      wentBack: (from, to) => {
+        this.#wentBack = { from, to };
+        this.#doubt(`the server's version went back from ${from} to ${to}`);
+      },
       failed: (error, retryMs) => this.#emit({ kind: "failed", during: "confirm", tag: error.tag, error, retryMs }),
     });
     this.#continuity = new StreamContinuity({
@@ -198,7 +203,9 @@ export class Reflector<T> implements LearningInformer<T> {
         if (signal.aborted) break;
         const failure = this.#rollback ?? WatchFailure.from(thrown);
         this.#rollback = undefined;
-        reason = listReasonAfter(failure) ?? reason;
+        // What a list owes its readers stays owed when it fails in another way.
+        const found = listReasonAfter(failure);
+        reason = found === "versionWentBack" ? found : (reason ?? found);
         this.#historyInDoubt ||= reason === "versionWentBack";
         this.#continuity.failed(failure.tag);
         const retryMs = this.#retryMs(failure, reason);
@@ -231,7 +238,8 @@ export class Reflector<T> implements LearningInformer<T> {
     const floor = reason !== "versionWentBack" && isComparableVersion(position) ? position : undefined;
     const owed = this.#store.owed();
     const listed = await listNotOlderThan(this.#lister, this.#options.pageSize ?? DEFAULT_PAGE_SIZE, floor, signal);
-    const restored = this.#store.contradictedBy(listed, owed);
+    const restored = this.#store.contradictedBy(listed, owed) ?? this.#wentBack;
+    this.#wentBack = undefined;
     if (restored !== undefined) this.#emit({ kind: "versionWentBack", ...restored });
     const isRestored = restored !== undefined || reason === "versionWentBack";
     if (isRestored) this.#quorumCheck.forget();
