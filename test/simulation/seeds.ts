@@ -33,6 +33,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "an outage with all its failed tries within one second was ignored, and a stream resumed after a restore",
   },
   {
+    seed: 3063925,
+    features: ["countedGate", "finalizers"],
+    what: "a reservation of a pod that was not Ready yet was taken back, and nothing subtracted the pod any more",
+  },
+  {
     seed: 10619,
     features: ["countedGate"],
     what: "a counted condition that was lost before a relist had shown it was never set again",

@@ -16,7 +16,6 @@ import {
   notReadyMark,
 } from "../availability/availability.ts";
 import type { SpecFacts } from "../availability/spec-facts.ts";
-import type { Ledger } from "../ledger/ledger.ts";
 import { notReadyIn } from "../state/estimate.ts";
 import { isCounted } from "../state/protector-state.ts";
 import { type SettledHistory, type SettleInput, settleHistory } from "./settle-history.ts";
@@ -171,7 +170,7 @@ function entryOf(
     ...(hold === undefined ? {} : { hold }),
     ...(expectedReplicas === undefined ? {} : { expectedReplicas }),
     ...vanishedFields(stored?.aggregation ?? undefined, vanished, input.nowMs),
-    ...(input.algorithm === "exact" ? exactFields(input, cutoffMs, unreservedNotReady(availability, ledger)) : {}),
+    ...(input.algorithm === "exact" ? exactFields(input, cutoffMs, availability.notReady?.size ?? 0) : {}),
   };
   return { ...stored, cellID, aggregation, admissionHistory: { ...stored?.admissionHistory, buckets } };
 }
@@ -185,13 +184,6 @@ function expectedOf({ expected, stored }: CellUpdateInput, pods: number): number
   const before = stored?.aggregation?.expectedReplicas;
   const isSilent = expected === "Unknown" || (expected.workloads === 0 && (pods > 0 || (before ?? 0) > 0));
   return isSilent ? before : expected.replicas;
-}
-
-/** A reserved pod is subtracted already. */
-function unreservedNotReady({ notReady = new Set() }: Availability, ledger: Ledger): number {
-  let count = 0;
-  for (const uid of notReady) if (ledger.get(uid) === undefined) count += 1;
-  return count;
 }
 
 function exactFields(

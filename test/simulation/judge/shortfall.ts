@@ -87,7 +87,11 @@ export class Shortfalls {
   }
 
   #watch(labels: Watched["labels"]): Watched {
-    return { shortfall: new Shortfall(new UndecidedEvictions(this.#cells, labels, this.#nowMs)), labels };
+    const wanted = { labels, minReadySeconds: 0 };
+    const isAvailable = ({ cell, uid }: Pin): boolean =>
+      this.#cells.get(cell)?.pods.isAvailableNow(uid, wanted, Number.POSITIVE_INFINITY) === true;
+    const evictions = new UndecidedEvictions(this.#cells, labels, this.#nowMs);
+    return { shortfall: new Shortfall(evictions, isAvailable), labels };
   }
 
   #isExempt(name: string, cell: string, uid: string): boolean {
@@ -103,9 +107,13 @@ function uidOf({ before, after }: EtcdChange): string {
   return text(metadataOf((after ?? before)?.value ?? {}).uid) ?? "";
 }
 
-interface Loss {
+/** An admission that uses no quota, because its pod is not available. */
+interface Pin {
   readonly cell: string;
   readonly uid: string;
+}
+
+interface Loss extends Pin {
   readonly revision: number;
 }
 
@@ -116,18 +124,22 @@ class Shortfall {
   readonly #undecided = new Set<Loss>();
   #published: PodProtector | undefined;
   #reserved = 0;
+  #pins: Pin[] = [];
   /** In a cell on hold, or without an entry, admitted disruptions are unknown and may still commit. */
   #isUnknown = false;
   readonly #evictions: UndecidedEvictions;
+  readonly #isAvailable: (pin: Pin) => boolean;
 
-  constructor(evictions: UndecidedEvictions) {
+  constructor(evictions: UndecidedEvictions, isAvailable: (pin: Pin) => boolean) {
     this.#evictions = evictions;
+    this.#isAvailable = isAvailable;
   }
 
   /** The protector was written. Its counts say which losses are known, and its reservations say what may still go. */
   written(protector: PodProtector): void {
     this.#published = protector;
     this.#reserved = 0;
+    this.#pins = [];
     this.#isUnknown = false;
     for (const cell of protector.status?.cells ?? []) {
       const { aggregation } = cell;
@@ -137,8 +149,9 @@ class Shortfall {
       );
       if (aggregation?.hold !== undefined || aggregation?.resourceVersion === undefined) this.#isUnknown = true;
       // A pod that is not available now may be available again before its disruption is committed.
-      for (const { weight, records } of ledgerOf(cell).reservations())
+      for (const { uid, weight, records } of ledgerOf(cell).reservations())
         if (weight === 1 || [...records.values()].some(({ paid }) => paid)) this.#reserved += 1;
+        else if (uid !== undefined) this.#pins.push({ cell: cell.cellID, uid });
       for (const { weight } of ledgerOf(cell).ranges) this.#reserved += weight;
     }
   }
@@ -153,7 +166,8 @@ class Shortfall {
     if (this.#published === undefined) return 0;
     const missing = this.#published.spec.minAvailable - available;
     // A disruption that was admitted before the loss may still commit, and then the loss shows.
-    if (missing + this.#reserved <= 0 && !this.#isUnknown) this.#forgetPublished();
+    const reserved = this.#reserved + this.#pins.filter(this.#isAvailable).length;
+    if (missing + reserved <= 0 && !this.#isUnknown) this.#forgetPublished();
     for (const loss of this.#undecided) if (this.#evictions.mustKnow(loss.cell, loss.uid)) this.#forget(loss);
     return missing - this.#losses.length;
   }
