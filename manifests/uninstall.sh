@@ -9,6 +9,7 @@ set -eu
 
 NAMESPACE=podseidon-system
 FINALIZER=podseidon.kubewharf.io/generator
+GATE=podseidon.kubewharf.io/counted
 PASSES=5
 
 # kubectl with the flags of this call; the command comes as the arguments.
@@ -16,10 +17,17 @@ flags=""
 for word in "$@"; do flags="$flags '$(printf %s "$word" | sed "s/'/'\\\\''/g")'"; done
 k() { eval "set -- $flags \"\$@\""; kubectl "$@"; }
 
+# Ends the script if the objects of a kind can't be listed. A kind that is not installed has none.
+readable() {
+  if problem=$(k get "$1" --all-namespaces -o name 2>&1 >/dev/null); then return; fi
+  case "$problem" in *"doesn't have a resource type"*) ;; *) echo "$problem" >&2; exit 1 ;; esac
+}
+
 named_podseidon() { k get "$1" -o name 2>/dev/null | grep -E '/podseidon(-|$)' || true; }
 
 delete_named() {
   for kind in "$@"; do
+    readable "$kind"
     for object in $(named_podseidon "$kind"); do k delete "$object" --ignore-not-found; done
   done
 }
@@ -29,12 +37,6 @@ delete_webhook_configurations() { delete_named validatingwebhookconfigurations m
 # namespace, name and position of the finalizer, a line for each object that has it
 holding() {
   k get "$1" --all-namespaces -o go-template='{{range .items}}{{$o := .metadata}}{{range $i, $f := .metadata.finalizers}}{{if eq $f "'"$FINALIZER"'"}}{{$o.namespace}} {{$o.name}} {{$i}}{{"\n"}}{{end}}{{end}}{{end}}' 2>/dev/null || true
-}
-
-# Ends the script if the objects of a kind can't be listed. A kind that is not installed has none.
-readable() {
-  if problem=$(k get "$1" --all-namespaces -o name 2>&1 >/dev/null); then return; fi
-  case "$problem" in *"doesn't have a resource type"*) ;; *) echo "$problem" >&2; exit 1 ;; esac
 }
 
 # Takes the finalizer off every object of a kind. If its position has changed meanwhile, the patch fails, and the next
@@ -51,6 +53,11 @@ remove_finalizers() {
     pass=$((pass + 1))
   done
   [ -z "$(holding "$1")" ] || { echo "finalizers are left on $1: run this again" >&2; exit 1; }
+}
+
+# namespace and name of the pods with the counted gate that nobody has opened, a line for each
+gated() {
+  k get pods --all-namespaces -o go-template='{{range $p := .items}}{{$open := false}}{{range .status.conditions}}{{if eq .type "'"$GATE"'"}}{{if eq .status "True"}}{{$open = true}}{{end}}{{end}}{{end}}{{if not $open}}{{range .spec.readinessGates}}{{if eq .conditionType "'"$GATE"'"}}{{$p.metadata.namespace}} {{$p.metadata.name}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}'
 }
 
 # The kinds that can hold the finalizer: the usual ones, and the source kinds of the protectors. Labels name a source's
@@ -74,6 +81,12 @@ for deployment in $(k get deployments --namespace "$NAMESPACE" -o name 2>/dev/nu
   k delete --namespace "$NAMESPACE" "$deployment" --ignore-not-found
 done
 
+# Without an aggregator these pods would never become Ready.
+gated | while read -r namespace name; do
+  k patch pod "$name" --namespace "$namespace" --subresource=status --type=strategic --patch \
+    '{"status":{"conditions":[{"type":"'"$GATE"'","status":"True"}]}}' </dev/null || true
+done
+
 for kind in $(sources | sort -u); do remove_finalizers "$kind"; done
 remove_finalizers podprotectors.podseidon.kubewharf.io
 k delete customresourcedefinition podprotectors.podseidon.kubewharf.io --ignore-not-found
@@ -83,8 +96,12 @@ k delete namespace "$NAMESPACE" podseidon-update-trigger --ignore-not-found
 # An aggregator may have restored a webhook configuration before its pod ended: an apiserver learns late of a removed
 # permission.
 delete_webhook_configurations
+# Where the cell is one namespace, the dummy pod is there. A core may serve no pods.
+k delete pods --all-namespaces --selector app.kubernetes.io/part-of=podseidon \
+  --field-selector metadata.name=podseidon-update-trigger >/dev/null || true
 delete_named clusterroles priorityclasses validatingadmissionpolicybindings validatingadmissionpolicies
 for kind in rolebindings roles; do
+  readable "$kind"
   k get "$kind" --all-namespaces -o go-template='{{range .items}}{{.metadata.namespace}} {{.metadata.name}}{{"\n"}}{{end}}' |
     grep -E ' podseidon-' | while read -r namespace name; do
     k delete "$kind" --namespace "$namespace" "$name" --ignore-not-found </dev/null

@@ -96,6 +96,22 @@ test("a webhook joins its Service when it knows the cores, and stays there when 
   expect(readFileSync(join(root, "webhook/run.ts"), "utf8")).toMatch(/name: "cores",\s+start: [^\n]+\s+ready: /);
 });
 
+test("the mark of a namespace is kept in each write that can change the labels of a namespace", () => {
+  expect(manifest("components/mark-namespaces/policy.yaml")).toContain(
+    "resources: [namespaces, namespaces/status, namespaces/finalize]",
+  );
+});
+
+test("no pod of the project waits for its image on a node that is not Linux", () => {
+  const Deployment = v.object({
+    spec: v.object({ template: v.object({ spec: v.object({ nodeSelector: v.unknown() }) }) }),
+  });
+  const files = globSync(["base/*/deployment.yaml", "components/*/deployment.yaml"], { cwd: join(root, "manifests") });
+  expect(files).toHaveLength(DEPLOYMENTS.length);
+  const selectors = files.map((path) => v.parse(Deployment, load(manifest(path))).spec.template.spec.nodeSelector);
+  expect(selectors).toEqual(files.map(() => ({ "kubernetes.io/os": "linux" })));
+});
+
 /** The lists of a Deployment that components add to. */
 const LIST = /^\/spec\/template\/spec\/(?:volumes|containers\/0\/(?:args|env|volumeMounts))$/;
 const Patches = v.object({

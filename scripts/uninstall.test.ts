@@ -69,3 +69,22 @@ test("a kind that can't be read ends it, with what kubectl says; one that is not
   const forbidden = uninstall(`"get poddisruptionbudgets.policy"*) echo "Forbidden: no" >&2; exit 1 ;;`);
   expect([forbidden.code, forbidden.output]).toEqual([1, "Forbidden: no\n"]);
 });
+
+test.each(["validatingwebhookconfigurations", "mutatingwebhookconfigurations", "clusterroles", "roles"])(
+  "%s that can't be listed end it: it does not say that they are gone",
+  (kind) => {
+    const { code, output } = uninstall(`"get ${kind} "*) echo "Forbidden: no" >&2; exit 1 ;;`);
+    expect([code, output]).toEqual([1, "Forbidden: no\n"]);
+  },
+);
+
+test("a pod whose gate nobody opens any more becomes Ready", () => {
+  const { code, calls } = uninstall(`"get pods "*"podseidon.kubewharf.io/counted"*) echo shop web-1 ;;`);
+  expect(code).toBe(0);
+  expect(calls).toMatch(/^patch pod web-1 --namespace shop --subresource=status .*podseidon.kubewharf.io\/counted/m);
+});
+
+test("the dummy pod of a cell that is a namespace goes, too", () => {
+  const { calls } = uninstall("");
+  expect(calls).toMatch(/^delete pods --all-namespaces --selector app.kubernetes.io\/part-of=podseidon /m);
+});

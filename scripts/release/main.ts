@@ -5,7 +5,16 @@
 
 import { execFileSync } from "node:child_process";
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
-import { globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import * as v from "valibot";
@@ -22,8 +31,8 @@ import { fetchBase, pushImage } from "./registry.ts";
 
 const HELP = `npm run release -- --registry R --tag T
   Writes to dist/release: the image for amd64 and arm64 (an OCI layout), install.yaml, install-core.yaml,
-  install-cell.yaml and crds.yaml with the image by digest, the Helm chart, the plugin and its krew manifest, the bill
-  of materials, SHA256SUMS, and its signature.
+  install-cell.yaml and crds.yaml with the image by digest, uninstall.sh, the Helm chart, the plugin and its krew
+  manifest, the bill of materials, SHA256SUMS, and its signature.
 
   --registry R    the image is R/podseidon
   --tag T         a version such as v0.2.0; the chart and the plugin have it without the v
@@ -78,6 +87,7 @@ export async function makeRelease(options: ReleaseOptions): Promise<Release> {
     if (base === undefined) writeFileSync(join(out, INCOMPLETE), INCOMPLETE_TEXT);
     const image = { name: `${registry}/podseidon`, digest };
     await writeManifests(out, version, image);
+    copyFileSync(join(root, "manifests/uninstall.sh"), join(out, "uninstall.sh"));
     const archives = pluginArchives(bundles);
     for (const { file, bytes } of archives) writeFileSync(join(out, file), bytes);
     writeFileSync(join(out, "podseidon.krew.yaml"), krewManifest(archives, version, options.url ?? githubUrl(tag)));

@@ -128,6 +128,14 @@ describe("what a component is for", () => {
     },
   );
 
+  test("metrics-auth beside remote-core: the generator has the token by which it asks its own cluster", async () => {
+    const text = await kubectl("kustomize", around("core", ["remote-core", "metrics-auth"]));
+    const isGenerator = (one: unknown): boolean => field(one, "kind") === "Deployment";
+    const pod = field(loadAll(text).find(isGenerator), "spec", "template", "spec");
+    expect(JSON.stringify(pod)).toContain("PODSEIDON_METRICS_AUTH");
+    expect(field(pod, "automountServiceAccountToken")).toBe(true);
+  });
+
   test("a worker cluster's own folder, as docs/install.md has it: its cell everywhere, on each step", async () => {
     const page = readFileSync(new URL("../../docs/install.md", import.meta.url), "utf8");
     const own = block(page, "a worker cluster of its own");

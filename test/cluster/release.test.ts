@@ -69,6 +69,14 @@ describe("a release", () => {
     expect(release.image).toContain(JSON.parse(read("image/index.json")).manifests[0].digest);
   });
 
+  test("has the command that takes it out of a cluster, which comes before Helm's own", () => {
+    expect(read("uninstall.sh")).toBe(readFileSync(join(root, "manifests/uninstall.sh"), "utf8"));
+    expect(block(releasePage, "helm uninstall").trim().split("\n")).toEqual([
+      "sh uninstall.sh",
+      "helm uninstall podseidon --namespace default",
+    ]);
+  });
+
   test("has a plugin that runs from its archive, and krew finds it by its sum", async () => {
     const unpacked = mkdtempSync(join(directory, "plugin-"));
     const archive = "kubectl-podseidon_linux_amd64.tar.gz";

@@ -3,24 +3,47 @@
  * aggregator, which put back what is missing, go on running (this cluster has no kubelet that would end them).
  */
 import { execFile } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { field } from "../../scripts/control-plane/api-client.ts";
+import { conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
 import { applyOverlay, kubelet } from "../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { root } from "../../scripts/root.ts";
+import { shellCommand } from "../support/cluster/documented.ts";
 
+const PAGE = readFileSync(new URL("../../docs/operations.md", import.meta.url), "utf8");
 const NAMESPACE = "shop";
 const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/web`;
 const PROTECTOR = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/deployment-web`;
 const RECORD = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
+const REGISTRATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
 const FINALIZER = "podseidon.kubewharf.io/generator";
+const GATE = "podseidon.kubewharf.io/counted";
+const GATED = `/api/v1/namespaces/${NAMESPACE}/pods/gated`;
+const BUNDLES = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
 
 let cluster: Cluster;
 let pods: DemoKubelet;
+let aggregators: DemoKubelet;
+
+/** A pod takes a moment from its deletion to the end of its process. */
+const SLOW_TO_END = {
+  target: { kind: "Deployment", name: "podseidon-aggregator" },
+  patch: JSON.stringify([
+    {
+      ...{
+        op: "add",
+        path: `/spec/template/metadata/annotations/${KWOK_ANNOTATIONS.terminateAfter.replace("/", "~1")}`,
+      },
+      value: "3s",
+    },
+  ]),
+};
 
 const workload = {
   apiVersion: "apps/v1",
@@ -41,19 +64,39 @@ const workload = {
 beforeAll(async () => {
   cluster = await Cluster.start({ nodes: 1 });
   await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } }, workload]);
-  await applyOverlay(cluster, "single-cluster");
-  pods = kubelet(cluster, process.env.PODSEIDON_BUNDLES ?? join(root, "dist"));
-  await pods.start(["podseidon-generator", "podseidon-aggregator"]);
+  await applyOverlay(cluster, "single-cluster", { patches: [SLOW_TO_END] });
+  pods = kubelet(cluster, BUNDLES);
+  await pods.start(["podseidon-generator"]);
+  await startAggregators();
   await cluster.waitFor("the workload to be protected", async () => {
     const protector = await cluster.admin.request("GET", PROTECTOR);
     return protector.status === 200 && String(await finalizers(DEPLOYMENT)).includes(FINALIZER);
   });
+});
+
+async function startAggregators(): Promise<void> {
+  aggregators = kubelet(cluster, BUNDLES);
+  await aggregators.start(["podseidon-aggregator"]);
   await cluster.waitFor("the registration to be kept", async () => {
     return (await cluster.admin.request("GET", RECORD)).text.includes("ValidatingWebhookConfiguration");
   });
-});
+  await cluster.admin.call("DELETE", REGISTRATION);
+  await cluster.waitFor("the registration to be put back", async () => {
+    return (await cluster.admin.request("GET", REGISTRATION)).status === 200;
+  });
+}
+
+/** As a kubelet does: the processes end with their pods. */
+async function endAggregatorsWithTheirPods(): Promise<void> {
+  const query = "labelSelector=app.kubernetes.io/name%3Dpodseidon-aggregator";
+  await cluster.waitFor("the aggregator's pods to be gone", async () => {
+    return items(await cluster.admin.get(`/api/v1/namespaces/podseidon-system/pods?${query}`)).length === 0;
+  });
+  await aggregators.stop();
+}
 
 afterAll(async () => {
+  await aggregators?.stop();
   await pods?.stop();
   await cluster?.stop();
 });
@@ -70,7 +113,19 @@ async function uninstall(): Promise<string> {
   return (await run("sh", [script, "--kubeconfig", cluster.kubeconfig], { env })).stdout;
 }
 
+test("nobody is asked once the last command of the break-glass has ended, until the overlay is applied", async () => {
+  const { stdout: context } = await cluster.kubectl(["config", "current-context"]);
+  const ended = endAggregatorsWithTheirPods();
+  await shellCommand(cluster, PAGE.replaceAll("CONTEXT", context.trim()), "nobody is asked");
+  await ended;
+  expect((await cluster.admin.request("GET", REGISTRATION)).status).toBe(404);
+  await applyOverlay(cluster, "single-cluster", { patches: [SLOW_TO_END] });
+  await startAggregators();
+});
+
 test("a pod, its Deployment and its namespace can be deleted again, and nothing is left", async () => {
+  const spec = { readinessGates: [{ conditionType: GATE }], containers: [{ name: "web", image: "web:1" }] };
+  await cluster.apply([{ apiVersion: "v1", kind: "Pod", metadata: { name: "gated", namespace: NAMESPACE }, spec }]);
   // The webhook does not run: nobody can delete a pod, and the workload is held.
   const refused = await cluster.admin.request("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods`);
   expect(refused.status).toBe(500);
@@ -78,6 +133,7 @@ test("a pod, its Deployment and its namespace can be deleted again, and nothing 
 
   expect(await uninstall()).toMatch(/podseidon is gone from this cluster\n$/);
   expect(await finalizers(DEPLOYMENT)).toEqual(["example.com/before"]);
+  expect(conditionStatus(await cluster.admin.get(GATED), GATE)).toBe("True");
   await cluster.admin.call("PATCH", DEPLOYMENT, { metadata: { finalizers: null } });
   await cluster.admin.call("DELETE", DEPLOYMENT);
   await cluster.admin.call("DELETE", `/api/v1/namespaces/${NAMESPACE}`);
