@@ -12,8 +12,8 @@ interface PastOptions {
   /** Beyond it the history leaves too much open. */
   readonly maxStates: number;
   /**
-   * All that may have happened. Otherwise no LIST and no GET without a count that needs it, and of the requests that may
-   * have ended a pod only the first: what is possible so is possible, and the rest has to be followed thoroughly.
+   * All that may have happened. Otherwise no LIST and no GET without a count that needs it, and of the requests that
+   * may have ended a pod only the first: what is possible so is possible, and the rest has to be followed thoroughly.
    */
   readonly isThorough: boolean;
 }

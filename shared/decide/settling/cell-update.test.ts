@@ -331,7 +331,7 @@ describe("pods that are counted before they are Ready", () => {
     expect(all.entry.aggregation).not.toHaveProperty("notReady");
   });
 
-  test("are published where they are reserved, too: a webhook may take the reservation back before the next count", () => {
+  test("are published where they are reserved, too: a webhook may take the reservation back before a count", () => {
     const stored = makeCell("a", 3, [makeBucket({ podUID: "uid-y", podResourceVersion: "2000" })]);
     expect(cellUpdate({ pods, position: "1000", stored }).entry.aggregation?.notReady).toBe("2@1000");
   });
