@@ -166,14 +166,14 @@ class Shortfall {
     if (this.#published === undefined) return 0;
     const missing = this.#published.spec.minAvailable - available;
     // A disruption that was admitted before the loss may still commit, and then the loss shows.
-    const reserved = this.#reserved + this.#pins.filter(this.#isAvailable).length;
-    if (missing + reserved <= 0 && !this.#isUnknown) this.#forgetPublished();
+    if (missing + this.#reserved <= 0 && !this.#isUnknown) this.#forgetPublished(missing);
     for (const loss of this.#undecided) if (this.#evictions.mustKnow(loss.cell, loss.uid)) this.#forget(loss);
     return missing - this.#losses.length;
   }
 
-  #forgetPublished(): void {
+  #forgetPublished(missing: number): void {
     if (this.#losses.length === 0) return;
+    const pins = this.#pins.filter(this.#isAvailable);
     const positions = new Map(
       (this.#published?.status?.cells ?? []).map(({ cellID, aggregation }) => [
         cellID,
@@ -181,6 +181,9 @@ class Shortfall {
       ]),
     );
     for (const loss of this.#losses) {
+      // Its own pin has to know that the pod is available again.
+      const others = pins.filter(({ uid }) => uid !== loss.uid).length;
+      if (missing + this.#reserved + others > 0) continue;
       if (loss.revision > (positions.get(loss.cell)?.of(loss.uid) ?? 0)) continue;
       if (this.#evictions.has(loss.cell, loss.uid)) this.#undecided.add(loss);
       else this.#forget(loss);
