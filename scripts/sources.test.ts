@@ -60,3 +60,12 @@ test("an exported type has a name of its own", () => {
   }
   expect([...files].filter(([, places]) => places.length > 1)).toEqual([]);
 });
+
+// Files of one process share modules: a hook of a shared module would belong to the first file that imports it alone.
+test("only test files have hooks at the top level", () => {
+  const hook = /^(?:before|after)(?:Each|All)\(/;
+  const shared = sources.filter(
+    ({ file, lines }) => !file.endsWith(".test.ts") && lines.some((line) => hook.test(line)),
+  );
+  expect(shared.map(({ file }) => file)).toEqual([]);
+});

@@ -1,7 +1,9 @@
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import { expect, test } from "vitest";
-import { GET, startServer } from "../../../test/support/kube/https-server.ts";
+import { afterEach, expect, test } from "vitest";
+import { cleanUp, GET, startServer } from "../../../test/support/kube/https-server.ts";
+
+afterEach(cleanUp);
 
 const SOCKETS = 16;
 

@@ -1,6 +1,8 @@
 import { once } from "node:events";
-import { describe, expect, test } from "vitest";
-import { failure, GET, startServer } from "../../../test/support/kube/https-server.ts";
+import { afterEach, describe, expect, test } from "vitest";
+import { cleanUp, failure, GET, startServer } from "../../../test/support/kube/https-server.ts";
+
+afterEach(cleanUp);
 
 describe("stream", () => {
   async function collect(chunks: AsyncIterable<Uint8Array>): Promise<string> {

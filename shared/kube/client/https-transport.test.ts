@@ -1,10 +1,11 @@
 import type { ServerResponse } from "node:http";
 import { createServer as createHttpsServer } from "node:https";
 import { connect, createServer as createTcpServer, type Socket } from "node:net";
-import { describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test } from "vitest";
 import {
   accessTo,
   authority,
+  cleanUp,
   cleanups,
   failure,
   GET,
@@ -20,6 +21,8 @@ import {
 import { createCertificateAuthority } from "../../certificates/x509.ts";
 import { systemPorts } from "../../runtime/system-ports.ts";
 import { createHttpsTransport } from "./https-transport.ts";
+
+afterEach(cleanUp);
 
 describe("request", () => {
   test("sends path, body and credentials; returns any status with lower-case headers", async () => {
@@ -199,7 +202,7 @@ describe("request", () => {
 describe("failures are classified, and tell whether the request may have been sent", () => {
   test("nobody listens", async () => {
     const port = await listen(createTcpServer());
-    for (const clean of cleanups.splice(0)) clean();
+    cleanUp();
     expect(await failure(plainTransport(port).request(GET))).toMatchObject({ tag: "refused", sent: false });
   });
 

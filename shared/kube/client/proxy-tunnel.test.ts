@@ -7,8 +7,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
-import { describe, expect, test } from "vitest";
-import { authority, cleanups, failure, GET, listen, serving, VALID } from "../../../test/support/kube/https-server.ts";
+import { afterEach, describe, expect, test } from "vitest";
+import {
+  authority,
+  cleanUp,
+  cleanups,
+  failure,
+  GET,
+  listen,
+  serving,
+  VALID,
+} from "../../../test/support/kube/https-server.ts";
 import { createCertificateAuthority, issueCertificate } from "../../certificates/x509.ts";
 import { systemPorts } from "../../runtime/system-ports.ts";
 import { AccessError } from "../credentials/cluster-access.ts";
@@ -16,6 +25,8 @@ import { loadClusterAccess } from "../credentials/kubeconfig.ts";
 import { proxyFor } from "../credentials/proxy.ts";
 import { createHttpsTransport } from "./https-transport.ts";
 import type { Transport } from "./transport.ts";
+
+afterEach(cleanUp);
 
 const ACCOUNT = `Basic ${Buffer.from("me:pw").toString("base64")}`;
 

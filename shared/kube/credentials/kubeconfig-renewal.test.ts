@@ -5,14 +5,25 @@ import { createServer, type Server } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TLSSocket } from "node:tls";
-import { describe, expect, test } from "vitest";
-import { authority, cleanups, failure, GET, listen, serving, VALID } from "../../../test/support/kube/https-server.ts";
+import { afterEach, describe, expect, test } from "vitest";
+import {
+  authority,
+  cleanUp,
+  cleanups,
+  failure,
+  GET,
+  listen,
+  serving,
+  VALID,
+} from "../../../test/support/kube/https-server.ts";
 import { createCertificateAuthority, issueCertificate } from "../../certificates/x509.ts";
 import { systemPorts } from "../../runtime/system-ports.ts";
 import { createHttpsTransport } from "../client/https-transport.ts";
 import type { Transport } from "../client/transport.ts";
 import { loadClusterAccess } from "./kubeconfig.ts";
 import type { KubeconfigEvent } from "./kubeconfig-credentials.ts";
+
+afterEach(cleanUp);
 
 const base64 = (text: string): string => Buffer.from(text).toString("base64");
 const otherAuthority = await createCertificateAuthority({ ...VALID, commonName: "renewed" });

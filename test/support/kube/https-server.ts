@@ -3,7 +3,6 @@ import { once } from "node:events";
 import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
 import { createServer as createHttpsServer, type Server } from "node:https";
 import type { AddressInfo, Socket, Server as TcpServer } from "node:net";
-import { afterEach } from "vitest";
 import { createCertificateAuthority, issueCertificate } from "../../../shared/certificates/x509.ts";
 import { createHttpsTransport, type HttpsTransportOptions } from "../../../shared/kube/client/https-transport.ts";
 import { type Transport, TransportError } from "../../../shared/kube/client/transport.ts";
@@ -22,9 +21,11 @@ export const serving = await issueCertificate(authority, {
 });
 
 export const cleanups: (() => void)[] = [];
-afterEach(() => {
+
+/** For the `afterEach` of each file that starts a server here. */
+export function cleanUp(): void {
   for (const clean of cleanups.splice(0).reverse()) clean();
-});
+}
 
 interface TestServer {
   readonly transport: Transport;
