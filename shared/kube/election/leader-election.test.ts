@@ -56,6 +56,11 @@ describe("leader election: taking the lease", () => {
       spec: { holderIdentity: "a", leaseDurationSeconds: 15, leaseTransitions: 4 },
       afterMs: 100,
     },
+    {
+      name: "released, and has the highest number of transitions",
+      spec: { holderIdentity: "", leaseDurationSeconds: 1, leaseTransitions: 2_147_483_647 },
+      afterMs: 100,
+    },
   ])("adopts a lease that is $name", async ({ spec, afterMs }) => {
     const election = new ElectionHarness();
     election.server.put(LEASE, {
@@ -69,7 +74,8 @@ describe("leader election: taking the lease", () => {
       await election.pass(5100);
     } else await election.pass(afterMs);
     expect(elector.isLeader()).toBe(true);
-    const transitions = spec === undefined ? 1 : spec.holderIdentity === "a" ? 4 : 5;
+    const { holderIdentity = "", leaseTransitions = 0 } = spec ?? {};
+    const transitions = holderIdentity === "a" ? leaseTransitions : Math.min(leaseTransitions + 1, 2_147_483_647);
     expect(election.server.spec(LEASE)).toMatchObject({
       holderIdentity: "a",
       leaseTransitions: transitions,

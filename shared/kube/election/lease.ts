@@ -24,6 +24,9 @@ const LeaseSchema = v.looseObject({
 });
 export type Lease = v.InferOutput<typeof LeaseSchema>;
 
+/** An int32 in the API: the apiserver would refuse a higher number, and nobody could lead. */
+const MAX_TRANSITIONS = 2 ** 31 - 1;
+
 interface LeaseClientOptions {
   readonly transport: Transport;
   readonly clock: Pick<Clock, "nowMs">;
@@ -65,7 +68,7 @@ export class LeaseClient {
     const renewTime = differentFrom(lease.spec?.renewTime, this.#options.clock.nowMs());
     const renewed = { ...lease.spec, ...this.#holding(renewTime) };
     const isRenewal = holderOf(lease) === this.#options.identity;
-    const leaseTransitions = (lease.spec?.leaseTransitions ?? 0) + 1;
+    const leaseTransitions = Math.min((lease.spec?.leaseTransitions ?? 0) + 1, MAX_TRANSITIONS);
     const spec = isRenewal ? renewed : { ...renewed, acquireTime: renewTime, leaseTransitions };
     return this.#api.update(this.#path, { ...lease, spec }, parseLease, call);
   }

@@ -95,6 +95,19 @@ test("a page that fails while the next one is in flight fails the list, and no r
   expect(transport.asked.map(({ request }) => request.signal?.aborted)).toEqual([true, true]);
 });
 
+test("a page that goes on where it began is corrupt, and the list ends", async () => {
+  const transport = new OpenTransport();
+  const failed = expect(listing(transport)).rejects.toMatchObject({
+    tag: "corrupt",
+    message: "things: a page of a list goes on where it began",
+  });
+  await turns();
+  await transport.end(0, pageOf("a", "one"));
+  await transport.end(1, pageOf("b", "one"));
+  await failed;
+  expect(transport.tokens).toEqual([null, "one", "one"]);
+});
+
 test("a page whose end contradicts its beginning is corrupt", async () => {
   const transport = new OpenTransport();
   const listed = listing(transport);

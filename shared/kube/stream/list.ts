@@ -103,6 +103,8 @@ function nextLimit(error: unknown, limit: number, requests: number): number | un
 
 /** One requested page. */
 interface PageRequest {
+  /** The continue token that it was asked with. */
+  readonly from: string | undefined;
   readonly body: Promise<string>;
   /** The continue token, as soon as it is known. */
   token: string | undefined;
@@ -143,7 +145,7 @@ class ListAttempt<T> {
         this.#requestNext(reading, reading.token ?? tokenAhead(body));
         const page = parseListPage(body);
         version ||= page.resourceVersion;
-        this.#check(page, reading.token, version);
+        this.#check(page, reading, version);
         this.#keep(page, objects);
         this.#requestNext(reading, page.continueToken);
         this.#reading = this.#ahead;
@@ -157,10 +159,13 @@ class ListAttempt<T> {
     return { objects, version, quorumSentMs: notOlderThan === undefined ? sentMs : undefined };
   }
 
-  #check({ continueToken, resourceVersion }: RawPage, token: string | undefined, version: string): void {
+  #check({ continueToken, resourceVersion }: RawPage, { token, from }: PageRequest, version: string): void {
     const { name } = this.#lister;
     if (token !== undefined && token !== continueToken)
       throw new WatchFailure("corrupt", `${name}: a list says twice where it goes on`);
+    // A cache between that ignores the query serves one page for ever.
+    if (from !== undefined && from === continueToken)
+      throw new WatchFailure("corrupt", `${name}: a page of a list goes on where it began`);
     if (resourceVersion === version) return;
     const message = `${name}: the list changed from version ${version} to ${resourceVersion} between pages`;
     throw new WatchFailure("inconsistent-pages", message);
@@ -177,7 +182,7 @@ class ListAttempt<T> {
     const body = this.#fetch(parameters, onBodyBegins);
     // It may fail before its reader awaits it.
     body.catch(() => {});
-    const request: PageRequest = { body, token: undefined };
+    const request: PageRequest = { from: parameters.continue, body, token: undefined };
     return request;
   }
 
