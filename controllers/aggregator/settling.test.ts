@@ -170,6 +170,21 @@ describe("settling", () => {
     expect(harness.settled()).toEqual(["R1"]);
   });
 
+  test("a GET that finds the pod finished settles nothing: the snapshot that has it alive counts it", async () => {
+    const harness = await counted();
+    const pod = harness.cell.live.get("a") ?? harness.cell.pod("a");
+    harness.core.admit("p", "cell", bucket(pod));
+    await harness.run(50);
+    harness.cell.live.set("a", { ...pod, phase: "Failed" });
+    await harness.run(SETTLE_MS + 1_000);
+    expect(harness.cell.gets).toEqual(["a"]);
+    expect(weights(harness)).toEqual([1]);
+    expect(harness.cell.pods.asked).toBe(1);
+    harness.cell.put("a", { phase: "Failed" });
+    await harness.run(50);
+    expect(harness.settled()).toEqual(["R1"]);
+  });
+
   test("evidence that does not arrive is requested again, without reconciles in between", async () => {
     const harness = await counted();
     harness.core.admit("p", "cell", { startTime: "2026-01-01T00:00:00Z", endTime: "2026-01-01T00:00:01Z", counter: 2 });

@@ -43,6 +43,16 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a reservation of a pod that was not Ready yet was taken back, and nothing subtracted the pod any more",
   },
   {
+    seed: 3080596,
+    features: ["condition", "countedGate", "nodes", "deadNode"],
+    what: "a read that found the pod Failed settled its reservation, while the published count still had the pod",
+  },
+  {
+    seed: 3080860,
+    features: ["inPlace", "probe", "nodes", "relabel", "deadlines", "voluntaryGates"],
+    what: "the same, of a pod that was set to Failed 27 s after that was allowed",
+  },
+  {
     seed: 10619,
     features: ["countedGate"],
     what: "a counted condition that was lost before a relist had shown it was never set again",

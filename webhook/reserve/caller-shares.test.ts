@@ -11,7 +11,7 @@ const EVE = { address: "10.0.0.7", username: "eve" };
 /** What the object has stored for long, and what the cell has. */
 interface Found {
   readonly stored: boolean;
-  readonly live: LiveRead["kind"] | "terminating" | "changed";
+  readonly live: LiveRead["kind"] | "terminating" | "finished" | "changed";
 }
 
 class World {
@@ -35,7 +35,8 @@ class World {
     if (live === "gone") return { kind: "gone" };
     if (live === "failed") return { kind: "failed", message: "no answer" };
     const changed = { terminating: live === "terminating", generation: live === "changed" ? 2 : 1 };
-    return { kind: "found", pod: { ...makePod(name), ...changed }, sentMs: 0 };
+    const phase = live === "finished" ? "Failed" : "Running";
+    return { kind: "found", pod: { ...makePod(name), ...changed, phase }, sentMs: 0 };
   }
 
   reserve(caller: Requester, name = "x", operation: "DELETE" | "EVICT" | "UPDATE" = "DELETE"): void {
@@ -67,6 +68,7 @@ test.each<[string, Found, "DELETE" | "UPDATE", number]>([
   ["is settled", { stored: false, live: "found" }, "DELETE", 0],
   ["has happened, and no aggregator has seen it", { stored: true, live: "gone" }, "DELETE", 1],
   ["is happening", { stored: true, live: "terminating" }, "DELETE", 1],
+  ["has ended its pod", { stored: true, live: "finished" }, "DELETE", 1],
   ["has changed its pod", { stored: true, live: "changed" }, "UPDATE", 1],
   ["can't be told", { stored: true, live: "failed" }, "DELETE", 1],
 ])("a caller whose reservation %s leaves nothing", async (_, found, operation, reads) => {

@@ -2,7 +2,9 @@
  * Which callers leave half of a protector's quota to others, because what they reserved lately did not happen
  * (docs/design.md#callers-whose-disruptions-do-not-happen). Loaded with the first reservation.
  */
+
 import { hash } from "node:crypto";
+import { isDead } from "../../shared/decide/availability/availability.ts";
 import type { DisruptionRequest } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
@@ -111,7 +113,7 @@ export class CallerShares {
     const { cell, operation, pod } = watched.disruption;
     const live = await this.#options.cells.get(cell)?.readPod?.(pod.namespace, pod.name, MAX_READ_MS);
     if (live === undefined || live.kind === "failed") return;
-    const isOver = live.kind !== "found" || live.pod.uid !== pod.uid || live.pod.terminating;
+    const isOver = live.kind !== "found" || live.pod.uid !== pod.uid || isDead(live.pod);
     if (isOver || (operation === "UPDATE" && live.pod.generation > pod.generation)) this.#count(watched.address, true);
     // What a newer version of the pod has superseded holds no quota.
     else if (stored) {

@@ -3,6 +3,7 @@
  * each. Many pods, and records that name no single pod (time ranges, holds), need one `limit=1` LIST that the pods'
  * stream then reaches.
  */
+import { isDead } from "../../../shared/decide/availability/availability.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
 import { parseAnyPod } from "../../../shared/schema/pod.ts";
@@ -150,7 +151,7 @@ export class AliveEvidence {
     const sentMs = ports.clock.monotonicMs();
     const result = await client.getPod(namespace, name, parseAnyPod, { timeoutMs: GET_TIMEOUT_MS, signal });
     if (signal.aborted) return;
-    if (result.kind === "ok" && result.object.uid === uid && !result.object.terminating) {
+    if (result.kind === "ok" && result.object.uid === uid && !isDead(result.object)) {
       onEvent({ kind: "evidence", method: "get", pods: 1, found: "alive" });
       this.#aliveSentMs.set(uid, sentMs);
       for (const [tracked, { need }] of this.#waiting) {
@@ -158,7 +159,7 @@ export class AliveEvidence {
       }
       return;
     }
-    // That the pod is gone says nothing about the snapshot: a LIST tells when the snapshot has got there.
+    // That the pod is gone or has ended says nothing about the snapshot: a LIST tells when the snapshot has got there.
     const found = result.kind === "ok" || result.kind === "gone" ? "dead" : "failed";
     onEvent({ kind: "evidence", method: "get", pods: 1, found });
     pods.requestEvidence();

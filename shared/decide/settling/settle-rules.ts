@@ -42,7 +42,7 @@ export interface Evidence {
    * another history than the pod that was reviewed.
    */
   heardMs(uid: string | undefined): number;
-  /** Send time of the newest quorum GET that found this UID without deletionTimestamp; undefined without such a GET. */
+  /** Send time of the newest quorum GET that found this UID alive, as `isDead` has it; undefined without such a GET. */
   aliveSentMs(uid: string): number | undefined;
 }
 
