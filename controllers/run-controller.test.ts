@@ -10,11 +10,9 @@ import { text } from "node:stream/consumers";
 import { afterEach, expect, test } from "vitest";
 import { root } from "../scripts/root.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
-import { cleanUp, GET, startServer } from "../test/support/kube/https-server.ts";
+import { GET, startServer } from "../test/support/kube/https-server.ts";
 import { LeaseServer } from "../test/support/kube/lease-server.ts";
 import { LeaderRunner } from "./run-controller.ts";
-
-afterEach(cleanUp);
 
 const PROTECTORS = 80;
 const CONCURRENCY = 64;

@@ -1,17 +1,15 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { specHash } from "../../shared/decide/availability/spec-facts.ts";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import { cleanUp, GET, startServer } from "../../test/support/kube/https-server.ts";
+import { GET, startServer } from "../../test/support/kube/https-server.ts";
 import { pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { type Asked, ask, type Setup, setup, writerOn } from "../../test/support/webhook/writer-harness.ts";
 import { createPodReader, type LiveRead } from "../request/cell-client.ts";
 import type { PendingReserve } from "./pending-queue.ts";
 import type { ProtectorDecision } from "./verdict.ts";
-
-afterEach(cleanUp);
 
 describe("the eviction of a pod that is not available", () => {
   const evict = (

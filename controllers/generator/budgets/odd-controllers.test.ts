@@ -1,12 +1,10 @@
-import { afterEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
-import { cleanUp, startServer } from "../../../test/support/kube/https-server.ts";
+import { startServer } from "../../../test/support/kube/https-server.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Discovery } from "../sources/discovery.ts";
 import type { WorkloadRef } from "../sources/protection-source.ts";
 import { WorkloadScales } from "./workload-scales.ts";
-
-afterEach(cleanUp);
 
 const API = "/apis/apps.kruise.io/v1alpha1";
 const RESOURCES = { resources: ["clonesets", "clonesets/scale"].map((name) => ({ name, kind: "CloneSet" })) };

@@ -1,9 +1,7 @@
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import { afterEach, expect, test } from "vitest";
-import { cleanUp, GET, startServer } from "../../../test/support/kube/https-server.ts";
-
-afterEach(cleanUp);
+import { expect, test } from "vitest";
+import { GET, startServer } from "../../../test/support/kube/https-server.ts";
 
 const SOCKETS = 16;
 

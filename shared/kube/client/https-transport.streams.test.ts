@@ -1,8 +1,6 @@
 import { once } from "node:events";
-import { afterEach, describe, expect, test } from "vitest";
-import { cleanUp, failure, GET, startServer } from "../../../test/support/kube/https-server.ts";
-
-afterEach(cleanUp);
+import { describe, expect, test } from "vitest";
+import { failure, GET, startServer } from "../../../test/support/kube/https-server.ts";
 
 describe("stream", () => {
   async function collect(chunks: AsyncIterable<Uint8Array>): Promise<string> {

@@ -1,12 +1,10 @@
 import type { ServerResponse } from "node:http";
 import { createServer as createHttpsServer } from "node:https";
 import { connect, createServer as createTcpServer, type Socket } from "node:net";
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import {
   accessTo,
   authority,
-  cleanUp,
-  cleanups,
   failure,
   GET,
   listen,
@@ -21,8 +19,6 @@ import {
 import { createCertificateAuthority } from "../../certificates/x509.ts";
 import { systemPorts } from "../../runtime/system-ports.ts";
 import { createHttpsTransport } from "./https-transport.ts";
-
-afterEach(cleanUp);
 
 describe("request", () => {
   test("sends path, body and credentials; returns any status with lower-case headers", async () => {
@@ -68,7 +64,7 @@ describe("request", () => {
     const serve = setInterval(() => {
       for (const response of waiting.splice(0)) response.end("{}");
     }, 1);
-    cleanups.push(() => clearInterval(serve));
+    onTestFinished(() => clearInterval(serve));
     await all;
     expect(it.sockets.size).toBe(5 + 2);
   });
@@ -201,8 +197,9 @@ describe("request", () => {
 
 describe("failures are classified, and tell whether the request may have been sent", () => {
   test("nobody listens", async () => {
-    const port = await listen(createTcpServer());
-    cleanUp();
+    const server = createTcpServer();
+    const port = await listen(server);
+    server.close();
     expect(await failure(plainTransport(port).request(GET))).toMatchObject({ tag: "refused", sent: false });
   });
 
@@ -258,7 +255,7 @@ describe("failures are classified, and tell whether the request may have been se
       ports: systemPorts,
       userAgent: "test",
     });
-    cleanups.push(() => transport.close());
+    onTestFinished(() => transport.close());
     const error = await failure(transport.request({ ...GET, method: "POST", body: "once" }));
     expect([error.tag, error.sent, bodies]).toEqual(["tls", true, ["once"]]);
   });

@@ -7,17 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
-import { afterEach, describe, expect, test } from "vitest";
-import {
-  authority,
-  cleanUp,
-  cleanups,
-  failure,
-  GET,
-  listen,
-  serving,
-  VALID,
-} from "../../../test/support/kube/https-server.ts";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { authority, failure, GET, listen, serving, VALID } from "../../../test/support/kube/https-server.ts";
 import { createCertificateAuthority, issueCertificate } from "../../certificates/x509.ts";
 import { systemPorts } from "../../runtime/system-ports.ts";
 import { AccessError } from "../credentials/cluster-access.ts";
@@ -25,8 +16,6 @@ import { loadClusterAccess } from "../credentials/kubeconfig.ts";
 import { proxyFor } from "../credentials/proxy.ts";
 import { createHttpsTransport } from "./https-transport.ts";
 import type { Transport } from "./transport.ts";
-
-afterEach(cleanUp);
 
 const ACCOUNT = `Basic ${Buffer.from("me:pw").toString("base64")}`;
 
@@ -41,7 +30,7 @@ interface World {
 
 async function world(): Promise<World> {
   const directory = mkdtempSync(join(tmpdir(), "proxy-"));
-  cleanups.push(() => rmSync(directory, { recursive: true }));
+  onTestFinished(() => rmSync(directory, { recursive: true }));
   const made: World = { server: "", tokens: [], directory, accepted: "Bearer one", body: "{}" };
   const { privateKeyPem: key, certificatePem: cert } = serving;
   const tls = { key, cert, ca: authority.certificatePem, requestCert: true, rejectUnauthorized: false };
@@ -67,7 +56,7 @@ function write({ directory, server }: World, proxyUrl: string, user: object, pem
 async function transportOf(path: string): Promise<Transport> {
   const options = { ports: systemPorts, userAgent: "test", maxRequestSockets: 2 };
   const transport = createHttpsTransport(await loadClusterAccess(path), options);
-  cleanups.push(() => transport.close());
+  onTestFinished(() => transport.close());
   return transport;
 }
 

@@ -5,25 +5,14 @@ import { createServer, type Server } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TLSSocket } from "node:tls";
-import { afterEach, describe, expect, test } from "vitest";
-import {
-  authority,
-  cleanUp,
-  cleanups,
-  failure,
-  GET,
-  listen,
-  serving,
-  VALID,
-} from "../../../test/support/kube/https-server.ts";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { authority, failure, GET, listen, serving, VALID } from "../../../test/support/kube/https-server.ts";
 import { createCertificateAuthority, issueCertificate } from "../../certificates/x509.ts";
 import { systemPorts } from "../../runtime/system-ports.ts";
 import { createHttpsTransport } from "../client/https-transport.ts";
 import type { Transport } from "../client/transport.ts";
 import { loadClusterAccess } from "./kubeconfig.ts";
 import type { KubeconfigEvent } from "./kubeconfig-credentials.ts";
-
-afterEach(cleanUp);
 
 const base64 = (text: string): string => Buffer.from(text).toString("base64");
 const otherAuthority = await createCertificateAuthority({ ...VALID, commonName: "renewed" });
@@ -55,7 +44,7 @@ class Renewal {
     const ca = authority.certificatePem;
     this.server = createServer({ key, cert, ca, requestCert: true, rejectUnauthorized: false }, listener);
     this.url = `https://127.0.0.1:${await listen(this.server)}`;
-    cleanups.push(() => rmSync(this.directory, { recursive: true }));
+    onTestFinished(() => rmSync(this.directory, { recursive: true }));
   }
 
   file(name: string, text: string): string {
@@ -84,7 +73,7 @@ class Renewal {
     const onEvent = ({ kind }: { readonly kind: string }): void => void this.events.push(kind);
     const access = await loadClusterAccess(path, { onEvent });
     const transport = createHttpsTransport(access, { ports: systemPorts, userAgent: "test" });
-    cleanups.push(() => transport.close());
+    onTestFinished(() => transport.close());
     return transport;
   }
 }

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
 import { createServer as createHttpsServer, type Server } from "node:https";
 import type { AddressInfo, Socket, Server as TcpServer } from "node:net";
+import { onTestFinished } from "vitest";
 import { createCertificateAuthority, issueCertificate } from "../../../shared/certificates/x509.ts";
 import { createHttpsTransport, type HttpsTransportOptions } from "../../../shared/kube/client/https-transport.ts";
 import { type Transport, TransportError } from "../../../shared/kube/client/transport.ts";
@@ -19,13 +20,6 @@ export const serving = await issueCertificate(authority, {
   ipAddresses: ["127.0.0.1"],
   usages: ["server"],
 });
-
-export const cleanups: (() => void)[] = [];
-
-/** For the `afterEach` of each file that starts a server here. */
-export function cleanUp(): void {
-  for (const clean of cleanups.splice(0).reverse()) clean();
-}
 
 interface TestServer {
   readonly transport: Transport;
@@ -71,7 +65,7 @@ export async function listen(server: Server | TcpServer): Promise<number> {
   await once(server, "listening");
   const sockets = new Set<Socket>();
   server.on("connection", (socket: Socket) => sockets.add(socket));
-  cleanups.push(() => {
+  onTestFinished(() => {
     for (const socket of sockets) socket.destroy();
     server.close();
   });
@@ -101,7 +95,7 @@ export async function startServer(
     userAgent: "test",
     ...options,
   });
-  cleanups.push(() => transport.close());
+  onTestFinished(() => transport.close());
   return Object.assign(made, { transport });
 }
 
@@ -111,7 +105,7 @@ export function plainTransport(port: number, tls = material()): Transport {
     ports: systemPorts,
     userAgent: "test",
   });
-  cleanups.push(() => transport.close());
+  onTestFinished(() => transport.close());
   return transport;
 }
 
