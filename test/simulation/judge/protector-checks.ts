@@ -103,7 +103,7 @@ export class ProtectorChecks {
       if (!isTrulyAvailable(pod, wantedOf(protector), cutoffMs) || truth.pods.deadAt(inFlight.uid) !== undefined)
         continue;
       const entry = protector.status?.cells.find((one) => one.cellID === cell);
-      if (!standsFor(ledgerOf(entry).get(inFlight.uid)?.records, inFlight.operation))
+      if (!standsFor(ledgerOf(entry).get(inFlight.uid)?.records, inFlight))
         this.#violation("S8", protector, `${inFlight.key} (${inFlight.operation}) was allowed without a record`);
     }
   }

@@ -1,6 +1,6 @@
 /** Protectors as a core stores them. Each version is parsed once, however many checks look at it. */
 import { Ledger } from "../../../shared/decide/ledger/ledger.ts";
-import type { Reservation } from "../../../shared/decide/ledger/reservation.ts";
+import type { Reservation, ReservationRecord } from "../../../shared/decide/ledger/reservation.ts";
 import {
   type CellStatus,
   type Operation,
@@ -72,11 +72,6 @@ export function ledgerOf(cell: CellStatus | undefined): StoredLedger {
 
 const NO_LEDGER = new StoredLedger(undefined);
 
-/** A change in place has a record of its own. Deletion and eviction may stand in for each other. */
-export function standsFor(records: ReadonlyMap<Operation, unknown> | undefined, operation: Operation): boolean {
-  return records !== undefined && (operation !== "UPDATE" || records.has("UPDATE"));
-}
-
 /** What a request disrupts. */
 export interface Disrupted {
   readonly uid: string;
@@ -86,16 +81,23 @@ export interface Disrupted {
 }
 
 /**
- * True when the stored protector has a record of the pod that stands for the request: the record of an earlier change
- * in place is of an older version, and ends with that change.
+ * True when a record of the pod holds until the request is settled: rule R2 drops a DELETE at an older version, and an
+ * UPDATE at one ends with that change. An eviction is bound to no version, so its record holds for a deletion as well.
  */
+export function standsFor(
+  records: ReadonlyMap<Operation, Pick<ReservationRecord, "podResourceVersion">> | undefined,
+  { operation, revision = 0 }: Disrupted,
+): boolean {
+  if (operation === "DELETE" && records?.has("EVICT") === true) return true;
+  const own = records?.get(operation);
+  return own !== undefined && (operation === "EVICT" || Number(own.podResourceVersion ?? revision) >= revision);
+}
+
+/** True when the stored protector has a record of the pod that stands for the request. */
 export function isRecorded({ etcd }: ApiServer, name: string, cell: string, request: Disrupted): boolean {
-  const { uid, operation, revision = 0 } = request;
   const stored = etcd.get(`podprotectors/${NAMESPACE}/${name}`);
   const cells = stored === undefined ? [] : (parseStored(stored).status?.cells ?? []);
-  const records = ledgerOf(cells.find(({ cellID }) => cellID === cell)).get(uid)?.records;
-  const change = operation === "UPDATE" ? records?.get("UPDATE") : undefined;
-  return standsFor(records, operation) && (change === undefined || Number(change.podResourceVersion) >= revision);
+  return standsFor(ledgerOf(cells.find(({ cellID }) => cellID === cell)).get(request.uid)?.records, request);
 }
 
 /** A minimum of 0 promises nothing. */
