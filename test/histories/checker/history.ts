@@ -178,9 +178,30 @@ export function readHistory(lines: Iterable<string>): History {
     knownMs,
     faults,
     endMs,
-    protectors: reader.timelinesOf(core, "podprotectors"),
-    pods: new Map(clusters.map((cluster) => [cluster, reader.timelinesOf(cluster, "pods")])),
+    protectors: inheriting(reader.timelinesOf(core, "podprotectors")),
+    pods: new Map(clusters.map((cluster) => [cluster, inheriting(reader.timelinesOf(cluster, "pods"))])),
   };
+}
+
+/** A restored etcd that has compacted nothing tells again what is in its backup: those versions are inherited, too. */
+function inheriting(timelines: readonly Timeline[]): readonly Timeline[] {
+  return timelines.map((timeline, index) => {
+    const told = new Map(timelines[index - 1]?.versions.map((version) => [version.revision, version]));
+    const toldBefore = (version: ObjectVersion): ObjectVersion | undefined => {
+      const earlier = told.get(version.revision);
+      return earlier !== undefined && textOf(earlier) === textOf(version) ? earlier : undefined;
+    };
+    const lastShared = timeline.versions.findLast((version) => toldBefore(version) !== undefined);
+    return {
+      ...timeline,
+      inherits: Math.max(timeline.inherits, lastShared?.revision ?? 0),
+      versions: timeline.versions.map((version) => toldBefore(version) ?? version),
+    };
+  });
+}
+
+function textOf({ key, object }: ObjectVersion): string {
+  return `${key} ${JSON.stringify(object)}`;
 }
 
 function reviewIn(line: unknown): RecordedReview {

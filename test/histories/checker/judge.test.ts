@@ -100,6 +100,32 @@ test("a history that fits has no violation, and everything in it is judged", () 
   expect(Object.fromEntries(numbers)).toEqual({ allowed: 1, quota: 1, denied: 2, dropped: 1, counts: 2, returned: 1 });
 });
 
+test("a restored core tells its backup again, which judges nothing anew", () => {
+  const again = { ...DELETION, nonce: "aaaa0002" };
+  const stored = [
+    protector(20, 1_000, 3, 12, []),
+    protector(21, 21_000, 3, 12, [DELETION]),
+    protector(22, 22_000, 3, 13, []),
+    protector(23, 23_000, 3, 13, [again]),
+    protector(24, 24_000, 2, 15, []),
+  ];
+  const { violations, numbers } = judged([
+    ...HISTORY.slice(0, lineOf("version", 3)),
+    ...stored,
+    review(0, 20, 21, ALLOWED),
+    // The pod changed before its deletion was committed, so the apiserver asked again.
+    pod(0, 13),
+    { ...review(0, 22, 23, ALLOWED), id: "review-again" },
+    pod(0, 14, { deletionTimestamp: "1970-01-01T00:00:23Z" }),
+    podVersion(0, 15),
+    { kind: "replaced", cluster: "core", resource: "podprotectors", history: 1, inherits: 0, atMs: 24_500 },
+    ...stored.map((line) => ({ ...line, history: 1, atMs: 24_600 })),
+    { kind: "end", atMs: 25_000 },
+  ]);
+  expect(violations).toEqual([]);
+  expect(Object.fromEntries(numbers)).toMatchObject({ allowed: 2, dropped: 2 });
+});
+
 describe("one answer flipped", () => {
   test.each<[string, readonly Line[], RegExp]>([
     [

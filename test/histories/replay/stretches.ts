@@ -28,9 +28,8 @@ export function stretchesOf(history: History): readonly Stretch[] {
   return [Number.NEGATIVE_INFINITY, ...restores].map((fromMs, index) => {
     const endMs = restores[index] ?? Number.POSITIVE_INFINITY;
     const current = (of: History["protectors"]): History["protectors"] => {
-      const known = of.filter(({ startMs }, at) => at === 0 || startMs <= fromMs);
-      const [before, last] = known.length > 1 ? known.slice(-2) : [undefined, known[0]];
-      return last === undefined ? [] : [{ ...last, inherits: before === undefined ? 0 : lastShared(before, last) }];
+      const last = of.findLast(({ startMs }, at) => at === 0 || startMs <= fromMs);
+      return last === undefined ? [] : [last];
     };
     const part = {
       ...history,
@@ -41,18 +40,6 @@ export function stretchesOf(history: History): readonly Stretch[] {
     };
     return { history: part, fromMs, endMs };
   });
-}
-
-type Timeline = History["protectors"][number];
-
-/** The last revision that the backup had: a restored etcd tells what is in it again. */
-function lastShared(before: Timeline, { versions }: Timeline): number {
-  const known = new Map(before.versions.map((version) => [version.revision, textOf(version)]));
-  return versions.findLast((version) => known.get(version.revision) === textOf(version))?.revision ?? 0;
-}
-
-function textOf({ key, object }: Timeline["versions"][number]): string {
-  return `${key} ${JSON.stringify(object)}`;
 }
 
 /** Between holds and new epochs, which tell that a process has noticed a loss of history. */
