@@ -1,5 +1,5 @@
 /** Which recorded review left which records: a nonce names its request, and no review tells it. */
-import type { RecordedReview } from "../checker/history.ts";
+import type { Moment, RecordedReview } from "../checker/history.ts";
 import { text } from "../checker/json.ts";
 import { isDead, nameOfUid } from "../checker/pods.ts";
 import { isWithin, type StoredStep } from "../checker/protector-history.ts";
@@ -47,7 +47,7 @@ export function requestsOf(world: ReplayableWorld, reviews: readonly RecordedRev
       (one) =>
         one.pod === pod.name &&
         one.operation === operation &&
-        one.records.every(({ step }) => isWithin(step.moment, review.from, review.to ?? step.moment)),
+        one.records.every(({ step }) => isWithin(step.moment, review.from, lastOf(review) ?? step.moment)),
     );
     const [admission] = index < 0 ? [] : left.splice(index, 1);
     const name = `${operation.toLowerCase()}-${reviews.indexOf(review) + 1}`;
@@ -59,6 +59,11 @@ export function requestsOf(world: ReplayableWorld, reviews: readonly RecordedRev
   }
   const requests = reviews.flatMap((review) => found.get(review) ?? []);
   return { requests, nameOf: (nonce) => names.get(nonce) ?? nonce };
+}
+
+/** The last moment at which the webhook may have written for the review: no answer came where the caller went away. */
+function lastOf({ answer, to }: RecordedReview): Moment | undefined {
+  return answer === "none" ? undefined : to;
 }
 
 /** Whoever was allowed has a record; of those, whose answer came first chooses first. */

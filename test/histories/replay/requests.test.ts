@@ -1,0 +1,44 @@
+import { expect, test } from "vitest";
+import type { RecordedReview } from "../checker/history.ts";
+import { nameOfUid } from "../checker/pods.ts";
+import { stateOf } from "../checker/protector.ts";
+import type { ReplayableWorld } from "./replayable-world.ts";
+import { requestsOf } from "./requests.ts";
+
+const KEY = "default/web-0";
+
+function stateWith(revision: number, buckets: readonly unknown[]) {
+  const status = { cells: [{ cellID: "east", aggregation: { resourceVersion: "3" }, admissionHistory: { buckets } }] };
+  const object = { metadata: { uid: "p", generation: 1 }, spec: { minAvailable: 0 }, status };
+  return stateOf({ revision, atMs: revision, key: "default/web", object });
+}
+
+/** Revision 12 records an eviction of the one pod. */
+function world(): ReplayableWorld {
+  const eviction = { podUID: "uid-0", operation: "EVICT", nonce: "aaaa0001", paid: true };
+  const step = {
+    ...{ moment: { history: 0, revision: 12 }, atMs: 12 },
+    ...{ before: stateWith(11, []), after: stateWith(12, [eviction]) },
+  };
+  const pod = { name: "east/web-0", cell: "east", key: KEY, uid: nameOfUid("uid-0"), labels: new Map() };
+  return {
+    pods: [{ ...pod, first: "Ready", versions: [] }],
+    protectors: [{ key: "default/web", covers: [], minAvailable: 0, steps: [step] }],
+    ...{ start: 0, positions: new Map(), startMs: 0 },
+  };
+}
+
+/** An eviction that was over at revision 11. */
+function review(answer: RecordedReview["answer"]): RecordedReview {
+  const about = { cell: "east", id: "review", operation: "EVICT", key: KEY, podUid: "uid-0", pod: undefined };
+  const span = { from: { history: 0, revision: 10 }, fromMs: 10, to: { history: 0, revision: 11 }, toMs: 11 };
+  return { ...about, ...span, isDryRun: false, answer, reasons: new Map() };
+}
+
+test.each([
+  { answer: "none", records: 1, why: "the webhook goes on when its caller has gone away" },
+  { answer: "denied", records: 0, why: "the webhook writes nothing after its answer" },
+] as const)("a review that was over before the record, $answer: $records, $why", ({ answer, records }) => {
+  const { requests } = requestsOf(world(), [review(answer)]);
+  expect(requests.map((request) => request.records.length)).toEqual([records]);
+});
