@@ -58,6 +58,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "an eviction allowed as suspended has no record while only a deletion's is there",
   },
   {
+    seed: 3101924,
+    features: ["generator", "backups", "deadNode", "backoff", "finalizers"],
+    what: "who read a backup that promised nothing does not know of the promise that it got later",
+  },
+  {
     seed: 10619,
     features: ["countedGate"],
     what: "a counted condition that was lost before a relist had shown it was never set again",

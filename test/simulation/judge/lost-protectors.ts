@@ -13,7 +13,7 @@ import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import { OWN_NAMESPACE } from "../scenario/scenario.ts";
-import { type StoredBackups, selectorOf } from "../truth/stored-backups.ts";
+import { promisesPods, type StoredBackups, selectorOf } from "../truth/stored-backups.ts";
 import { parseStored, promises, reservedUids, wantedOf } from "../truth/stored-protectors.ts";
 import type { World } from "../world/world.ts";
 
@@ -174,7 +174,7 @@ export class LostProtectors {
     const backup = this.#backups.get(cell)?.get(uidOf(last));
     // A backup with another selector does not cover this pod, and one of before may promise nothing.
     if (backup === undefined || selectorOf(backup.spec) !== selectorOf(specOf(last))) return undefined;
-    if (Number(backup.spec.minAvailable) <= 0) return undefined;
+    if (!promisesPods(backup.spec)) return undefined;
     return backup.sinceMs <= this.#startOf(replica) ? `could read a backup in ${cell} when it started` : undefined;
   }
 

@@ -6,7 +6,7 @@ import { OWN_NAMESPACE } from "../scenario/scenario.ts";
 
 interface StoredBackup {
   readonly spec: Json;
-  /** Since when there has been a backup with this selector, without a gap. */
+  /** Since when there has been a backup that has this selector and promises pods, if it does now, without a gap. */
   readonly sinceMs: number;
 }
 
@@ -44,12 +44,21 @@ export class StoredBackups {
         if (uid === VERSIONS_KEY) continue;
         const spec = record(record(record(JSON.parse(String(text))).object).spec);
         const known = before.get(uid);
-        const isSame = known !== undefined && selectorOf(known.spec) === selectorOf(spec);
+        const isSame = known !== undefined && covers(known.spec, spec);
         this.#backups.set(uid, { spec, sinceMs: isSame ? known.sinceMs : this.#nowMs() });
       }
     }
     return [...this.#backups.keys()].filter((uid) => !before.has(uid));
   }
+}
+
+/** Whoever has read the one also protects the pods of the other. */
+function covers(known: Json, now: Json): boolean {
+  return selectorOf(known) === selectorOf(now) && (promisesPods(known) || !promisesPods(now));
+}
+
+export function promisesPods(spec: Json): boolean {
+  return Number(spec.minAvailable) > 0;
 }
 
 /** The selector as a text that can be compared. */
