@@ -42,3 +42,11 @@ test.each([
   const { requests } = requestsOf(world(), [review(answer)]);
   expect(requests.map((request) => request.records.length)).toEqual([records]);
 });
+
+test("a review of a pod that ends leaves no record, whoever leaves one meanwhile", () => {
+  const ending = { metadata: { deletionTimestamp: "1970-01-01T00:00:01Z", resourceVersion: "7" } };
+  const first = { ...review("allowed"), pod: ending, to: { history: 0, revision: 12 }, toMs: 12 };
+  const second = { ...review("allowed"), to: { history: 0, revision: 13 }, toMs: 13 };
+  const { requests } = requestsOf(world(), [first, second]);
+  expect(requests.map((request) => [request.review === second, request.records.length])).toEqual([[true, 1]]);
+});

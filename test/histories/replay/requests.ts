@@ -43,6 +43,8 @@ export function requestsOf(world: ReplayableWorld, reviews: readonly RecordedRev
     const pod = podOf(world, review);
     const { operation } = review;
     if (pod === undefined || review.isDryRun || (operation !== "DELETE" && operation !== "EVICT")) continue;
+    // Allowed without a record, which another request for the pod may have left at the same time.
+    if (review.pod !== undefined && isDead(review.pod)) continue;
     const index = left.findIndex(
       (one) =>
         one.pod === pod.name &&
