@@ -104,9 +104,11 @@ export class Past {
       case "reserve":
         return this.#reserved(world, event);
       case "rollBack":
-        return this.#ofRequest(event.nonce, world, (number) =>
-          this.#call("rollBack", [number, event.protector], world),
-        );
+        return this.#ofRequest(event.nonce, world, (number, request) => {
+          const isDenied = fieldOf(request, "state") === "Denied";
+          const worlds = isDenied ? [world] : this.#deniedByRead(world, number);
+          return worlds.flatMap((one) => this.#call("rollBack", [number, event.protector], one));
+        });
       case "deny":
         return this.#ofRequest(event.nonce, world, (number, request) => {
           if (fieldOf(request, "state") !== "Denied") return [];
@@ -176,6 +178,16 @@ export class Past {
       request !== undefined && fieldOf(request, "read") === podIn(world, String(fieldOf(request, "pod")));
     // Of the same pod, a later read allows all that an earlier one does.
     return isUnchanged && again.length > 0 ? again : [world, ...again];
+  }
+
+  /** The pod of a pinned eviction is read again, and a protector that pinned it denies now. */
+  #deniedByRead(world: Value, number: number): readonly Value[] {
+    const request = (of: Value): Value | undefined => valueAt(fieldOf(of, "requests"), number);
+    return this.#call("readAgain", [number], world).flatMap((read) =>
+      elementsOf(fieldOf(request(read) ?? read, "waits"))
+        .flatMap((protector) => this.#call("reserve", [number, String(protector)], read))
+        .filter((after) => fieldOf(request(after) ?? after, "state") === "Denied"),
+    );
   }
 
   /** Before the pod changes, each eviction of it may be read again. */

@@ -50,3 +50,17 @@ test("a review of a pod that ends leaves no record, whoever leaves one meanwhile
   const { requests } = requestsOf(world(), [first, second]);
   expect(requests.map((request) => [request.review === second, request.records.length])).toEqual([[true, 1]]);
 });
+
+test("an eviction that was pinned, read again and recorded again has no word in the specification", () => {
+  const pin = { podUID: "uid-0", operation: "EVICT", nonce: "aaaa0001", paid: false, counter: 0 };
+  const paid = { ...pin, nonce: "aaaa0001,aaaa0002", paid: true, counter: 1 };
+  const given = world();
+  const [protector] = given.protectors;
+  const steps = [
+    { moment: { history: 0, revision: 12 }, atMs: 12, before: stateWith(11, []), after: stateWith(12, [pin]) },
+    { moment: { history: 0, revision: 13 }, atMs: 13, before: stateWith(12, [pin]), after: stateWith(13, [paid]) },
+  ];
+  const twice = { ...given, protectors: protector === undefined ? [] : [{ ...protector, steps }] };
+  const evicted = { ...review("allowed"), to: { history: 0, revision: 13 }, toMs: 13 };
+  expect(() => requestsOf(twice, [evicted])).toThrow("was pinned, and recorded again");
+});

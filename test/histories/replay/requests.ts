@@ -3,7 +3,7 @@ import type { Moment, RecordedReview } from "../checker/history.ts";
 import { text } from "../checker/json.ts";
 import { isDead, nameOfUid } from "../checker/pods.ts";
 import { isWithin, type StoredStep } from "../checker/protector-history.ts";
-import type { ReplayableWorld, ReplayedPod, WorldProtector } from "./replayable-world.ts";
+import { NotSpecified, type ReplayableWorld, type ReplayedPod, type WorldProtector } from "./replayable-world.ts";
 
 /** An admission that a version of `protector` records and the one before does not. */
 interface NewRecord {
@@ -60,7 +60,20 @@ export function requestsOf(world: ReplayableWorld, reviews: readonly RecordedRev
     if (isDecided(request)) found.set(review, request);
   }
   const requests = reviews.flatMap((review) => found.get(review) ?? []);
+  for (const { pod, operation } of left)
+    if (operation === "EVICT" && requests.some((one) => one.pod.name === pod && isPinned(one)))
+      throw new NotSpecified(`an eviction of ${pod} was pinned, and recorded again`);
   return { requests, nameOf: (nonce) => names.get(nonce) ?? nonce };
+}
+
+function isPinned({ operation, pod, records }: PodRequest): boolean {
+  return (
+    operation === "EVICT" &&
+    records.some(({ step }) => {
+      const record = step.after?.cells.get(pod.cell)?.reservations.get(pod.uid)?.records.get("EVICT");
+      return record?.paid === false;
+    })
+  );
 }
 
 /** The last moment at which the webhook may have written for the review: no answer came where the caller went away. */
