@@ -130,13 +130,13 @@ const rows: Record<string, Row> = {
   "the pod's cell never aggregated": { cells: [makeCell("b", 9)], expected: "Busy NotCounted" },
   "the pod's cell on hold": { cells: [makeCell("a", 9, [], { hold: "Gone/1" })], expected: "Busy OnHold" },
   "force-delete, quota left": { available: 3, request: FORCED, expected: "allow Reserved w=1 paid" },
-  "force-delete, none left": { available: 0, request: FORCED, expected: "allow Forced w=1 paid" },
+  "force-delete, none left": { available: 0, request: FORCED, expected: "allow Forced w=1" },
   "force-delete, on hold": {
     cells: [makeCell("a", 9, [], { hold: "Gone/1" })],
     request: FORCED,
-    expected: "allow Forced w=1 paid",
+    expected: "allow Forced w=1",
   },
-  "force-delete, not counted": { cells: [], request: FORCED, expected: "allow Forced w=1 paid" },
+  "force-delete, not counted": { cells: [], request: FORCED, expected: "allow Forced w=1" },
   "force-delete, IfHealthyBudget": { available: 0, ...UNREADY_IF_HEALTHY, request: FORCED, expected: "allow Forced" },
   "force-delete, IfHealthyBudget, evicted": {
     available: 0,
@@ -144,7 +144,7 @@ const rows: Record<string, Row> = {
     request: { ...FORCED, ...EVICT },
     expected: "allow Forced w=0",
   },
-  suspended: { available: 0, spec: SUSPENDED, expected: "allow Suspended w=1 paid" },
+  suspended: { available: 0, spec: SUSPENDED, expected: "allow Suspended w=1" },
   "suspended, not available": { available: 0, pod: NOT_READY, spec: SUSPENDED, expected: "allow Suspended" },
   "suspended, not available, evicted": {
     available: 0,
@@ -156,7 +156,7 @@ const rows: Record<string, Row> = {
   "suspended, on hold": {
     cells: [makeCell("a", 9, [], { hold: "Gone/1" })],
     spec: SUSPENDED,
-    expected: "allow Suspended w=1 paid",
+    expected: "allow Suspended w=1",
   },
   "suspended, operation not protected": {
     available: 0,
@@ -167,19 +167,19 @@ const rows: Record<string, Row> = {
   "nothing promised, none counted": {
     available: 0,
     spec: { minAvailable: 0 },
-    expected: "allow NothingPromised w=1 paid",
+    expected: "allow NothingPromised w=1",
   },
   "nothing promised, on hold": {
     cells: [makeCell("a", 9, [], { hold: "Gone/1" })],
     spec: { minAvailable: 0 },
-    expected: "allow NothingPromised w=1 paid",
+    expected: "allow NothingPromised w=1",
   },
-  "nothing promised, not counted": { cells: [], spec: { minAvailable: 0 }, expected: "allow NothingPromised w=1 paid" },
+  "nothing promised, not counted": { cells: [], spec: { minAvailable: 0 }, expected: "allow NothingPromised w=1" },
   "nothing promised, more reserved than allowed at once": {
     available: 3,
     reserved: [OTHER],
     spec: { minAvailable: 0, admissionHistoryConfig: { maxConcurrentLag: 1 } },
-    expected: "allow NothingPromised w=1 paid",
+    expected: "allow NothingPromised w=1",
   },
   "nothing promised, and something has to be done first": {
     available: 9,
@@ -190,7 +190,7 @@ const rows: Record<string, Row> = {
   "suspended until later": {
     available: 0,
     spec: { suspend: { enabled: true, until: formatMs(NOW_MS + 1) } },
-    expected: "allow Suspended w=1 paid",
+    expected: "allow Suspended w=1",
   },
   "suspended until now": {
     available: 0,
@@ -231,7 +231,7 @@ const rows: Record<string, Row> = {
     available: 9,
     pod: BUSY_WITH,
     request: FORCED,
-    expected: "allow Forced w=1 paid",
+    expected: "allow Forced w=1",
   },
   "an UPDATE that the protector does not ask for": {
     available: 0,

@@ -38,7 +38,7 @@ test.each<[string, number, object, Partial<DisruptionRequest>, string, string | 
 
 test("what is allowed against the counts is recorded as a reservation, so that the next decision knows of it", () => {
   const request = makeRequest(makePod("x", {}), { operation: "DELETE" });
-  expect(decide(stateWith({ enforcement: "Warn" }, 2), request)).toMatchObject({ write: { weight: 1, paid: true } });
+  expect(decide(stateWith({ enforcement: "Warn" }, 2), request)).toMatchObject({ write: { weight: 1, paid: false } });
 });
 
 test("Warn allows while nothing can be recorded, and when the protector is lost", () => {

@@ -60,7 +60,7 @@ describe("quota of an available pod", () => {
     const state = stateOf([makeCell("a", 2)], { minAvailable: 0 });
     const verdicts = ["x", "y", "z"].map((name) => verdictLine(admit(state, makeRequest(makePod(name)))));
     const reserved = "allow Reserved w=1 paid";
-    expect(verdicts).toEqual([reserved, reserved, "allow NothingPromised w=1 paid"]);
+    expect(verdicts).toEqual([reserved, reserved, "allow NothingPromised w=1"]);
   });
 
   test("a burst over two cells gets the quota and no more", () => {

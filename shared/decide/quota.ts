@@ -77,7 +77,6 @@ export interface DisruptionRequest extends Overrides {
   readonly staleRefreshBefore: string;
 }
 
-/** Why a request passes: see the table above. */
 export type AllowReason =
   | "Reserved"
   | "Repeated"
@@ -161,8 +160,9 @@ type Check = (input: DecisionInput) => Decision | undefined;
 
 const PINNED: RecordChange = { weight: 0, paid: false };
 const RESERVED: RecordChange = { weight: 1, paid: true };
+/** Of what goes whatever the quota is: nobody has paid, so a repeat under rules that keep the pod needs quota. */
+const UNPAID: RecordChange = { weight: 1, paid: false };
 
-/** In the order of the table above. */
 const CHECKS: readonly Check[] = [
   operationNotProtected,
   podEndsAnyway,
@@ -378,8 +378,8 @@ function recordRegardless(input: DecisionInput): Allowed["write"] {
   const { podClass, request } = input;
   if (operationNotProtected(input) ?? podEndsAnyway(input) ?? pendingPodIsDeleted(input)) return "none";
   if (podClass === "Unavailable" && request.operation === "DELETE") return "none";
-  const write = podClass === "Available" ? RESERVED : podClass === "Immature" ? PINNED : unavailablePin(input);
-  return hasRoom(input, write.paid ? HARD_CAP_BYTES : PIN_CAP_BYTES) ? write : "none";
+  const write = podClass === "Available" ? UNPAID : podClass === "Immature" ? PINNED : unavailablePin(input);
+  return hasRoom(input, write === UNPAID ? HARD_CAP_BYTES : PIN_CAP_BYTES) ? write : "none";
 }
 
 function allow({ facts }: DecisionInput, reason: AllowReason, write: Allowed["write"] = "none"): Allowed {

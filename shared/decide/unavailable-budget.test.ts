@@ -30,7 +30,7 @@ test.each<[string, string, Partial<DisruptionRequest>, string]>([
   const decision = decide(state, request(change));
   expect(decision.allowed ? decision.reason : decision.cause).toBe(expected);
   // Its record counts against the pods that stay.
-  if (decision.allowed) expect(decision.write).toEqual({ weight: 1, paid: true });
+  if (decision.allowed) expect(decision.write).toEqual({ weight: 1, paid: false });
   expect(decideLost(state, request(change))?.reason).toBe(expected === "Forced" ? "Forced" : undefined);
 });
 

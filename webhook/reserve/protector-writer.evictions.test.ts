@@ -91,7 +91,7 @@ describe("the eviction of a pod that is not available", () => {
       await time.advance(1_000);
       expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
       const [bucket] = store.object.status?.cells[0]?.admissionHistory?.buckets ?? [];
-      expect(bucket).toMatchObject({ podName: "web-0", paid: true });
+      expect(bucket).toMatchObject({ podName: "web-0", counter: 1 });
     },
   );
 
