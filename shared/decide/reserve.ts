@@ -25,9 +25,17 @@ export function apply(state: ProtectorState, request: DisruptionRequest, decisio
 
 /**
  * Takes back one admission of a request (docs/design.md#several-protectors): what others share, or wrote before, stays.
+ * With `hasPaid` they have not paid: a repeat of theirs needs quota.
  */
-export function rollBack(state: ProtectorState, cell: string, uid: string, operation: Operation, nonce: string): void {
-  state.cells.get(cell)?.ledger.removeNonce(uid, operation, nonce);
+export function rollBack(
+  state: ProtectorState,
+  cell: string,
+  uid: string,
+  operation: Operation,
+  nonce: string,
+  hasPaid = false,
+): void {
+  state.cells.get(cell)?.ledger.removeNonce(uid, operation, nonce, hasPaid);
 }
 
 /** True when `state` holds this admission: it settles the outcome of a write that got no answer. */

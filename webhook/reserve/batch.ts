@@ -76,8 +76,10 @@ function add(batch: Batch, pending: PendingRequest, cellSinceMs: (cell: string) 
     batch.done.push(pending);
     return;
   }
-  if (pending.kind === "rollBack") rollBack(working, pending.cell, pending.uid, pending.operation, pending.nonce);
-  else {
+  if (pending.kind === "rollBack") {
+    const { cell, uid, operation, nonce, hasPaid } = pending;
+    rollBack(working, cell, uid, operation, nonce, hasPaid);
+  } else {
     // Other replicas do the same with their own reservations, and what is stored already stays as it is.
     for (const { request, decision } of pending.reassertions) apply(working, request, decision);
     for (const cell of pending.cells) holdCell(working, cell, pending.hold);

@@ -45,6 +45,8 @@ interface PendingRollBack extends Timed {
   readonly uid: string;
   readonly operation: Operation;
   readonly nonce: string;
+  /** It has used quota by itself, and is no repeat. */
+  readonly hasPaid?: boolean;
 }
 
 /** One own reservation that is written again. */

@@ -3,7 +3,7 @@
  * (one write); back come the decisions of the protectors, and `verdict` says what they come to.
  */
 
-import { availableSinceMs, isTakenOut } from "../../shared/decide/availability/availability.ts";
+import { classifyPod, isTakenOut } from "../../shared/decide/availability/availability.ts";
 import {
   allowUnrecorded,
   type Decision,
@@ -71,6 +71,8 @@ interface PipelineOptions {
 interface Written {
   readonly match: ProtectorMatch;
   readonly request: DisruptionRequest;
+  /** Not as a repeat. */
+  readonly hasPaid: boolean;
 }
 
 /** The protectors that have to reserve, and on which live read of the pod. */
@@ -162,7 +164,8 @@ export class Pipeline {
   countsUnready(pod: Pod): boolean {
     const counts = (match: ProtectorMatch): boolean => {
       const spec = versionOf(match)?.state.spec;
-      return spec !== undefined && spec.healthCriterion !== "Available" && availableSinceMs(pod, spec) !== undefined;
+      // Labels alone take no pod out: the count may have it still.
+      return spec !== undefined && spec.healthCriterion !== "Available" && classifyPod(pod, spec) === "Available";
     };
     return this.#options.cores.some((core) => core.match(pod).some(counts));
   }
@@ -266,7 +269,8 @@ export class Pipeline {
         const request = this.#sharing(round.request, round.disruption, match);
         let decision = await this.#submit(request, round.disruption, match, false);
         if (decision.kind === "allowed") {
-          if (decision.written) written.push({ match, request: round.request });
+          const hasPaid = decision.decision.reason === "Reserved";
+          if (decision.written) written.push({ match, request: round.request, hasPaid });
           this.#watch(match, round.disruption, decision);
           if (consent.isMissing(match, versionOf(match)?.object, decision.decision.reason))
             decision = { kind: "overloaded", cause: "time" };
@@ -331,8 +335,11 @@ export class Pipeline {
     // Allowed whatever the counts say: recorded if that succeeds in time.
     const deadlineMs = Math.min(from.deadlineMs, this.#nowMs() + MAX_RECORD_MS);
     const decision = await this.#decideBy(match, request, { ...from, deadlineMs }, decideOnly);
-    if (decision.kind !== "failed" && decision.kind !== "overloaded") return decision;
-    return { kind: "allowed", decision: allowUnrecorded(version.state, request), version, written: false };
+    // By what is known now: a promise that was made meanwhile is kept.
+    const now = match.writer.newest() ?? version;
+    const isUnrecorded = decision.kind === "failed" || decision.kind === "overloaded";
+    if (!isUnrecorded || !needsNoQuota(now.state, request)) return decision;
+    return { kind: "allowed", decision: allowUnrecorded(now.state, request), version: now, written: false };
   }
 
   async #decideBy(
@@ -362,9 +369,9 @@ export class Pipeline {
   #rollBack(written: readonly Written[]): void {
     const arrivedMs = this.#nowMs();
     const deadlineMs = arrivedMs + ROLL_BACK_MS;
-    for (const { match, request } of written) {
+    for (const { match, request, hasPaid } of written) {
       const { cell, operation, nonce, pod } = request;
-      match.writer.submit({ kind: "rollBack", cell, uid: pod.uid, operation, nonce, arrivedMs, deadlineMs });
+      match.writer.submit({ kind: "rollBack", cell, uid: pod.uid, operation, nonce, hasPaid, arrivedMs, deadlineMs });
     }
   }
 

@@ -142,10 +142,11 @@ export class Ledger {
   }
 
   /** Takes one admission back. Its record ends with the last nonce, its reservation with the last record. */
-  removeNonce(uid: string, operation: Operation, nonce: string): void {
+  removeNonce(uid: string, operation: Operation, nonce: string, hasPaid = false): void {
     const before = this.#holder(uid, operation, nonce);
     const record = before?.records.get(operation);
-    if (before !== undefined && record !== undefined) this.#setRecord(before, operation, withoutNonce(record, nonce));
+    if (before !== undefined && record !== undefined)
+      this.#setRecord(before, operation, withoutNonce(record, nonce, hasPaid));
   }
 
   /** Drops one record, and the reservation with its last record. */

@@ -87,11 +87,14 @@ export function mergeRecords(a: ReservationRecord, b: ReservationRecord): Reserv
   };
 }
 
-/** `record` without `nonce`; undefined when it was the last nonce. {@link EARLIER} keeps a record. */
-export function withoutNonce(record: ReservationRecord, nonce: string): ReservationRecord | undefined {
+/**
+ * `record` without `nonce`, and without what the nonce has paid (`hasPaid`); undefined when it was the last nonce.
+ * {@link EARLIER} keeps a record.
+ */
+export function withoutNonce(record: ReservationRecord, nonce: string, hasPaid = false): ReservationRecord | undefined {
   if (!record.nonces.includes(nonce)) return record;
   const nonces = record.nonces.filter((other) => other !== nonce);
-  return nonces.length === 0 ? undefined : { ...record, nonces };
+  return nonces.length === 0 ? undefined : { ...record, nonces, paid: record.paid && !hasPaid };
 }
 
 /** The newest {@link NONCES_KEPT} nonces; {@link EARLIER} first when any is dropped. */
