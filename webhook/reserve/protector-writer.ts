@@ -1,3 +1,4 @@
+import { decide } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { sleep } from "../../shared/runtime/clock.ts";
 import { type Batch, planBatch } from "./batch.ts";
@@ -38,6 +39,11 @@ const DEFECT: ProtectorDecision = {
   tag: "defect",
   message: "the decision failed because of a defect in the webhook; see its log",
 };
+
+/** Without what its batch writes, too. */
+function isBusyAlone({ state }: ProtectorVersion, { request, together }: PendingReserve): boolean {
+  return together === undefined && !decide(state, request).allowed;
+}
 
 /**
  * Serialises all writes of this process to one protector (docs/design.md#batches). One call is in flight at a time.
@@ -152,7 +158,9 @@ export class ProtectorWriter {
     if (this.#isFirstAfterFailure(batch)) await this.#calls.read("outage");
     else if (batch.writes.length > 0) await this.#calls.write(batch);
     else if (!isSettled) await this.#calls.read("confirm");
-    else if (awaiting.size > 0 && awaiting.size === this.#queue.size) await this.#nextVersion(awaiting);
+    // A newer version may have come during a live read of this batch.
+    else if (awaiting.size > 0 && awaiting.size === this.#queue.size && this.newest() === base)
+      await this.#nextVersion(awaiting);
   }
 
   /** The denied requests that the next version may allow: the pods that they need are about to be Ready. */
@@ -224,9 +232,9 @@ export class ProtectorWriter {
     let isComplete = true;
     for (const { pending, decision } of denied) {
       if (awaiting.has(pending)) continue;
-      // Busy may rest on what this batch is about to write, and is decided again on its result. A denial rests on the
-      // counts, which no webhook writes, and does not wait for a batch without a write, which may be long in coming.
-      if (writes.length > 0 && decision.kind === "Busy") continue;
+      // What is busy because of what this batch is about to write is decided again on its result. Everything else rests
+      // on what is stored, and does not wait for a batch without a write, which may be long in coming.
+      if (writes.length > 0 && decision.kind === "Busy" && !isBusyAlone(version, pending)) continue;
       if (sentMs !== undefined && sentMs >= pending.arrivedMs)
         this.#queue.settle(pending, { kind: "denied", decision, version });
       else isComplete = false;

@@ -1,0 +1,45 @@
+import { expect, test } from "vitest";
+import { pod, unready } from "../../test/support/webhook/fixtures.ts";
+import { ask, setup } from "../../test/support/webhook/writer-harness.ts";
+
+test("busy is told while others keep writing", async () => {
+  // Nothing to spare but what is reserved: 10 available, 1 reserved, minimum 9.
+  const { time, writer } = setup(9);
+  const first = ask(time, writer, pod("web-0"));
+  await time.advance(100);
+  expect(first.decision).toMatchObject({ kind: "allowed" });
+  const busy = ask(time, writer, pod("web-1"));
+  // Evictions of pods that are not available keep the writer writing: one arrives every 2 ms, a write takes 4 ms.
+  let n = 0;
+  for (let ms = 0; ms < 9_000 && busy.decision === undefined; ms += 2) {
+    const one = ask(time, writer, unready(`x-${n++}`));
+    one.pending.request = { ...one.pending.request, operation: "EVICT" };
+    await time.advance(2);
+  }
+  expect(busy.decision).toMatchObject({ kind: "denied" });
+  expect(busy.atMs).toBeLessThan(1_000);
+});
+
+test("who waits for Ready pods sees a version that arrives during a live read of another", async () => {
+  const { time, store, writer } = setup(10, { aggregation: { notReady: "1@100" }, available: 11 });
+  writer.newest();
+  const waits = ask(time, writer, pod("web-0"));
+  const slow = ask(time, writer, unready("web-1"), {
+    podReadMs: -1,
+    reread: async () => {
+      await new Promise<void>((done) => void time.timers.after(50, done));
+      return { kind: "found", pod: unready("web-1", { phase: "Failed" }), sentMs: time.clock.monotonicMs() };
+    },
+  });
+  slow.pending.request = { ...slow.pending.request, operation: "EVICT" };
+  await time.advance(20);
+  store.put((one) => {
+    const cells = (one.status?.cells ?? []).map((cell) => ({
+      ...cell,
+      aggregation: { totalReplicas: 11, availableReplicas: 11, resourceVersion: "101" },
+    }));
+    return { ...one, status: { ...Object(one.status), cells } };
+  });
+  await time.advance(5_000);
+  expect(waits.atMs).toBeLessThan(200);
+});
