@@ -40,11 +40,6 @@ const DEFECT: ProtectorDecision = {
   message: "the decision failed because of a defect in the webhook; see its log",
 };
 
-/** Without what its batch writes, too. */
-function isBusyAlone({ state }: ProtectorVersion, { request, together }: PendingReserve): boolean {
-  return together === undefined && !decide(state, request).allowed;
-}
-
 /**
  * Serialises all writes of this process to one protector (docs/design.md#batches). One call is in flight at a time.
  * Everything that waits is decided together on the newest version known, and written by one compare-and-swap.
@@ -230,11 +225,14 @@ export class ProtectorWriter {
   #deny({ base: version, denied, writes }: Batch, awaiting: ReadonlySet<PendingRequest>): boolean {
     const { sentMs } = version;
     let isComplete = true;
-    for (const { pending, decision } of denied) {
+    for (const { pending, decision: found } of denied) {
       if (awaiting.has(pending)) continue;
       // What is busy because of what this batch is about to write is decided again on its result. Everything else rests
       // on what is stored, and does not wait for a batch without a write, which may be long in coming.
-      if (writes.length > 0 && decision.kind === "Busy" && !isBusyAlone(version, pending)) continue;
+      const isByBatch = writes.length > 0 && found.kind === "Busy";
+      if (isByBatch && pending.together !== undefined) continue;
+      const decision = isByBatch ? decide(version.state, pending.request) : found;
+      if (decision.allowed) continue;
       if (sentMs !== undefined && sentMs >= pending.arrivedMs)
         this.#queue.settle(pending, { kind: "denied", decision, version });
       else isComplete = false;
