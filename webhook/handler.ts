@@ -136,7 +136,7 @@ export class AdmissionHandler {
     const { handleNodeDeletion } = await import("./node-handler.ts");
     const { pipeline } = this.#options;
     const { response, disruptions } = await handleNodeDeletion({
-      ...{ ...parsed, pipeline, context: this.#denialContext(), isCallerGone: parsed.call.isCallerGone },
+      ...{ ...parsed, pipeline, context: this.#denialContext(parsed.cell.id), isCallerGone: parsed.call.isCallerGone },
       address: parsed.call.address,
       leftMs: () => this.#leftMs(parsed.deadlineMs),
       bypassOf: async (pod) => (claimsBypass(pod) ? overrides(await this.#bypass(pod, parsed, true)) : NOT_FORCED),
@@ -144,9 +144,9 @@ export class AdmissionHandler {
     return this.#inMode(response, disruptions);
   }
 
-  #denialContext(): DenialContext {
+  #denialContext(cell: string): DenialContext {
     const { ownNamespace, cores = [], clock, settleMs = 0 } = this.#options;
-    return { ownNamespace, hasSeveralCores: cores.length > 1, nowMs: clock.nowMs(), settleMs };
+    return { ownNamespace, cell, hasSeveralCores: cores.length > 1, nowMs: clock.nowMs(), settleMs };
   }
 
   async #gate(request: AdmissionRequest, cell: CellClient, isOptedIn: boolean): Promise<AdmissionResponse> {
@@ -225,24 +225,28 @@ export class AdmissionHandler {
       const isHeldBack = isUncovered && bypass?.forced !== true && holdsUncovered(target);
       if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
       if (isHeldBack) return this.#inMode(heldBack(target, bypass));
-      const response = responseToVerdict(verdict, target, bypass, () => this.#denialContext());
-      return chain(this.#worded(response, verdict, target), (worded) => this.#inMode(worded, [disruption]));
+      const response = responseToVerdict(verdict, target, bypass, () => this.#denialContext(cell.id));
+      return chain(this.#worded(response, verdict, target, cell.id), (worded) => this.#inMode(worded, [disruption]));
     });
   }
 
   /** The response with what few of them tell. */
-  #worded(response: AdmissionResponse, verdict: Verdict, target: DisruptionTarget): MaybePromise<AdmissionResponse> {
+  #worded(
+    response: AdmissionResponse,
+    verdict: Verdict,
+    target: DisruptionTarget,
+    cell: string,
+  ): MaybePromise<AdmissionResponse> {
     const { criterion } = target;
-    if (criterion !== "Available")
-      return import("./respond/health-criterion.ts").then(({ withCriterion }) => withCriterion(response, criterion));
-    if (
-      verdict.kind !== "allowed" ||
-      verdict.decisions.every(({ decision }) => decision.decision.instead === undefined)
-    )
-      return response;
-    const { decisions } = verdict;
-    return import("./respond/not-enforced.ts").then(({ withDenials }) =>
-      withDenials(response, decisions, target, this.#denialContext()),
+    const decisions = verdict.kind === "allowed" ? verdict.decisions : [];
+    const warned = decisions.some(({ decision }) => decision.decision.instead !== undefined)
+      ? import("./respond/not-enforced.ts").then(({ withDenials }) =>
+          withDenials(response, decisions, target, this.#denialContext(cell)),
+        )
+      : response;
+    if (criterion === "Available") return warned;
+    return chain(warned, (told) =>
+      import("./respond/health-criterion.ts").then(({ withCriterion }) => withCriterion(told, criterion)),
     );
   }
 

@@ -6,7 +6,7 @@
 import { decideTogether } from "../../shared/decide/together.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import type { Disruption } from "./pipeline.ts";
-import { type Allowance, type Denial, idOf, type Verdict } from "./verdict.ts";
+import { type Allowance, type Denial, idOf, unenforcedIn, type Verdict } from "./verdict.ts";
 
 /** One protector's denial, and the pods that it is about. */
 export interface DeniedPods {
@@ -15,7 +15,12 @@ export interface DeniedPods {
 }
 
 export type JointVerdict =
-  | { readonly kind: "allowed"; readonly decisions: readonly Allowance[] }
+  | {
+      readonly kind: "allowed";
+      readonly decisions: readonly Allowance[];
+      /** What would deny if its protector enforced its decisions. */
+      readonly unenforced?: readonly DeniedPods[];
+    }
   | {
       readonly kind: "denied";
       readonly denied: readonly DeniedPods[];
@@ -41,20 +46,30 @@ export async function decideAll(pipeline: Decider, disruptions: readonly Disrupt
 /** All at once: the pods of one protector meet in one batch. */
 async function decideEach(pipeline: Decider, disruptions: readonly Disruption[]): Promise<JointVerdict> {
   const verdicts = await Promise.all(disruptions.map((one) => pipeline.decide(one)));
-  const denied = new Map<string, { denial: Denial; pods: Disruption["pod"][] }>();
-  for (const [index, verdict] of verdicts.entries()) {
-    const pod = disruptions[index]?.pod;
-    if (verdict.kind !== "denied" || pod === undefined) continue;
-    for (const denial of verdict.decisions) {
+  const denied = byProtector(disruptions, verdicts, (verdict) => (verdict.kind === "denied" ? verdict.decisions : []));
+  if (denied.length > 0) return { kind: "denied", denied, rollBack: rollBackOf(verdicts) };
+  for (const verdict of verdicts) if (verdict.kind === "failed" || verdict.kind === "abandoned") return verdict;
+  const decisions = verdicts.flatMap((one) => (one.kind === "allowed" ? one.decisions : []));
+  const unenforced = byProtector(disruptions, verdicts, (one) => (one.kind === "allowed" ? unenforcedIn(one) : []));
+  return { kind: "allowed", decisions, ...(unenforced.length > 0 && { unenforced }) };
+}
+
+function byProtector(
+  disruptions: readonly Disruption[],
+  verdicts: readonly Verdict[],
+  denialsOf: (verdict: Verdict) => readonly Denial[],
+): readonly DeniedPods[] {
+  const found = new Map<string, { denial: Denial; pods: Disruption["pod"][] }>();
+  for (const [index, { pod }] of disruptions.entries()) {
+    const verdict = verdicts[index];
+    for (const denial of verdict === undefined ? [] : denialsOf(verdict)) {
       const id = idOf(denial.protector);
-      const known = denied.get(id);
-      if (known === undefined) denied.set(id, { denial, pods: [pod] });
+      const known = found.get(id);
+      if (known === undefined) found.set(id, { denial, pods: [pod] });
       else known.pods.push(pod);
     }
   }
-  if (denied.size > 0) return { kind: "denied", denied: [...denied.values()], rollBack: rollBackOf(verdicts) };
-  for (const verdict of verdicts) if (verdict.kind === "failed" || verdict.kind === "abandoned") return verdict;
-  return { kind: "allowed", decisions: verdicts.flatMap((one) => (one.kind === "allowed" ? one.decisions : [])) };
+  return [...found.values()];
 }
 
 function rollBackOf(verdicts: readonly Verdict[]): (() => void) | undefined {

@@ -118,3 +118,12 @@ export function isBusy({ decision }: Denial): boolean {
   if (decision.kind === "denied") return decision.decision.kind === "Busy";
   return decision.kind === "overloaded" || (decision.kind === "owner" && decision.answer.result === "overloaded");
 }
+
+/** What would deny if its protector enforced its decisions. */
+export function unenforcedIn({ decisions }: { readonly decisions: readonly Allowance[] }): readonly Denial[] {
+  return decisions.flatMap(({ protector, decision: { decision, version } }) =>
+    decision.instead === undefined
+      ? []
+      : [{ protector, decision: { kind: "denied", decision: decision.instead, version } as const }],
+  );
+}

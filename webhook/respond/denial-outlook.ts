@@ -7,6 +7,8 @@ import type { Denial } from "../reserve/verdict.ts";
 export interface DenialContext {
   /** Named in commands that the text recommends. */
   readonly ownNamespace: string;
+  /** Of the pod; undefined where that is not known. */
+  readonly cell?: string;
   readonly hasSeveralCores: boolean;
   /** Wall clock, Unix milliseconds. */
   readonly nowMs: number;
@@ -15,9 +17,10 @@ export interface DenialContext {
 }
 
 /** When the hold of the denial's cell ends; "" where that is not known, or where it should have ended. */
-export function holdEnd(decision: Denial["decision"], { nowMs, settleMs }: DenialContext): string {
+export function holdEnd(decision: Denial["decision"], { cell, nowMs, settleMs }: DenialContext): string {
   const cells = decision.kind === "denied" ? (decision.version?.state.cells.values() ?? []) : [];
-  const writtenMs = [...cells].map(({ aggregation }) => holdWrittenMs(aggregation?.hold ?? "") ?? 0);
+  const own = [...cells].filter(({ cellID }) => cellID === (cell ?? cellID));
+  const writtenMs = own.map(({ aggregation }) => holdWrittenMs(aggregation?.hold ?? "") ?? 0);
   const endMs = Math.max(0, ...writtenMs) + settleMs;
   if (endMs <= nowMs || endMs > nowMs + settleMs) return "";
   return ` until about ${formatMs(endMs).slice(11, 19)} UTC (${Math.ceil((endMs - nowMs) / 1000)} s)`;

@@ -5,20 +5,16 @@ import { idOf, isBusy } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
 import type { DenialContext } from "./denial-outlook.ts";
 import { adviceOn, causeOf, explain, MAX_NAMED, named, nameOf, RETRY_AFTER_SECONDS } from "./deny-status.ts";
-import { failed } from "./responses.ts";
+import { told } from "./not-enforced.ts";
+import { failed, suspensionWarning } from "./responses.ts";
 
 /** Protectors in the causes and audit annotations of one response. */
 const MAX_CAUSES = 20;
 
 export function responseToNode(node: string, verdict: JointVerdict, context: DenialContext): AdmissionResponse {
   switch (verdict.kind) {
-    case "allowed": {
-      const decisions = [...new Map(verdict.decisions.map((one) => [idOf(one.protector), one])).values()];
-      if (decisions.length === 0) return { outcome: "unprotected" };
-      const reasons = verdict.decisions.map((one) => `${idOf(one.protector)}=${one.decision.decision.reason}`);
-      const decision = [...new Set(reasons)].slice(0, MAX_CAUSES).join(",");
-      return { outcome: "allowed", decisions, auditAnnotations: { decision } };
-    }
+    case "allowed":
+      return allowed(node, verdict, context);
     case "denied":
       return denied(node, verdict, context);
     case "failed":
@@ -26,6 +22,28 @@ export function responseToNode(node: string, verdict: JointVerdict, context: Den
     case "abandoned":
       return { ...failed("deadline", "the caller disconnected"), outcome: "abandoned" };
   }
+}
+
+function allowed(
+  node: string,
+  { decisions: all, unenforced }: Extract<JointVerdict, { kind: "allowed" }>,
+  context: DenialContext,
+): AdmissionResponse {
+  const decisions = [...new Map(all.map((one) => [idOf(one.protector), one])).values()];
+  if (decisions.length === 0) return { outcome: "unprotected" };
+  const reasons = all.map((one) => `${idOf(one.protector)}=${one.decision.decision.reason}`);
+  const decision = [...new Set(reasons)].slice(0, MAX_CAUSES).join(",");
+  const suspended = decisions.filter((one) => one.decision.decision.reason === "Suspended").slice(0, MAX_CAUSES);
+  const warnings = suspended.map((one) => suspensionWarning(one, `the pods of node ${node}`));
+  const names = suspended.map(({ protector }) => namespacedName(protector)).join(",");
+  const response: AdmissionResponse = {
+    ...{ outcome: "allowed", decisions },
+    auditAnnotations: { decision, ...(warnings.length > 0 && { suspended: names }) },
+    ...(warnings.length > 0 && { warnings }),
+  };
+  if (unenforced === undefined) return response;
+  const denials = unenforced.slice(0, MAX_CAUSES).map(({ denial }) => denial);
+  return told(response, denials, denyStatusOf(node, unenforced, context).message);
 }
 
 /** The pods of the node are not known, so nobody can say what its deletion takes. */

@@ -3,7 +3,7 @@
  * (docs/design.md#enforcement). Loaded with the first of them.
  */
 import type { DisruptionTarget } from "../request/disruption-target.ts";
-import { type Allowance, type Denial, idOf } from "../reserve/verdict.ts";
+import { type Allowance, type Denial, idOf, unenforcedIn } from "../reserve/verdict.ts";
 import type { AdmissionResponse } from "./admission-response.ts";
 import type { DenialContext } from "./denial-outlook.ts";
 import { causeOf, denyStatus } from "./deny-status.ts";
@@ -15,27 +15,20 @@ export function withDenials(
   { pod, operation, done }: Pick<DisruptionTarget, "pod" | "operation" | "done">,
   context: DenialContext,
 ): AdmissionResponse {
-  const denials = denialsIn(decisions);
+  const denials = unenforcedIn({ decisions });
   if (denials.length === 0) return response;
   const { message } = denyStatus({ operation, namespace: pod.namespace, pod: pod.name, done }, denials, context);
+  return told(response, denials, message);
+}
+
+/** The denials take the place of the decisions: Events and logs tell of what would be denied. */
+export function told(response: AdmissionResponse, denials: readonly Denial[], message: string): AdmissionResponse {
   const { warnings = [], auditAnnotations, outcome } = response;
-  const told = {
-    ...auditAnnotations,
-    "not-enforced": denials.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join(),
-  };
-  // The denials take the place of the decisions: Events and logs tell of what would be denied.
+  const notEnforced = denials.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join();
   return {
     ...response,
     ...(outcome === "allowed" ? { outcome: "dryRunDenied", decisions: [...denials], message } : {}),
     warnings: [...warnings, `not enforced: ${message}`],
-    auditAnnotations: told,
+    auditAnnotations: { ...auditAnnotations, "not-enforced": notEnforced },
   };
-}
-
-function denialsIn(decisions: readonly Allowance[]): readonly Denial[] {
-  return decisions.flatMap(({ protector, decision: { decision, version } }) =>
-    decision.instead === undefined
-      ? []
-      : [{ protector, decision: { kind: "denied", decision: decision.instead, version } as const }],
-  );
 }

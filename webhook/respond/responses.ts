@@ -84,7 +84,7 @@ export function isWarningInDryRun({ outcome, denial, errorStatus }: AdmissionRes
 function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult | undefined): AdmissionResponse {
   if (decisions.length === 0) return { outcome: "unprotected" };
   const suspended = decisions.filter(({ decision }) => decision.decision.reason === "Suspended");
-  const warnings = suspended.map((allowance) => suspensionWarning(allowance, pod));
+  const warnings = suspended.map((allowance) => suspensionWarning(allowance, `pod ${pod.name}`));
   const isForced = bypass?.forced || decisions.some(({ decision }) => decision.decision.reason === "Forced");
   if (isForced)
     warnings.push(
@@ -103,13 +103,13 @@ function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult
   return warnings.length === 0 ? response : { ...response, warnings };
 }
 
-/** Says that the pod is unprotected, until when and why. */
-function suspensionWarning({ protector, decision }: Allowance, pod: Pod): string {
+/** Says what is unprotected, until when and why. */
+export function suspensionWarning({ protector, decision }: Allowance, what: string): string {
   const { object, state } = decision.version;
   const { suspendedUntilMs, suspendReason: reason } = state.spec;
   const ends = Number.isFinite(suspendedUntilMs) ? ` until ${object.spec.suspend?.until}` : "";
   const why = reason === undefined || reason === "" ? "" : ` (${reason.slice(0, MAX_REASON)})`;
-  return `PodProtector ${namespacedName(protector)} is suspended${ends}${why}: it does not protect pod ${pod.name}`;
+  return `PodProtector ${namespacedName(protector)} is suspended${ends}${why}: it does not protect ${what}`;
 }
 
 export function failed(failure: FailureTag, message: string): AdmissionResponse {
