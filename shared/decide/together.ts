@@ -47,5 +47,5 @@ function isDenial(decision: Decision): decision is Denial {
 }
 
 function usesQuota(decision: Decision): boolean {
-  return !decision.allowed || (decision.write !== "none" && decision.write.paid);
+  return !decision.allowed || (decision.write !== "none" && decision.write.weight === 1);
 }

@@ -1,4 +1,4 @@
-import { type Decision, decide } from "../../shared/decide/quota.ts";
+import { type Decision, decide, isPin } from "../../shared/decide/quota.ts";
 import { apply, holdCell, holdsNonce, rollBack } from "../../shared/decide/reserve.ts";
 import { cloneState, type ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
@@ -106,7 +106,7 @@ function reserve(batch: Batch, pending: PendingReserve, cellSinceMs: (cell: stri
 function isStale(pending: PendingReserve, decision: Decision, cellSinceMs: (cell: string) => number): boolean {
   if (pending.request.operation !== "EVICT" || pending.reread === undefined || pending.podReadMs === undefined)
     return false;
-  if (!decision.allowed || decision.write === "none" || decision.write.paid) return false;
+  if (!decision.allowed || decision.write === "none" || (decision.write.weight === 1 && !isPin(decision))) return false;
   return pending.podReadMs < cellSinceMs(pending.request.cell);
 }
 

@@ -238,6 +238,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
       ...{ ...shared, namespace, name },
       watched: () => source.get(key),
       learned: (version) => source.learned(key, version),
+      onIdle: () => this.#forget(key),
     });
     this.#writers.set(key, writer);
     return writer;
@@ -269,10 +270,16 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   }
 
   #removed(before: ProtectorVersion): void {
-    if (this.#writers.get(before.key)?.idle) this.#writers.delete(before.key);
+    this.#forget(before.key);
     if (this.#lost.add(before, this.#isRestored))
       this.#options.onEvent({ kind: "lost", protector: before, isKept: true });
     else this.#index.delete(before.key);
+  }
+
+  /** A writer with requests that wait stays until they are answered, so that one protector never has two. */
+  #forget(key: string): void {
+    const isGone = this.#options.source.get(key) === undefined;
+    if (isGone && this.#writers.get(key)?.idle) this.#writers.delete(key);
   }
 
   /** A protector whose version goes back, or that comes back as another object, may have lost reservations. */

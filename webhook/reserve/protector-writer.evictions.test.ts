@@ -95,6 +95,20 @@ describe("the eviction of a pod that is not available", () => {
     },
   );
 
+  test("a forced one of an available pod is not read again: its record weighs as much as any", async () => {
+    const all = setup(10);
+    let rereads = 0;
+    const reread = async (): Promise<LiveRead> => {
+      rereads++;
+      return { kind: "gone" };
+    };
+    const evicted = evict(all, reread, -1, pod("web-0"));
+    evicted.pending.request = { ...evicted.pending.request, operation: "EVICT", forced: true };
+    await all.time.advance(1_000);
+    expect(evicted.decision).toMatchObject({ kind: "allowed", decision: { reason: "Forced", write: { weight: 1 } } });
+    expect(rereads).toBe(0);
+  });
+
   test("reports a pod that is gone meanwhile; a cell that does not answer fails it", async () => {
     const all = setup(10);
     const gone = evict(all, async () => ({ kind: "gone" }), -1);

@@ -24,6 +24,8 @@ export interface ProtectorWriterOptions extends ProtectorCallsOptions {
   readonly isRecovering?: () => boolean;
   /** The newest call to the core failed, or its stream broke (`outage-detector.ts`). */
   readonly isFailing?: () => boolean;
+  /** Nothing waits here any more. */
+  readonly onIdle?: () => void;
 }
 
 /**
@@ -105,6 +107,7 @@ export class ProtectorWriter {
       this.#queue.settleAll(DEFECT);
     } finally {
       this.#isRunning = false;
+      this.#options.onIdle?.();
     }
   }
 

@@ -222,7 +222,7 @@ export const RULES = {
   RollbackByNonce: rule(
     "A roll-back removes a record that other requests share.",
     "shared/decide/reserve.ts",
-    "state.cells.get(cell)?.ledger.removeNonce(uid, operation, nonce);",
+    "state.cells.get(cell)?.ledger.removeNonce(uid, operation, nonce, hasPaid);",
     `const ledger = state.cells.get(cell)?.ledger;
     const held = ledger?.get(uid);
     if (held) ledger.dropRecord(held, operation);`,
