@@ -24,8 +24,8 @@ interface Workload {
   readonly replicas: number;
   /** Of its pod template. */
   readonly podLabels: Labels;
-  /** Another workload asks for its pods: a ReplicaSet of a Deployment. */
-  readonly isControlled: boolean;
+  /** The UID of its controller, which asks for its pods in its place if it is one of the workloads here. */
+  readonly controller: string | undefined;
 }
 
 export interface ExpectedPodsOptions {
@@ -42,6 +42,8 @@ export interface ExpectedPodsOptions {
 
 const BUILT_IN = ["apps/v1/deployments", "apps/v1/statefulsets", "apps/v1/replicasets", "v1/replicationcontrollers"];
 const NO_LABELS: Labels = {};
+/** A cell lacks a kind after so many 404s in a row, most of a minute: one that starts knows no custom resource yet. */
+const ABSENT_AFTER_404S = 10;
 
 const parseObject = checker(
   v.looseObject({
@@ -72,7 +74,7 @@ function workloadOf(resource: string, raw: unknown): Workload {
     // The API's default is 1. The CRD of a custom resource may allow any number.
     replicas: podCount(Math.ceil(spec.replicas ?? 1)),
     podLabels: spec.template?.metadata?.labels ?? NO_LABELS,
-    isControlled: ownerReferences.some(({ controller }) => controller === true),
+    controller: ownerReferences.find(({ controller }) => controller === true)?.uid,
   };
 }
 
@@ -85,7 +87,9 @@ interface Asker {
 }
 
 export class ExpectedPods {
-  readonly #watches: readonly Reflector<Workload>[];
+  readonly #watches: ReadonlyMap<string, Reflector<Workload>>;
+  /** 404s in a row, by resource. */
+  readonly #notServed = new Map<string, number>();
   readonly #byNamespace = new Map<string, Map<string, Workload>>();
   readonly #askers = new Map<TrackedProtector, Asker>();
   readonly #onChanged: ExpectedPodsOptions["onChanged"];
@@ -93,8 +97,12 @@ export class ExpectedPods {
   /** Starts to watch. */
   constructor(options: ExpectedPodsOptions) {
     this.#onChanged = options.onChanged;
-    this.#watches = [...BUILT_IN, ...options.scalable].map((resource) => watchOf(resource, options));
-    for (const watch of this.#watches) {
+    const watched = [...BUILT_IN, ...options.scalable].map((resource) => {
+      const onEvent = (event: ReflectorEvent): void => this.#observe(resource, event);
+      return [resource, watchOf(resource, options, onEvent)] as const;
+    });
+    this.#watches = new Map(watched);
+    for (const watch of this.#watches.values()) {
       watch.subscribe({
         changed: (before, after) => this.#changed(before, after),
         relisted: () => this.#listed(),
@@ -106,15 +114,16 @@ export class ExpectedPods {
   /** What the workloads ask for whose pod template the protector selects; "Unknown" until all are listed. */
   of(tracked: TrackedProtector): ExpectedReplicas {
     const asker = this.#asker(tracked);
-    if (!this.#watches.every(({ synced }) => synced)) return "Unknown";
+    for (const [resource, { synced }] of this.#watches) if (!synced && !this.#isAbsent(resource)) return "Unknown";
     asker.counted ??= this.#count(tracked, asker);
     return asker.counted;
   }
 
   #count(tracked: TrackedProtector, { matches }: Asker): ExpectedReplicas {
-    const found = [...(this.#byNamespace.get(tracked.id.namespace)?.values() ?? [])].filter(
-      ({ podLabels, isControlled }) => !isControlled && matches(podLabels),
-    );
+    const workloads = [...(this.#byNamespace.get(tracked.id.namespace)?.values() ?? [])];
+    // A ReplicaSet of a Deployment is left out. What an operator's object controls is not: nothing else asks for it.
+    const uids = new Set<string | undefined>(workloads.map(({ uid }) => uid));
+    const found = workloads.filter(({ podLabels, controller }) => !uids.has(controller) && matches(podLabels));
     // An apiserver refuses a status with a greater number, and all the counts in it.
     return { workloads: found.length, replicas: podCount(found.reduce((sum, { replicas }) => sum + replicas, 0)) };
   }
@@ -125,7 +134,18 @@ export class ExpectedPods {
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.#watches.map((watch) => watch.stop()));
+    await Promise.all([...this.#watches.values()].map((watch) => watch.stop()));
+  }
+
+  #isAbsent(resource: string): boolean {
+    return (this.#notServed.get(resource) ?? 0) >= ABSENT_AFTER_404S;
+  }
+
+  #observe(resource: string, event: ReflectorEvent): void {
+    if (event.kind !== "failed") return;
+    const wasAbsent = this.#isAbsent(resource);
+    this.#notServed.set(resource, event.tag === "not-served" ? (this.#notServed.get(resource) ?? 0) + 1 : 0);
+    if (this.#isAbsent(resource) !== wasAbsent) this.#listed();
   }
 
   #asker(tracked: TrackedProtector): Asker {
@@ -165,12 +185,16 @@ export class ExpectedPods {
 function asksTheSame(one: Workload, other: Workload): boolean {
   return (
     one.replicas === other.replicas &&
-    one.isControlled === other.isControlled &&
+    one.controller === other.controller &&
     isDeepStrictEqual(one.podLabels, other.podLabels)
   );
 }
 
-function watchOf(resource: string, options: ExpectedPodsOptions): Reflector<Workload> {
+function watchOf(
+  resource: string,
+  options: ExpectedPodsOptions,
+  observe: (event: ReflectorEvent) => void,
+): Reflector<Workload> {
   const { transport, ports, namespace, onWatch } = options;
   const parts = resource.split("/");
   const plural = parts.at(-1) ?? "";
@@ -185,6 +209,9 @@ function watchOf(resource: string, options: ExpectedPodsOptions): Reflector<Work
     uidOf: ({ uid }) => uid,
     versionOf: ({ resourceVersion }) => resourceVersion,
     unparsable: "keepLast",
-    onEvent: (event) => onWatch(plural, event),
+    onEvent(event) {
+      observe(event);
+      onWatch(plural, event);
+    },
   });
 }

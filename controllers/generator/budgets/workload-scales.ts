@@ -67,7 +67,7 @@ export class WorkloadScales {
   /** Keys of budgets by the key of each workload that they depend on, and the reverse. */
   readonly #dependents = new Map<string, Set<string>>();
   readonly #dependencies = new Map<string, Set<string>>();
-  /** Workloads without a controller, by namespace and then by key. */
+  /** Workloads, without ReplicaSets that have a controller, by namespace and then by key. */
   readonly #byNamespace = new Map<string, Map<string, ProtectionSource>>();
 
   constructor(options: WorkloadScalesOptions) {
@@ -80,7 +80,9 @@ export class WorkloadScales {
     const namespace = (after ?? before)?.namespace ?? "";
     if (before?.scale === undefined && after?.scale === undefined) return NO_BUDGETS;
     const workloads = this.#byNamespace.get(namespace) ?? new Map<string, ProtectionSource>();
-    if (after?.scale === undefined || after.scale.controller !== undefined) workloads.delete(key);
+    // A ReplicaSet's controller counts in its place. What an operator's object controls counts itself.
+    const isLeft = after?.scale?.controller !== undefined && key.startsWith("repli");
+    if (after?.scale === undefined || isLeft) workloads.delete(key);
     else workloads.set(key, after);
     if (workloads.size > 0) this.#byNamespace.set(namespace, workloads);
     else this.#byNamespace.delete(namespace);
