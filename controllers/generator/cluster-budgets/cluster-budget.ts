@@ -24,6 +24,8 @@ export interface ClusterBudget extends Identity {
   /** Undefined: it declines protection, or is being deleted. */
   readonly selector: LabelSelector | undefined;
   readonly part: ClusterPart;
+  /** It is there, and what it asks for can't be read: what it asked for before stays. */
+  readonly isUnreadable?: true;
 }
 
 /** A budget of the core that this generator made from those of worker clusters. */
@@ -62,13 +64,11 @@ const MAX_LIMIT = 32;
  */
 export function clusterBudgetOf(raw: unknown): ClusterBudget {
   const { metadata, spec = {} } = parseBudget(raw);
-  const { labels = {}, annotations = {} } = metadata;
-  const declines = (annotations[PROTECT_ANNOTATION] ?? labels[PROTECT_LABEL]) === "false";
   const { endpoint = "", enabled } = spec.probe ?? {};
   return {
     ...identityOf(metadata),
     // An absent selector selects all pods, as x-pdb reads it.
-    selector: declines || isDeleting(metadata) ? undefined : budgetSelector("selector", spec.selector ?? {}),
+    selector: asks(metadata) ? budgetSelector("selector", spec.selector ?? {}) : undefined,
     part: {
       minAvailable: limitOf(spec.minAvailable),
       maxUnavailable: limitOf(spec.maxUnavailable),
@@ -76,6 +76,32 @@ export function clusterBudgetOf(raw: unknown): ClusterBudget {
       ...(endpoint !== "" && enabled !== false && endpointProblem(endpoint) === undefined ? { endpoint } : {}),
     },
   };
+}
+
+function asks(metadata: ObjectMeta): boolean {
+  const { labels = {}, annotations = {} } = metadata;
+  return !isDeleting(metadata) && (annotations[PROTECT_ANNOTATION] ?? labels[PROTECT_LABEL]) !== "false";
+}
+
+const parseMetadata = checker(v.looseObject({ metadata: ObjectMeta }));
+
+/**
+ * What is certain of a budget that can't be read: it is there. What was read of it before still counts; `lastOf` has
+ * the budgets by `namespace/name`. Undefined without metadata.
+ */
+export function unreadableBudget(
+  raw: unknown,
+  lastOf: (key: string) => ClusterBudget | undefined,
+): ClusterBudget | undefined {
+  try {
+    const { metadata } = parseMetadata(raw);
+    const found = { ...identityOf(metadata), selector: undefined, part: {} };
+    if (!asks(metadata)) return found;
+    const last = lastOf(`${found.namespace}/${found.name}`);
+    return last?.uid === found.uid ? last : { ...found, isUnreadable: true };
+  } catch {
+    return undefined;
+  }
 }
 
 function limitOf(stated: unknown): IntOrPercent | undefined {

@@ -6,12 +6,18 @@ import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { type ApiResult, errorOf } from "../../../shared/kube/client/api-result.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
-import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
+import type { ReflectorEvent, ReflectorOptions } from "../../../shared/kube/informer/reflector-options.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { DONE, failed, later, type ReconcileOutcome, runWorkers } from "../../../shared/runtime/reconcile.ts";
 import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
 import { CLUSTER_BUDGETS_LABEL } from "../../../shared/schema/annotations.ts";
-import { type ClusterBudget, clusterBudgetOf, type MergedBudget, mergedBudgetOf } from "./cluster-budget.ts";
+import {
+  type ClusterBudget,
+  clusterBudgetOf,
+  type MergedBudget,
+  mergedBudgetOf,
+  unreadableBudget,
+} from "./cluster-budget.ts";
 import { type MergePlan, planMerge, type WantedBudget } from "./merge.ts";
 
 const GROUP_VERSION = "x-pdb.form3.tech/v1alpha1";
@@ -82,11 +88,17 @@ class MergeTerm {
     this.#api = new ApiClient(transport);
     this.#queue = new WorkQueue({ name: "cluster budgets", ports });
     this.#merged = this.#watch("merged budgets", transport, mergedBudgetOf, {
-      labelSelector: `${CLUSTER_BUDGETS_LABEL}=true`,
+      query: { labelSelector: `${CLUSTER_BUDGETS_LABEL}=true` },
     });
     this.#merged.subscribe({ changed: (before, after) => this.#changed(before, after) });
     this.#clusters = options.clusters.map((cluster) => {
-      const watch = this.#watch(`budgets of ${cluster.name}`, cluster.transport, clusterBudgetOf);
+      const stub = (raw: unknown) => unreadableBudget(raw, (key) => watch.get(key));
+      const watch: Reflector<ClusterBudget> = this.#watch(
+        `budgets of ${cluster.name}`,
+        cluster.transport,
+        clusterBudgetOf,
+        { stub },
+      );
       watch.subscribe({
         changed: (before, after) => this.#add(after ?? before),
         relisted: () => this.#addAll(),
@@ -122,7 +134,7 @@ class MergeTerm {
     if (!mayWrite()) return later(LEADERLESS_RETRY_MS);
     const clusters = this.#clusters.map(({ name: cluster, watch }) => {
       const budget = watch.get(key);
-      return { name: cluster, isListed: watch.synced, budget };
+      return { name: cluster, isListed: watch.synced && budget?.isUnreadable !== true, budget };
     });
     const stored = [...(this.#byKey.get(key)?.values() ?? [])];
     const before = this.#goneSince.get(key);
@@ -217,11 +229,11 @@ class MergeTerm {
     name: string,
     transport: Transport,
     parse: (raw: unknown) => T,
-    query: Readonly<Record<string, string>> = {},
+    more: Pick<ReflectorOptions<T>, "query" | "stub">,
   ): Reflector<T> {
     const { ports, onWatch } = this.#options;
     return new Reflector<T>({
-      ...{ name, transport, ports, query, parse },
+      ...{ name, transport, ports, parse, ...more },
       path: COLLECTION,
       keyOf: ({ namespace, name: object }) => `${namespace}/${object}`,
       uidOf: ({ uid }) => uid,
