@@ -205,7 +205,8 @@ function watchOf(
     ports,
     path: `${version}${namespace === "" ? "" : `/namespaces/${namespace}`}/${plural}`,
     parse: (raw) => workloadOf(resource, raw),
-    keyOf: ({ key }) => key,
+    // As the reflector names one that it can't read.
+    keyOf: ({ key }) => key.slice(resource.length + 1),
     uidOf: ({ uid }) => uid,
     versionOf: ({ resourceVersion }) => resourceVersion,
     unparsable: "keepLast",
