@@ -67,7 +67,7 @@ export class WorkloadScales {
   /** Keys of budgets by the key of each workload that they depend on, and the reverse. */
   readonly #dependents = new Map<string, Set<string>>();
   readonly #dependencies = new Map<string, Set<string>>();
-  /** Workloads, without ReplicaSets that have a controller, by namespace and then by key. */
+  /** By namespace and then by key. */
   readonly #byNamespace = new Map<string, Map<string, ProtectionSource>>();
 
   constructor(options: WorkloadScalesOptions) {
@@ -80,9 +80,7 @@ export class WorkloadScales {
     const namespace = (after ?? before)?.namespace ?? "";
     if (before?.scale === undefined && after?.scale === undefined) return NO_BUDGETS;
     const workloads = this.#byNamespace.get(namespace) ?? new Map<string, ProtectionSource>();
-    // A ReplicaSet's controller counts in its place. What an operator's object controls counts itself.
-    const isLeft = after?.scale?.controller !== undefined && key.startsWith("repli");
-    if (after?.scale === undefined || isLeft) workloads.delete(key);
+    if (after?.scale === undefined) workloads.delete(key);
     else workloads.set(key, after);
     if (workloads.size > 0) this.#byNamespace.set(namespace, workloads);
     else this.#byNamespace.delete(namespace);
@@ -157,8 +155,11 @@ export class WorkloadScales {
       if (this.#options.kinds.get(plugin)?.ready !== true) return undefined;
     }
     const found: FoundWorkload[] = [];
-    for (const [key, { name, uid, scale }] of this.#byNamespace.get(namespace) ?? []) {
-      if (scale === undefined || !matches(scale.podLabels)) continue;
+    const workloads = [...(this.#byNamespace.get(namespace) ?? [])];
+    // A Deployment counts in the place of its ReplicaSets. What an operator's object controls counts itself.
+    const uids = new Set<string | undefined>(workloads.map(([, { uid }]) => uid));
+    for (const [key, { name, uid, scale }] of workloads) {
+      if (scale === undefined || uids.has(scale.controller?.uid) || !matches(scale.podLabels)) continue;
       const kind = WATCHED.find(({ plugin }) => key.startsWith(`${plugin}/`))?.kind ?? "";
       found.push(foundBy(scale, uid, `${kind} ${name}`));
     }
