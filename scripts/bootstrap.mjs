@@ -82,9 +82,11 @@ async function install() {
   const { wanted, ok } = installed();
   if (ok) return;
   process.stderr.write("podseidon: installing the locked dependencies (npm ci)\n");
-  // Whatever NODE_ENV and npm's settings omit: esbuild is a development dependency, Node.js an optional one.
-  const words = ["ci", "--include=dev", "--include=optional", "--ignore-scripts", "--no-audit", "--no-fund"];
-  const npm = start("npm", [...words, "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] });
+  // Whatever NODE_ENV and npm's settings omit: esbuild is a development dependency, Node.js an optional one. Dependencies
+  // that need a newer Node.js than the machine's run on the locked one, which is found by its link in .bin.
+  const all = ["--include=dev", "--include=optional", "--no-engine-strict", "--bin-links"];
+  const words = ["ci", ...all, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
+  const npm = start("npm", words, { cwd: root, stdio: ["ignore", 2, 2] });
   npm.on("error", (error) =>
     fail(`npm could not be started (${error.message}); install npm, which comes with Node.js`),
   );

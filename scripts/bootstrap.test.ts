@@ -53,7 +53,9 @@ test("installs once, with all that the lock file names, whatever is set to be le
   await setGoodNpm();
   expect(await textOf(bootstrap().stdout)).toBe("hello you\n");
   expect(await textOf(bootstrap().stdout)).toBe("hello you\n");
-  expect(await calls()).toEqual([expect.stringMatching(/^ci --include=dev --include=optional /)]);
+  expect(await calls()).toEqual([
+    expect.stringMatching(/^ci --include=dev --include=optional --no-engine-strict --bin-links /),
+  ]);
 });
 
 test.each<NodeJS.Signals>(["SIGINT", "SIGTERM", "SIGKILL"])("is not in its own way after a %s", async (signal) => {
