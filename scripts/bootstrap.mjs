@@ -82,8 +82,8 @@ async function install() {
   const { wanted, ok } = installed();
   if (ok) return;
   process.stderr.write("podseidon: installing the locked dependencies (npm ci)\n");
-  // Whatever NODE_ENV and npm's settings omit: esbuild is a development dependency, Node.js an optional one. Dependencies
-  // that need a newer Node.js than the machine's run on the locked one, which is found by its link in .bin.
+  // Whatever NODE_ENV and npm's settings omit: esbuild is a development dependency, Node.js an optional one, which is
+  // found by its link in .bin, and runs what needs a newer Node.js than this one.
   const all = ["--include=dev", "--include=optional", "--no-engine-strict", "--bin-links"];
   const words = ["ci", ...all, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
   const npm = start("npm", words, { cwd: root, stdio: ["ignore", 2, 2] });
