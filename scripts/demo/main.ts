@@ -207,6 +207,8 @@ try {
 // The reaper ends all processes and removes all files, at whatever moment this process exits.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
   process.once(signal, () => process.exit(EXIT_INTERRUPTED));
+// Whoever reads the output may leave, as `head` does.
+process.stdout.on("error", () => process.exit(EXIT_INTERRUPTED));
 try {
   process.exitCode = await run(options);
 } catch (error) {
