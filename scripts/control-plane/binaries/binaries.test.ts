@@ -115,6 +115,9 @@ describe("the cache", () => {
     writeFileSync(kwok, "cut off");
     await expect(ensureBinaries({ ...options, ways: [] })).rejects.toThrow(`${kwok} is not as it was left`);
     await ensureBinaries(options);
+    chmodSync(kwok, 0o644);
+    await expect(ensureBinaries({ ...options, ways: [] })).rejects.toThrow(`${kwok} is not as it was left`);
+    await ensureBinaries(options);
     expect(await ensureBinaries({ ...options, ways: [forbidden] })).toMatchObject({ kwok });
   });
 

@@ -89,7 +89,9 @@ function readCache(directory: string): { readonly binaries: Binaries } | { reado
   const manifest = v.safeParse(v.pipe(v.string(), v.parseJson(), manifestSchema), text);
   const damaged = BINARY_NAMES.find((name) => {
     const stat = statSync(join(directory, name), { throwIfNoEntry: false });
-    return !manifest.success || stat === undefined || stat.size !== manifest.output.sizes[name];
+    if (stat === undefined || !manifest.success) return true;
+    // Copies through archives and artifacts of a CI lose the mode.
+    return stat.size !== manifest.output.sizes[name] || (stat.mode & constants.S_IXUSR) === 0;
   });
   if (damaged !== undefined) return { problem: `${join(directory, damaged)} is not as it was left` };
   return { binaries: { ...pathsIn(directory), versions: VERSIONS, origin: directory } };

@@ -161,7 +161,11 @@ function go(args: readonly string[], module: ModuleName, onLine: (line: string) 
     });
     child.on("error", (error: NodeJS.ErrnoException) => {
       clearTimeout(timer);
-      reject(error.code === "ENOENT" ? new Error("go is not on PATH (any Go from 1.21 on will do)") : error);
+      reject(
+        error.code === "ENOENT"
+          ? new Error("go is not on PATH (Go 1.26, or one from 1.21 on that may fetch it)")
+          : error,
+      );
     });
     child.on("close", (code, signal) => {
       clearTimeout(timer);
