@@ -18,7 +18,7 @@ import { REGRESSIONS, RULE_SEEDS } from "./seeds.ts";
 import { type RunOptions, type RunResult, runSeed } from "./world/run.ts";
 
 const JOBS = Math.min(2, availableParallelism());
-const FIRST_SEED = 1000;
+const FIRST_SEED = 2000;
 /** Where the search for the seeds of rules begins. */
 const FIRST_RULE_SEED = 60_000;
 /** Enough for every fault, verdict and rule to be met. */
