@@ -30,10 +30,10 @@
  * | otherwise                                                        | allow Reserved               | reservation |
  *
  * The annotation `force-delete` (or `no-protect`: `overrides.ts`) turns a denial or busy into allow Forced, with the
- * record of the pod's class. So does a minAvailable of 0, into NothingPromised; a suspended protector allows everything
- * as Suspended, with that record: it counts when the suspension ends before the disruption is committed. A pre-activity
- * denies under both. With `spec.enforcement` Warn, what would be a denial or busy, of a pre-activity too, is allowed as
- * NotEnforced, with that record and the denial for the client's warning. Available is what the criterion counts.
+ * record of the pod's class, unpaid. So does a minAvailable of 0, into NothingPromised; a suspended protector allows
+ * everything as Suspended, with that record: it counts when the suspension ends before the disruption is committed. A
+ * pre-activity denies under both. With `spec.enforcement` Warn, what would be a denial or busy, of a pre-activity too,
+ * is allowed as NotEnforced, with that record and the denial for the warning. Available is what the criterion counts.
  */
 import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Pod } from "../schema/pod.ts";

@@ -95,6 +95,20 @@ describe("rolling back", () => {
     expect(state.cells.get("a")?.ledger.weight).toBe(1);
   });
 
+  test("what a rolled back admission has paid is nobody's", () => {
+    const evict = (given: Parameters<typeof makePod>[1] = {}) =>
+      makeRequest(makePod("x", given), { operation: "EVICT" });
+    const state = stateOf([makeCell("a", 3)]);
+    expect(verdictLine(admit(state, evict({ readyForSeconds: undefined })))).toMatch(/^allow PinnedUnavailable/);
+    const paying = evict();
+    expect(verdictLine(admit(state, paying))).toBe("allow Reserved w=1 paid");
+    rollBack(state, "a", "uid-x", "EVICT", paying.nonce, true);
+    // Another pod is lost.
+    const [stored] = encodeStatus(state, undefined).cells;
+    const left = stateOf([{ ...makeCell("a", 2), admissionHistory: stored?.admissionHistory }]);
+    expect(verdictLine(decide(left, evict()))).toBe("Denial AtMinimum");
+  });
+
   test("rolling back an unknown admission changes nothing", () => {
     const state = stateOf([makeCell("a", 9, [heldBucket("uid-x")])]);
     rollBack(state, "a", "uid-x", "EVICT", "before");

@@ -50,7 +50,9 @@ async function decideEach(pipeline: Decider, disruptions: readonly Disruption[])
   if (denied.length > 0) return { kind: "denied", denied, rollBack: rollBackOf(verdicts) };
   for (const verdict of verdicts) if (verdict.kind === "failed" || verdict.kind === "abandoned") return verdict;
   const decisions = verdicts.flatMap((one) => (one.kind === "allowed" ? one.decisions : []));
-  const unenforced = byProtector(disruptions, verdicts, (one) => (one.kind === "allowed" ? unenforcedIn(one) : []));
+  const unenforced = byProtector(disruptions, verdicts, (one) =>
+    one.kind === "allowed" ? unenforcedIn(one.decisions) : [],
+  );
   return { kind: "allowed", decisions, ...(unenforced.length > 0 && { unenforced }) };
 }
 

@@ -1,85 +1,18 @@
 import { describe, expect, test } from "vitest";
-import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
-import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
+import { type PipelineWorld, type Protected, world } from "../../test/support/webhook/pipeline-harness.ts";
 import type { LiveRead } from "../request/cell-client.ts";
-import { Nonces } from "./nonces.ts";
-import { type Disruption, Pipeline } from "./pipeline.ts";
-import type { ProtectorLookup } from "./protector-cache.ts";
-import { ProtectorWriter } from "./protector-writer.ts";
 import type { Verdict } from "./verdict.ts";
-
-interface Protected {
-  readonly core: string;
-  readonly object: PodProtector;
-  readonly isLost?: boolean;
-}
-
-interface World {
-  readonly time: VirtualTime;
-  readonly pipeline: Pipeline;
-  readonly stores: ReadonlyMap<string, ProtectorStore>;
-  readonly problems: Map<string, string>;
-  /** Runs virtual time until the verdict. */
-  decide(disruption: Disruption): Promise<Verdict>;
-}
-
-function world(all: readonly Protected[]): World {
-  const time = new VirtualTime();
-  const nonces = new Nonces(time.random);
-  const problems = new Map<string, string>();
-  const stores = new Map<string, ProtectorStore>();
-  const sources: ProtectorLookup[] = [...new Set(all.map(({ core }) => core))].map((core) => {
-    const matches = all
-      .filter((one) => one.core === core)
-      .map(({ object, isLost = false }) => {
-        const { namespace = "", name } = object.metadata;
-        const store = new ProtectorStore({ ports: time, object });
-        stores.set(`${core}/${name}`, store);
-        const writer: ProtectorWriter = new ProtectorWriter({
-          namespace,
-          name,
-          ports: time,
-          client: store.client(),
-          watched: store.watch(time, 3, () => writer.watchChanged()),
-          onEvent: () => undefined,
-          tag: nonces.tag,
-        });
-        const match = { core, namespace, name, writer };
-        return isLost ? { ...match, lost: new ProtectorVersion(object, 0) } : match;
-      });
-    const match = ({ labels = {} }: Pod) => matches.filter(({ name }) => labels[name] !== "left");
-    return { name: core, problem: () => problems.get(core), match };
-  });
-  const pipeline = new Pipeline({ cores: sources, ports: time, nonces, settleMs: 75_000 });
-  return {
-    time,
-    pipeline,
-    stores,
-    problems,
-    async decide(one) {
-      let verdict: Verdict | undefined;
-      void Promise.resolve(pipeline.decide(one)).then((found) => {
-        verdict = found;
-      });
-      await time.runUntil(() => verdict !== undefined, 20_000);
-      if (verdict === undefined) throw new Error("there was no verdict");
-      return verdict;
-    },
-  };
-}
 
 const good = (name: string, core = "a"): Protected => ({ core, object: protector(5, { name }) });
 const full = (name: string, core = "a"): Protected => ({ core, object: protector(10, { name }) });
 
-function writes({ stores }: World): Record<string, number> {
+function writes({ stores }: PipelineWorld): Record<string, number> {
   return Object.fromEntries([...stores].map(([key, store]) => [key, store.writes]));
 }
 
-function reserved({ stores }: World): string[] {
+function reserved({ stores }: PipelineWorld): string[] {
   return [...stores].filter(([, store]) => noncesOf(store.object).has("uid-web-0")).map(([key]) => key);
 }
 
@@ -251,7 +184,7 @@ describe("a pod", () => {
 
 describe("an eviction that passes because its pod is not available", () => {
   const SLOW_MS = 400;
-  const evicted = (w: World, now: Pod, slowMs: number): Promise<Verdict> => {
+  const evicted = (w: PipelineWorld, now: Pod, slowMs: number): Promise<Verdict> => {
     for (const store of w.stores.values()) store.slowMs = slowMs;
     const reread = async (): Promise<LiveRead> => ({ kind: "found", pod: now, sentMs: w.time.clock.monotonicMs() });
     return w.decide(disruption(unready("web-0"), { operation: "EVICT", podReadMs: 0, reread }));

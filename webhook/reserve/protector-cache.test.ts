@@ -125,6 +125,20 @@ const generated = (aggregation: Partial<Aggregation> = {}): PodProtector => {
 };
 
 describe("matching", () => {
+  test("a writer is forgotten with its protector", async () => {
+    const replica = new Replica(protector(5));
+    const writer = () => replica.core.match(pod("web-0"))[0]?.writer;
+    const before = writer();
+    const verdict = replica.pipeline.decide(disruption(pod("web-0")));
+    expect(before?.idle).toBe(false);
+    replica.source.remove(KEY, "uid-of-web", "2");
+    await replica.time.advance(10_000);
+    await verdict;
+    expect(before?.idle).toBe(true);
+    replica.show();
+    expect(writer()).not.toBe(before);
+  });
+
   test("follows the selector of the newest spec, and the object's deletion", async () => {
     const replica = new Replica(protector(10));
     const names = (): string[] => replica.core.match(pod("web-0")).map(({ name }) => name);

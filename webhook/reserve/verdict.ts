@@ -120,7 +120,7 @@ export function isBusy({ decision }: Denial): boolean {
 }
 
 /** What would deny if its protector enforced its decisions. */
-export function unenforcedIn({ decisions }: { readonly decisions: readonly Allowance[] }): readonly Denial[] {
+export function unenforcedIn(decisions: readonly Allowance[]): readonly Denial[] {
   return decisions.flatMap(({ protector, decision: { decision, version } }) =>
     decision.instead === undefined
       ? []

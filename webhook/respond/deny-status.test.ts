@@ -7,9 +7,15 @@ import type { CellStatus, PodProtectorSpec } from "../../shared/schema/podprotec
 import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makePod, makeProtector, makeRequest, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import type { Denial } from "../reserve/verdict.ts";
+import type { DenialContext } from "./denial-outlook.ts";
 import { denyStatus } from "./deny-status.ts";
 
-const CONTEXT = { ownNamespace: "podseidon-system", hasSeveralCores: false, settleMs: 75_000, nowMs: NOW_MS };
+const CONTEXT: DenialContext = {
+  ownNamespace: "podseidon-system",
+  hasSeveralCores: false,
+  settleMs: 75_000,
+  nowMs: NOW_MS,
+};
 
 /** What a client reads about the deletion of pod x in cell a. */
 function textOf(cells: CellStatus[], spec: Partial<PodProtectorSpec> = {}, context = CONTEXT): string {
@@ -70,6 +76,12 @@ describe("the text of a denial", () => {
     ["without a time", "Gone/x", "on hold, because its admission history may have been lost; the hold ends by itself."],
   ])("says until when a hold lasts: %s", (_, hold, text) => {
     expect(textOf([makeCell("a", 3, [], { hold })])).toContain(text);
+  });
+
+  test("the hold of another cell is not that of this one", () => {
+    const held = (secondsAgo: number) => ({ hold: holdOf("Gone", "x", NOW_MS - secondsAgo * 1000) });
+    const cells = [makeCell("a", 3, [], held(70)), makeCell("b", 3, [], held(5))];
+    expect(textOf(cells, {}, { ...CONTEXT, cell: "a" })).toContain("(5 s)");
   });
 
   test("names an aggregator that is silent, and does not promise that this passes by itself", () => {

@@ -15,7 +15,7 @@ export function withDenials(
   { pod, operation, done }: Pick<DisruptionTarget, "pod" | "operation" | "done">,
   context: DenialContext,
 ): AdmissionResponse {
-  const denials = unenforcedIn({ decisions });
+  const denials = unenforcedIn(decisions);
   if (denials.length === 0) return response;
   const { message } = denyStatus({ operation, namespace: pod.namespace, pod: pod.name, done }, denials, context);
   return told(response, denials, message);

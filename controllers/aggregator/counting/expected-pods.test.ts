@@ -8,46 +8,97 @@ import type { TrackedProtector } from "./membership.ts";
 const INT32_MAX = 2_147_483_647;
 const labels = { app: "web" };
 const POOLS = "fleet.example.com/v1/pools";
+const TRACKED: TrackedProtector = {
+  id: { core: "core", namespace: "shop", name: "web" },
+  protector: {
+    metadata: { name: "web", namespace: "shop", uid: "p", resourceVersion: "1" },
+    spec: { minAvailable: 0, minReadySeconds: 0, selector: { matchLabels: labels }, countExpectedPods: true },
+  },
+  pods: new Map(),
+  problems: [],
+};
 
-/** What workloads come to that ask for so many pods: Deployments, and custom resources, whose CRD may allow any. */
-async function expected(deployments: readonly number[], pools: readonly number[] = []) {
-  const object = (replicas: number, index: number) => ({
-    metadata: { name: `w${index}`, namespace: "shop", uid: `u${index}`, resourceVersion: "5" },
-    spec: { replicas, template: { metadata: { labels } } },
-  });
-  const request = async ({ path }: ApiRequest): Promise<ApiResponse> => {
-    const counts = path.includes("/deployments") ? deployments : path.includes("/pools") ? pools : [];
-    const list = { metadata: { resourceVersion: "9" }, items: counts.map(object) };
-    return { status: 200, headers: {}, body: JSON.stringify(list) };
-  };
-  const stream = async ({ signal }: ApiRequest): Promise<ApiStream> => ({
-    ...{ status: 200, headers: {}, chunks: new ScriptedStream().read(signal), close: () => {} },
-  });
-  const transport: Transport = { request, stream, close: () => {} };
-  const time = new VirtualTime();
-  const nothing = () => {};
-  const pods = new ExpectedPods({
-    ...{ transport, ports: time, scalable: [POOLS], namespace: "", onWatch: nothing, onChanged: nothing },
-  });
-  const tracked: TrackedProtector = {
-    id: { core: "core", namespace: "shop", name: "web" },
-    protector: {
-      metadata: { name: "web", namespace: "shop", uid: "p", resourceVersion: "1" },
-      spec: { minAvailable: 0, minReadySeconds: 0, selector: { matchLabels: labels }, countExpectedPods: true },
-    },
-    pods: new Map(),
-    problems: [],
-  };
-  await time.advance(1_000);
-  const found = pods.of(tracked);
-  const stopped = pods.stop();
-  await time.advance(1_000);
-  await stopped;
-  return found;
+interface Item {
+  readonly replicas: unknown;
+  readonly owner?: { readonly apiVersion: string; readonly kind: string; readonly uid: string };
+  readonly resourceVersion?: string;
 }
 
+/** The workloads of a cell by the plural of their kind; null where the kind is not served. */
+type Workloads = Readonly<Record<string, readonly Item[] | null>>;
+
+function objectOf(kind: string, { replicas, owner, resourceVersion = "5" }: Item, index: number) {
+  const ownerReferences = owner && [{ ...owner, name: "o", controller: true }];
+  return {
+    metadata: { name: `w${index}`, namespace: "shop", uid: `${kind}-${index}`, resourceVersion, ownerReferences },
+    spec: { replicas, template: { metadata: { labels } } },
+  };
+}
+
+/** Counts what the workloads ask for, which the test may change. */
+class Cell {
+  readonly time = new VirtualTime();
+  workloads: Workloads;
+  #version = "9";
+  readonly #streams = new Map<string, ScriptedStream>();
+  readonly #pods: ExpectedPods;
+
+  constructor(workloads: Workloads) {
+    this.workloads = workloads;
+    const kindOf = ({ path }: ApiRequest): string => path.split("?")[0]?.split("/").at(-1) ?? "";
+    const request = async (asked: ApiRequest): Promise<ApiResponse> => {
+      const kind = kindOf(asked);
+      const found = this.workloads[kind];
+      if (found === null) return { status: 404, headers: {}, body: "404 page not found" };
+      const items = (found ?? []).map((item, index) => objectOf(kind, item, index));
+      const body = JSON.stringify({ metadata: { resourceVersion: this.#version }, items });
+      return { status: 200, headers: {}, body };
+    };
+    const stream = async (asked: ApiRequest): Promise<ApiStream> => {
+      const scripted = new ScriptedStream();
+      this.#streams.set(kindOf(asked), scripted);
+      return { status: 200, headers: {}, chunks: scripted.read(asked.signal), close: () => {} };
+    };
+    const transport: Transport = { request, stream, close: () => {} };
+    const options = { transport, ports: this.time, scalable: [POOLS], namespace: "" };
+    this.#pods = new ExpectedPods({ ...options, onWatch: () => {}, onChanged: () => {} });
+  }
+
+  get expected() {
+    return this.#pods.of(TRACKED);
+  }
+
+  /** The watch tells of the first pool; a list has it, unless it is deleted. */
+  async tell(type: "MODIFIED" | "DELETED", pool: Item & { readonly resourceVersion: string }): Promise<void> {
+    this.#version = pool.resourceVersion;
+    this.workloads = { ...this.workloads, pools: type === "DELETED" ? [] : [pool] };
+    this.#streams.get("pools")?.event(type, objectOf("pools", pool, 0));
+    await this.time.advance(100);
+  }
+
+  async relist(): Promise<void> {
+    this.#streams.get("pools")?.event("ERROR", { kind: "Status", code: 410, message: "too old" });
+    await this.time.advance(15_000);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const stopped = this.#pods.stop();
+    await this.time.advance(1_000);
+    await stopped;
+  }
+}
+
+/** What these workloads come to. */
+async function expected(workloads: Workloads, afterMs = 1_000) {
+  await using cell = new Cell(workloads);
+  await cell.time.advance(afterMs);
+  return cell.expected;
+}
+
+const asking = (counts: readonly number[]): Item[] => counts.map((replicas) => ({ replicas }));
+
 // A status with another number is refused as a whole, and the counts of the cell would stay as they are for ever. Who
-// may create Deployments can ask for that many: a paused one makes no pod.
+// may create Deployments can ask for that many: a paused one makes no pod. The CRD of a pool may allow any number.
 test.each<[string, readonly number[], readonly number[], number]>([
   ["the sum", [3, 4], [2], 9],
   ["the greatest number, where the sum is greater", [INT32_MAX, INT32_MAX], [], INT32_MAX],
@@ -56,6 +107,42 @@ test.each<[string, readonly number[], readonly number[], number]>([
 ])(
   "the pods that workloads ask for are a number that a status can have: %s",
   async (_, deployments, pools, replicas) => {
-    expect(await expected(deployments, pools)).toEqual({ workloads: deployments.length + pools.length, replicas });
+    const found = await expected({ deployments: asking(deployments), pools: asking(pools) });
+    expect(found).toEqual({ workloads: deployments.length + pools.length, replicas });
   },
 );
+
+test("a Deployment that an operator's object controls asks for pods beside one that nothing controls", async () => {
+  const owner = { apiVersion: "example.com/v1", kind: "Shop", uid: "shop" };
+  const found = await expected({ deployments: [{ replicas: 3 }, { replicas: 7, owner }] });
+  expect(found).toEqual({ workloads: 2, replicas: 10 });
+});
+
+test("a ReplicaSet of a Deployment asks for nothing of its own", async () => {
+  const owner = { apiVersion: "apps/v1", kind: "Deployment", uid: "deployments-0" };
+  const found = await expected({ deployments: [{ replicas: 3 }], replicasets: [{ replicas: 3, owner }] });
+  expect(found).toEqual({ workloads: 1, replicas: 3 });
+});
+
+test("a kind of --scalable that this cell does not serve keeps nobody from counting", async () => {
+  const found = await expected({ deployments: [{ replicas: 3 }], pools: null }, 60_000);
+  expect(found).toEqual({ workloads: 1, replicas: 3 });
+});
+
+test("a workload that can't be read any more stays as it was last known, also in a list", async () => {
+  await using cell = new Cell({ pools: [{ replicas: 5 }] });
+  await cell.time.advance(1_000);
+  expect(cell.expected).toEqual({ workloads: 1, replicas: 5 });
+  await cell.tell("MODIFIED", { replicas: "five", resourceVersion: "16" });
+  await cell.relist();
+  expect(cell.expected).toEqual({ workloads: 1, replicas: 5 });
+});
+
+test("a workload that can't be read is gone once it is deleted", async () => {
+  await using cell = new Cell({ pools: [{ replicas: 5 }] });
+  await cell.time.advance(1_000);
+  expect(cell.expected).toEqual({ workloads: 1, replicas: 5 });
+  await cell.tell("MODIFIED", { replicas: "five", resourceVersion: "16" });
+  await cell.tell("DELETED", { replicas: "five", resourceVersion: "17" });
+  expect(cell.expected).toEqual({ workloads: 0, replicas: 0 });
+});

@@ -30,11 +30,15 @@ function cluster(items: readonly object[], writes: string[] = []): Transport {
   return { request, stream, close: () => {} };
 }
 
-test("what the core refuses of one cluster keeps nothing from the others, and takes nothing away", async () => {
-  // Stored: what a and b have asked for. Then a asks for more, and b for other pods.
-  const before = ["a", "b"].map((name) => ({ name, isListed: true, budget: clusterBudgetOf(xpdb(2)) }));
+/** Stored: what these clusters have asked for. Then they have these budgets, and a leader merges them. */
+async function merging(
+  before: readonly string[],
+  now: Readonly<Record<string, object>>,
+  then: (time: VirtualTime, writes: string[]) => Promise<void>,
+): Promise<void> {
+  const clusters = before.map((name) => ({ name, isListed: true, budget: clusterBudgetOf(xpdb(2)) }));
   const input = { namespace: "ns", name: "db", stored: [], goneForMs: () => 0, keepMs: KEEP_MS };
-  const { labels, annotations, spec } = planMerge({ ...input, clusters: before }).creates[0]?.wanted ?? {};
+  const { labels, annotations, spec } = planMerge({ ...input, clusters }).creates[0]?.wanted ?? {};
   const given = <T extends object>(record: T | undefined) =>
     Object.fromEntries(Object.entries(record ?? {}).filter(([, value]) => value !== null));
   const stored = { metadata: { ...metadata, labels, annotations: given(annotations) }, spec: given(spec) };
@@ -42,21 +46,34 @@ test("what the core refuses of one cluster keeps nothing from the others, and ta
   const time = new VirtualTime();
   const merger = new BudgetMerger({
     transport: cluster([stored], writes),
-    clusters: [
-      { name: "a", transport: cluster([xpdb(5)]) },
-      { name: "b", transport: cluster([xpdb(2, { matchLabels: { app: "other" } })]) },
-    ],
+    clusters: Object.entries(now).map(([name, budget]) => ({ name, transport: cluster([budget]) })),
     ...{ ports: time, keepMs: KEEP_MS, covers: () => true, mayWrite: () => true, onWatch: () => {}, onEvent: () => {} },
   });
   const end = new AbortController();
   const ended = merger.lead(end.signal);
-  await time.advance(5_000);
-  expect(writes.some((write) => write.includes('\\"a\\":{\\"minAvailable\\":5}'))).toBe(true);
-  writes.length = 0;
-  await time.advance(2 * KEEP_MS);
-  // The part of b would go, and the budget that stands for it now does not exist.
-  for (const write of writes.filter((one) => one.startsWith("PATCH"))) expect(write).toContain('\\"b\\"');
+  await then(time, writes);
   end.abort();
   await time.advance(1_000);
   await ended;
+}
+
+test("what the core refuses of one cluster keeps nothing from the others, and takes nothing away", async () => {
+  // a asks for more, and b for other pods.
+  const now = { a: xpdb(5), b: xpdb(2, { matchLabels: { app: "other" } }) };
+  await merging(["a", "b"], now, async (time, writes) => {
+    await time.advance(5_000);
+    expect(writes.some((write) => write.includes('\\"a\\":{\\"minAvailable\\":5}'))).toBe(true);
+    writes.length = 0;
+    await time.advance(2 * KEEP_MS);
+    // The part of b would go, and the budget that stands for it now does not exist.
+    for (const write of writes.filter((one) => one.startsWith("PATCH"))) expect(write).toContain('\\"b\\"');
+  });
+});
+
+test("a budget that can't be read any more is there all the same, also for a new leader", async () => {
+  // x-pdb's CRD accepts a label value that no pod can have.
+  await merging(["a"], { a: xpdb(2, { matchLabels: { app: "not a label value" } }) }, async (time, writes) => {
+    await time.advance(2 * KEEP_MS);
+    expect(writes).toEqual([]);
+  });
 });

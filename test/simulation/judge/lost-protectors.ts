@@ -13,8 +13,8 @@ import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import { OWN_NAMESPACE } from "../scenario/scenario.ts";
-import { promisesPods, type StoredBackups, selectorOf } from "../truth/stored-backups.ts";
-import { parseStored, promises, reservedUids, wantedOf } from "../truth/stored-protectors.ts";
+import { covers, type StoredBackups, selectorOf } from "../truth/stored-backups.ts";
+import { parseStored, promises, promisesPods, reservedUids, wantedOf } from "../truth/stored-protectors.ts";
 import type { World } from "../world/world.ts";
 
 const PREFIX = "podprotectors/default/";
@@ -120,10 +120,7 @@ export class LostProtectors {
     const id = `${core.name}/${nameOf(stored.key)}`;
     const known = this.#present.get(id);
     const isSame = known !== undefined && uidOf(known.stored) === uidOf(stored);
-    const isAsBefore =
-      isSame &&
-      selectorOf(specOf(known.stored)) === selectorOf(specOf(stored)) &&
-      (promises(known.stored) || !promises(stored));
+    const isAsBefore = isSame && covers(specOf(known.stored), specOf(stored));
     this.#present.set(id, { stored, sinceMs: isAsBefore ? known.sinceMs : this.#world.time.elapsedMs });
     if (!isSame) this.#appeared(id, stored, known !== undefined);
   }

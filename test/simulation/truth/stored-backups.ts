@@ -3,6 +3,7 @@ import { BACKUP_LABEL, VERSIONS_KEY } from "../../../shared/recovery/backup/back
 import type { Etcd, Json } from "../apiserver/etcd.ts";
 import { metadataOf, record } from "../apiserver/objects.ts";
 import { OWN_NAMESPACE } from "../scenario/scenario.ts";
+import { promisesPods } from "./stored-protectors.ts";
 
 interface StoredBackup {
   readonly spec: Json;
@@ -53,12 +54,8 @@ export class StoredBackups {
 }
 
 /** Whoever has read the one also protects the pods of the other. */
-function covers(known: Json, now: Json): boolean {
+export function covers(known: Json, now: Json): boolean {
   return selectorOf(known) === selectorOf(now) && (promisesPods(known) || !promisesPods(now));
-}
-
-export function promisesPods(spec: Json): boolean {
-  return Number(spec.minAvailable) > 0;
 }
 
 /** The selector as a text that can be compared. */

@@ -7,7 +7,7 @@ import {
   type PodProtector,
   parsePodProtector,
 } from "../../../shared/schema/podprotector.ts";
-import type { EtcdObject } from "../apiserver/etcd.ts";
+import type { EtcdObject, Json } from "../apiserver/etcd.ts";
 import { record } from "../apiserver/objects.ts";
 import type { ApiServer } from "../apiserver/server.ts";
 import { NAMESPACE } from "../scenario/scenario.ts";
@@ -102,7 +102,11 @@ export function isRecorded({ etcd }: ApiServer, name: string, cell: string, requ
 
 /** A minimum of 0 promises nothing. */
 export function promises({ value }: EtcdObject): boolean {
-  return Number(record(value.spec).minAvailable ?? 0) > 0;
+  return promisesPods(record(value.spec));
+}
+
+export function promisesPods({ minAvailable }: Json): boolean {
+  return Number(minAvailable ?? 0) > 0;
 }
 
 export function wantedOf(protector: PodProtector): WantedPods {
