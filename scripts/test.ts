@@ -10,6 +10,7 @@ import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { stripVTControlCharacters } from "node:util";
 import * as v from "valibot";
+import { theReaper } from "./control-plane/reaper.ts";
 import { root } from "./root.ts";
 import { printScorecard } from "./scorecard.ts";
 
@@ -90,7 +91,9 @@ function endAll(signal: NodeJS.Signals): void {
 }
 
 function start(command: string, args: readonly string[], stdio: StdioOptions): ChildProcess {
-  const child = spawn(command, [...args], { cwd: root, stdio });
+  // What a test started ends with this process, also when the test could not end it.
+  const env = { ...process.env, ...theReaper().environment };
+  const child = spawn(command, [...args], { cwd: root, stdio, env });
   children.add(child);
   return child.on("close", () => children.delete(child));
 }
