@@ -16,9 +16,18 @@ test("a path without special characters stays as it is", () => {
   expect(shellWord("/tmp/plain-1.2_x/bin")).toBe("/tmp/plain-1.2_x/bin");
 });
 
-test("a report that can't be written is told before anything is started", () => {
-  const words = [join(import.meta.dirname, "main.ts"), "--once", "--report", "/nonexistent/report.html"];
-  const { status, stdout, stderr } = spawnSync(process.execPath, words, { encoding: "utf8", timeout: 10_000 });
-  expect([status, stdout]).toEqual([2, ""]);
-  expect(stderr).toMatch(/^--report: ENOENT[^\n]*\/nonexistent\/report.html/);
-}, 20_000);
+test.each([
+  ["/nonexistent/report.html", "/"],
+  // npm tells where the user stands.
+  ["report.html", "/nonexistent"],
+])(
+  "a report that can't be written is told before anything is started: %s in %s",
+  (report, INIT_CWD) => {
+    const words = [join(import.meta.dirname, "main.ts"), "--once", "--report", report];
+    const env = { ...process.env, INIT_CWD };
+    const { status, stdout, stderr } = spawnSync(process.execPath, words, { encoding: "utf8", env, timeout: 10_000 });
+    expect([status, stdout]).toEqual([2, ""]);
+    expect(stderr).toMatch(/^--report: ENOENT[^\n]*\/nonexistent\/report.html/);
+  },
+  20_000,
+);

@@ -3,7 +3,7 @@
  * `install.ts` for what runs, `scenes.ts` for what happens, `stage.ts` and `availability.ts` for how it is judged.
  */
 import { closeSync, openSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { build } from "../build.ts";
 import { ensureBinaries } from "../control-plane/binaries/binaries.ts";
 import { VERSIONS } from "../control-plane/binaries/versions.ts";
@@ -192,15 +192,18 @@ async function run(options: DemoOptions): Promise<number> {
   return good ? 0 : 1;
 }
 
-const options = readOptions(process.argv.slice(2), HELP, {
+const asked = readOptions(process.argv.slice(2), HELP, {
   once: { type: "boolean", default: false },
   keep: { type: "boolean", default: false },
   report: { type: "string" },
 });
-if (typeof options === "number") process.exit(options);
+if (typeof asked === "number") process.exit(asked);
+// npm runs this in the root of the clone, wherever the user stands.
+const report = asked.report === undefined ? undefined : resolve(process.env.INIT_CWD ?? "", asked.report);
+const options: DemoOptions = { ...asked, report };
 try {
   // At the end of the demo is late to learn that the report can't be written.
-  if (options.report !== undefined) closeSync(openSync(options.report, "a"));
+  if (report !== undefined) closeSync(openSync(report, "a"));
 } catch (error) {
   process.exit(misused(`--report: ${messageOf(error)}`, HELP));
 }
