@@ -63,6 +63,8 @@ export default defineConfig({
           include: SIMULATION_TESTS,
           exclude: [ABLATION_SOURCES],
           sequence: { groupOrder: 1 },
+          // One file takes most of the time; the other processor runs the rest meanwhile.
+          maxWorkers: 2,
           // The clusters beside it go first.
           testTimeout: 20 * MINUTE_MS,
           hookTimeout: 20 * MINUTE_MS,
