@@ -63,6 +63,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "who read a backup that promised nothing does not know of the promise that it got later",
   },
   {
+    seed: 3151314,
+    features: ["accidents", "criterion"],
+    what: "a deletion that one protector has to record leaves no record with another, for which the pod is unavailable",
+  },
+  {
     seed: 10619,
     features: ["countedGate"],
     what: "a counted condition that was lost before a relist had shown it was never set again",

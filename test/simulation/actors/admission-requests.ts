@@ -41,13 +41,14 @@ export interface InFlightRequest {
   isDuplicateDenied?: boolean;
   /** The request was superseded, and a restore of the cell has undone that. */
   isRevived?: boolean;
-  /**
-   * The request uses no quota: the deletion of an unavailable pod, which commits only at a version at which the pod is
-   * unavailable; or a request that a replica in dry-run mode would have denied.
-   */
-  isFree?: boolean;
   /** What each protector decided, as in {@link ObservedResponse.decisions}; undefined until there is a verdict. */
   decisions?: readonly string[];
+  /**
+   * Of these, the ones that leave a record. None is left by the deletion of a pod that is unavailable to a protector,
+   * which commits only at a version at which it is so; nor by a request that a replica in dry-run mode would have
+   * denied.
+   */
+  recorded?: readonly string[];
 }
 
 export interface ObservedResponse {
@@ -139,10 +140,8 @@ export class AdmissionRequests implements AdmissionChain {
       if ((inFlight.decisions === undefined || inFlight.forced) && recordedMs < inFlight.askedMs) continue;
       // Allowed without a verdict, and the record may belong to the duplicate, which was denied.
       if (inFlight.decisions === undefined && inFlight.isDuplicateDenied) continue;
-      // The request uses no quota, or needs nobody's permission, and is not recorded.
-      if (inFlight.isFree) continue;
-      // The protector did not decide this request. Its selector may have changed since.
-      if (inFlight.decisions?.some((decision) => decision.split("=")[0]?.endsWith(`/${protector}`)) === false) continue;
+      // The protector let the request pass without a record, or did not decide it: its selector may have changed since.
+      if (inFlight.recorded?.some((decision) => decision.split("=")[0]?.endsWith(`/${protector}`)) === false) continue;
       if (this.#canCommit(inFlight)) return true;
     }
     return false;
@@ -320,10 +319,12 @@ export class AdmissionRequests implements AdmissionChain {
       if (verdict.allowed) inFlight.answeredMs ??= this.#world.ports.clock.monotonicMs();
       else inFlight.wasDenied = true;
       inFlight.decisions = [...(inFlight.decisions ?? []), ...decisions];
-      const isBound = inFlight.operation === "DELETE" && verdict.allowed && reasons.length > 0;
-      const isFree =
-        isOnlyWarned || (isBound && reasons.every((reason) => leavesNoRecord(reason, record(request.oldObject))));
-      inFlight.isFree = inFlight.isFree !== false && isFree;
+      const isBound = inFlight.operation === "DELETE" && verdict.allowed;
+      const recorded = decisions.filter((decision) => {
+        const reason = decision.slice(decision.indexOf("=") + 1);
+        return !isOnlyWarned && !(isBound && leavesNoRecord(reason, record(request.oldObject)));
+      });
+      inFlight.recorded = [...(inFlight.recorded ?? []), ...recorded];
     }
     const patch = text(response.patch);
     return patch === undefined ? verdict : { ...verdict, patch };
