@@ -1,7 +1,7 @@
 import "reflect-metadata";
 import { KeyObject, webcrypto, X509Certificate } from "node:crypto";
 import { createServer, request } from "node:https";
-import { X509CertificateGenerator } from "@peculiar/x509";
+import { type Extension, SubjectKeyIdentifierExtension, X509CertificateGenerator } from "@peculiar/x509";
 import { describe, expect, test } from "vitest";
 import { createCertificateAuthority, issueCertificate, type KeyAndCertificate } from "./x509.ts";
 
@@ -112,10 +112,22 @@ test.each([
   expect(issued.checkIssued(issuer)).toBe(true);
 });
 
-async function selfSignedAuthority(algorithm: { readonly name: string }): Promise<KeyAndCertificate> {
+test("an authority that identifies its key by SHA-1, as openssl does, is the issuer of what it signs", async () => {
+  const other = await selfSignedAuthority({ name: "Ed25519" }, async (key) => [
+    await SubjectKeyIdentifierExtension.create(key),
+  ]);
+  const { certificatePem } = await issueCertificate(other, { commonName: "x", usages: ["server"], ...validity });
+  expect(new X509Certificate(certificatePem).checkIssued(new X509Certificate(other.certificatePem))).toBe(true);
+});
+
+async function selfSignedAuthority(
+  algorithm: { readonly name: string },
+  extensionsOf: (key: webcrypto.CryptoKey) => Promise<Extension[]> = async () => [],
+): Promise<KeyAndCertificate> {
   const keys = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
   if (!("privateKey" in keys)) throw new TypeError("not a pair of keys");
-  const certificate = await X509CertificateGenerator.createSelfSigned({ name: "CN=other", keys });
+  const extensions = await extensionsOf(keys.publicKey);
+  const certificate = await X509CertificateGenerator.createSelfSigned({ name: "CN=other", keys, extensions });
   const privateKeyPem = KeyObject.from(keys.privateKey).export({ type: "pkcs8", format: "pem" }).toString();
   return { certificatePem: certificate.toString("pem"), privateKeyPem };
 }

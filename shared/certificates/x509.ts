@@ -44,6 +44,7 @@ interface KeyPair {
 interface Issuer {
   readonly name: x509.Name;
   readonly keys: KeyPair;
+  readonly keyIdentifier: string;
 }
 
 /** WebCrypto's names of the curves that node:crypto names like OpenSSL. */
@@ -59,10 +60,11 @@ const ALGORITHMS: Readonly<Record<string, { readonly name: string; readonly hash
 export async function createCertificateAuthority(options: AuthorityOptions): Promise<KeyAndCertificate> {
   const keys = newKeys();
   const name = distinguishedName(options.commonName, []);
-  return await sign({ name, keys }, name, keys, options, [
+  const issuer = { name, keys, keyIdentifier: keyIdentifierOf(keys.publicKey) };
+  return await sign(issuer, name, keys, options, [
     new x509.BasicConstraintsExtension(true, 0, true),
     new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign, true),
-    new x509.SubjectKeyIdentifierExtension(keyIdentifier(keys.publicKey)),
+    new x509.SubjectKeyIdentifierExtension(issuer.keyIdentifier),
   ]);
 }
 
@@ -87,8 +89,8 @@ export async function issueCertificate(
     new x509.BasicConstraintsExtension(false, undefined, true),
     new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
     new x509.ExtendedKeyUsageExtension(options.usages.map((usage) => usages[usage])),
-    new x509.SubjectKeyIdentifierExtension(keyIdentifier(keys.publicKey)),
-    new x509.AuthorityKeyIdentifierExtension(keyIdentifier(issuer.keys.publicKey)),
+    new x509.SubjectKeyIdentifierExtension(keyIdentifierOf(keys.publicKey)),
+    new x509.AuthorityKeyIdentifierExtension(issuer.keyIdentifier),
     ...(names.length > 0 ? [new x509.SubjectAlternativeNameExtension(names)] : []),
   ]);
 }
@@ -102,9 +104,12 @@ function readIssuer({ certificatePem, privateKeyPem }: KeyAndCertificate): Issue
   if (!createPublicKey(privateKeyPem).equals(publicKey)) {
     throw new TypeError("the certificate authority's private key belongs to another certificate");
   }
-  // The name as the certificate encodes it: verifiers compare the bytes of issuer and subject.
-  const name = new x509.X509Certificate(certificatePem).subjectName;
-  return { name, keys: { publicKey, privateKey: createPrivateKey(privateKeyPem) } };
+  const certificate = new x509.X509Certificate(certificatePem);
+  // Name and key identifier as the certificate has them: verifiers compare their bytes, and openssl makes others.
+  const name = certificate.subjectName;
+  const identifier = certificate.getExtension(x509.SubjectKeyIdentifierExtension)?.keyId;
+  const keys = { publicKey, privateKey: createPrivateKey(privateKeyPem) };
+  return { name, keys, keyIdentifier: identifier ?? keyIdentifierOf(publicKey) };
 }
 
 async function sign(
@@ -141,7 +146,7 @@ function serialNumber(publicKey: KeyObject): string {
 }
 
 /** RFC 7093 section 2 method 1: the leftmost 160 bits of the SHA-256 of the key. */
-function keyIdentifier(publicKey: KeyObject): string {
+function keyIdentifierOf(publicKey: KeyObject): string {
   return createHash("sha256").update(derOf(publicKey)).digest("hex").slice(0, 40);
 }
 
