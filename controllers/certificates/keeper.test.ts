@@ -1,5 +1,5 @@
 import "reflect-metadata";
-import { KeyObject, webcrypto, X509Certificate } from "node:crypto";
+import { generateKeyPairSync, KeyObject, webcrypto, X509Certificate } from "node:crypto";
 import { BasicConstraintsExtension, SubjectKeyIdentifierExtension, X509CertificateGenerator } from "@peculiar/x509";
 import { describe, expect, test } from "vitest";
 import {
@@ -8,7 +8,11 @@ import {
   splitCertificates,
   TRUSTED_CONFIG_MAP,
 } from "../../shared/certificates/ca-bundle.ts";
-import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
+import {
+  createCertificateAuthority,
+  issueCertificate,
+  type KeyAndCertificate,
+} from "../../shared/certificates/x509.ts";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../shared/kube/client/transport.ts";
 import { ROTATE_CA_ANNOTATION } from "../../shared/schema/annotations.ts";
@@ -260,6 +264,7 @@ test("a missing object is reported, and used once it exists", async () => {
   await running;
 });
 
+const P256 = { name: "ECDSA", namedCurve: "P-256" };
 const asWritten = (pem: string): string => pem;
 
 test.each<[string, (pem: string) => string, typeof createCertificateAuthority]>([
@@ -301,7 +306,7 @@ test.each<[string, (pem: string) => string, typeof createCertificateAuthority]>(
 async function createForeignAuthority(
   ...[{ commonName, notBeforeMs, notAfterMs }]: Parameters<typeof createCertificateAuthority>
 ): ReturnType<typeof createCertificateAuthority> {
-  const keys = await webcrypto.subtle.generateKey({ name: "ECDSA", namedCurve: "P-256" }, true, ["sign", "verify"]);
+  const keys = await webcrypto.subtle.generateKey(P256, true, ["sign", "verify"]);
   const certificate = await X509CertificateGenerator.createSelfSigned({
     name: `CN=${commonName}`,
     keys,
@@ -316,7 +321,10 @@ async function createForeignAuthority(
   return { certificatePem: certificate.toString("pem"), privateKeyPem };
 }
 
-test("a certificate that may sign no other is no authority: apiservers accept nothing that it signs", async () => {
+test.each<[string, (serving: KeyAndCertificate) => KeyAndCertificate | Promise<KeyAndCertificate>]>([
+  ["that may sign no other", (serving) => serving],
+  ["with a key that no apiserver knows", withUnknownKey],
+])("a certificate %s is no authority: apiservers accept nothing that it signs", async (_, make) => {
   const time = new VirtualTime();
   const store = new Store();
   const events: CertificateEvent[] = [];
@@ -325,7 +333,8 @@ test("a certificate that may sign no other is no authority: apiservers accept no
   const cell = new Cell(time, store, "near", SECOND_MS);
   await time.advance(300 * SECOND_MS);
   const served = (key: string): string => store.text(`secrets/${SERVING_SECRET}`, key);
-  const data = { "ca.crt": base64(served("tls.crt")), "ca.key": base64(served("tls.key")) };
+  const given = await make({ certificatePem: served("tls.crt"), privateKeyPem: served("tls.key") });
+  const data = { "ca.crt": base64(given.certificatePem), "ca.key": base64(given.privateKeyPem) };
   store.put(`secrets/${AUTHORITY_SECRET}`, { data });
   await time.advance(900 * SECOND_MS);
   ending.abort();
@@ -334,6 +343,21 @@ test("a certificate that may sign no other is no authority: apiservers accept no
   expect(cell.trusted.map((pem) => new X509Certificate(pem).ca)).toEqual([true, true]);
   expect(step(events, "createAuthority")).toBe(2);
 });
+
+async function withUnknownKey(): Promise<KeyAndCertificate> {
+  const { publicKey, privateKey } = generateKeyPairSync("ec", { namedCurve: "secp256k1" });
+  const { privateKey: signingKey } = await webcrypto.subtle.generateKey(P256, true, ["sign", "verify"]);
+  const certificate = await X509CertificateGenerator.create({
+    subject: "CN=own",
+    issuer: "CN=own",
+    publicKey: publicKey.export({ type: "spki", format: "der" }),
+    signingKey,
+    ...{ notBefore: new Date(0), notAfter: new Date(Date.UTC(2120, 0, 1)) },
+    extensions: [new BasicConstraintsExtension(true, undefined, true)],
+  });
+  const privateKeyPem = privateKey.export({ type: "pkcs8", format: "pem" }).toString();
+  return { certificatePem: certificate.toString("pem"), privateKeyPem };
+}
 
 function base64(text: string): string {
   return Buffer.from(text, "utf8").toString("base64");

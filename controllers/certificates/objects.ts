@@ -1,7 +1,7 @@
 /** The Secrets that hold the certificates, beside the webhook, and how they are read and written back. */
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import * as v from "valibot";
-import type { KeyAndCertificate } from "../../shared/certificates/x509.ts";
+import { type KeyAndCertificate, signingAlgorithm } from "../../shared/certificates/x509.ts";
 import { checker } from "../../shared/schema/check.ts";
 
 /** A Secret: the newest authority with its key (`ca.crt`, `ca.key`). Only this controller reads it. */
@@ -32,9 +32,9 @@ export const parseStored: (raw: unknown) => StoredObject = checker(
 );
 
 /**
- * Undefined when the Secret lacks the pair, when key and certificate do not fit, or for an authority that may sign no
- * certificate. The certificate is written again: an operator's file may have text before it, and what is published is
- * compared by its text.
+ * Undefined when the Secret lacks the pair, when key and certificate do not fit, or for an authority that may not or
+ * can't sign a certificate. The certificate is written again: an operator's file may have text before it, and what is
+ * published is compared by its text.
  */
 export function pairOf(
   secret: StoredObject,
@@ -44,8 +44,9 @@ export function pairOf(
   const privateKeyPem = decoded(secret, privateKeyKey);
   try {
     const certificate = new X509Certificate(decoded(secret, certificateKey));
-    const signs = certificateKey !== AUTHORITY_KEY || certificate.ca;
-    const fits = signs && certificate.checkPrivateKey(createPrivateKey(privateKeyPem));
+    const privateKey = createPrivateKey(privateKeyPem);
+    const signs = certificateKey !== AUTHORITY_KEY || (certificate.ca && signingAlgorithm(privateKey) !== undefined);
+    const fits = signs && certificate.checkPrivateKey(privateKey);
     return fits ? { certificatePem: certificate.toString(), privateKeyPem } : undefined;
   } catch {
     return undefined;

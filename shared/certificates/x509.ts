@@ -51,10 +51,22 @@ interface Issuer {
 const CURVES: Readonly<Record<string, string>> = { prime256v1: "P-256", secp384r1: "P-384", secp521r1: "P-521" };
 
 /** By the types of keys that node:crypto names; ECDSA beside them. */
-const ALGORITHMS: Readonly<Record<string, { readonly name: string; readonly hash?: string }>> = {
+const ALGORITHMS: Readonly<Record<string, SigningAlgorithm>> = {
   rsa: { name: "RSASSA-PKCS1-v1_5", hash: "SHA-256" },
   ed25519: { name: "Ed25519" },
 };
+
+interface SigningAlgorithm {
+  readonly name: string;
+  readonly hash?: string;
+  readonly namedCurve?: string;
+}
+
+/** Undefined for a private key that no authority can have: neither this project nor Go signs or verifies with it. */
+export function signingAlgorithm({ asymmetricKeyType, asymmetricKeyDetails }: KeyObject): SigningAlgorithm | undefined {
+  const namedCurve = CURVES[asymmetricKeyDetails?.namedCurve ?? ""];
+  return namedCurve === undefined ? ALGORITHMS[asymmetricKeyType ?? ""] : { name: "ECDSA", namedCurve };
+}
 
 /** Returns a new self-signed certificate authority that may sign end-entity certificates and no further authority. */
 export async function createCertificateAuthority(options: AuthorityOptions): Promise<KeyAndCertificate> {
@@ -120,8 +132,8 @@ async function sign(
   extensions: x509.Extension[],
 ): Promise<KeyAndCertificate> {
   const { privateKey: key } = issuer.keys;
-  const { asymmetricKeyType: type = "", asymmetricKeyDetails: details } = key;
-  const algorithm = ALGORITHMS[type] ?? { name: "ECDSA", namedCurve: CURVES[details?.namedCurve ?? ""] ?? "P-256" };
+  const algorithm = signingAlgorithm(key);
+  if (algorithm === undefined) throw new TypeError("the certificate authority's private key is of an unusual kind");
   const certificate = await x509.X509CertificateGenerator.create({
     serialNumber: serialNumber(publicKey),
     issuer: issuer.name,
