@@ -227,7 +227,8 @@ export class WebhookServer {
           })
         : undefined;
     if (slot === undefined) {
-      outgoing.once("close", () => this.slowCallers.requestComplete(socket));
+      // Its body may arrive after the response.
+      incoming.once("close", () => this.slowCallers.requestComplete(socket));
       void this.#respond(incoming, outgoing);
       return;
     }

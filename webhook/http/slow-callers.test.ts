@@ -1,13 +1,15 @@
 import { once } from "node:events";
-import { setImmediate as turn } from "node:timers/promises";
+import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
 import { connect, type TLSSocket } from "node:tls";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { authority, certificate } from "../../test/support/webhook/loopback-certificate.ts";
-import { NODE_LIMITS, WebhookServer } from "./server.ts";
+import { NODE_LIMITS, type Service, WebhookServer } from "./server.ts";
 import { BODY_CHECKS, HEADERS_CHECKS } from "./slow-callers.ts";
 
 /** Go's default transport keeps an idle connection for this long. */
 const GO_IDLE_MS = 90_000;
+/** Between two ends of one machine. */
+const ARRIVES_MS = 100;
 const HEAD = "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n";
 const REQUEST = `${HEAD}Content-Length: 2\r\n\r\n{}`;
 
@@ -15,16 +17,18 @@ let server: WebhookServer;
 let socket: TLSSocket;
 let received = "";
 
+const SERVICE: Service = {
+  handle: () => ({ status: 200, body: "{}" }),
+  rejected: () => undefined,
+  crashed: () => undefined,
+};
+
+/** The server is starting until it is told what serves the calls. */
 beforeEach(async () => {
   server = new WebhookServer({
     certificate,
     pathPrefix: "/webhook",
     cells: new Set(["east"]),
-  });
-  server.serve({
-    handle: () => ({ status: 200, body: "{}" }),
-    rejected: () => undefined,
-    crashed: () => undefined,
   });
   await server.listen(0, "127.0.0.1");
   received = "";
@@ -62,6 +66,8 @@ async function answered(count: number): Promise<void> {
 }
 
 describe("a connection", () => {
+  beforeEach(() => server.serve(SERVICE));
+
   it("on which nothing was sent stays, and serves a later request", async () => {
     await checkOften();
     socket.write(REQUEST);
@@ -116,6 +122,18 @@ describe("a connection", () => {
     await checksUntilClosed();
     expect(received).toContain("HTTP/1.1 408 ");
   });
+});
+
+it("a connection whose body arrives after its response stays, and serves a later request", async () => {
+  socket.write(`${HEAD}Content-Length: 2\r\n\r\n`);
+  while (!received.includes("starting")) await once(socket, "data");
+  socket.write("{}");
+  await sleep(ARRIVES_MS);
+  await checkOften();
+  expect(received).not.toContain("HTTP/1.1 408 ");
+  server.serve(SERVICE);
+  socket.write(REQUEST);
+  await answered(1);
 });
 
 it("Node's own limits are longer than an apiserver keeps an idle connection", () => {
