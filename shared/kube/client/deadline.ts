@@ -31,9 +31,9 @@ export class Deadline {
     return this.#expired !== undefined;
   }
 
-  /** The error for the expiry; undefined before it. */
-  reason(sent: boolean, where: string): TransportError | undefined {
-    return this.#expired === undefined ? undefined : failed(this.#expired, sent, where);
+  /** The error for the expiry before anything was sent; undefined before it. */
+  reason(where: string, detail: string): TransportError | undefined {
+    return this.#expired === undefined ? undefined : failed(this.#expired, false, where, { detail });
   }
 
   /** Sets the one listener. After the expiry it is called at once. */

@@ -280,6 +280,17 @@ describe("failures are classified, and tell whether the request may have been se
     });
   });
 
+  test("credentials that do not come: the error says what the call waited for", async () => {
+    const state = { credentials: { authorization: undefined, tls: material() }, rejections: 0, renewed: undefined };
+    const { credentials, ...access } = accessTo("https://127.0.0.1:1", state);
+    const waiting = { ...credentials, current: () => new Promise<never>(() => {}) };
+    const options = { ports: systemPorts, userAgent: "test" };
+    const transport = createHttpsTransport({ ...access, credentials: waiting }, options);
+    const error = await failure(transport.request({ ...GET, timeoutMs: 50 }));
+    expect([error.tag, error.sent]).toEqual(["timeout", false]);
+    expect(error.message).toMatch(/\(waiting for credentials\)$/);
+  });
+
   test("the deadline covers a body that never ends", async () => {
     const it = await startServer((_, response) => response.write("{"));
     expect(await failure(it.transport.request({ ...GET, timeoutMs: 200 }))).toMatchObject({

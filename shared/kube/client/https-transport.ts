@@ -130,6 +130,7 @@ class HttpsTransport implements Transport {
   }
 
   async #credentials(deadline: Deadline): Promise<Credentials> {
+    const where = this.#base.host;
     try {
       const { credentials } = this.#access;
       const current = await deadline.race(credentials.current(this.#options.ports.clock.monotonicMs()));
@@ -137,9 +138,9 @@ class HttpsTransport implements Transport {
       return current;
     } catch (error) {
       if (error instanceof AccessError) {
-        throw failed("credentials", false, this.#base.host, { cause: error, detail: error.message });
+        throw failed("credentials", false, where, { cause: error, detail: error.message });
       }
-      throw deadline.reason(false, this.#base.host) ?? transportError(error, false, this.#base.host);
+      throw deadline.reason(where, "waiting for credentials") ?? transportError(error, false, where);
     }
   }
 
