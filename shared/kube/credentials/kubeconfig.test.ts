@@ -69,6 +69,11 @@ describe("access from a kubeconfig", () => {
     expect((await loadClusterAccess(kubeconfig({ extra: { contexts } }))).namespace).toBeUndefined();
   });
 
+  test("an empty tls-server-name is none: the server is told the name of its URL", async () => {
+    const access = await loadClusterAccess(kubeconfig({ cluster: { "tls-server-name": "" }, user: { token: "t" } }));
+    expect((await access.credentials.current(0)).tls.serverName).toBeUndefined();
+  });
+
   test("YAML as kubectl writes it", async () => {
     const path = write(
       "config",

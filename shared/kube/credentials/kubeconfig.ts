@@ -210,7 +210,7 @@ function fileCredentials(
     ca: given(cluster["certificate-authority-data"], cluster["certificate-authority"], "the certificate authority"),
     cert: given(user["client-certificate-data"], user["client-certificate"], "the client certificate"),
     key: given(user["client-key-data"], user["client-key"], "the client key"),
-    serverName: cluster["tls-server-name"] ?? undefined,
+    serverName: cluster["tls-server-name"] || undefined,
     skipVerification: cluster["insecure-skip-tls-verify"] ?? false,
     proxy,
   });

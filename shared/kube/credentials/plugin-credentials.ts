@@ -77,7 +77,7 @@ export class PluginCredentials implements CredentialSource {
       ca,
       cert,
       key,
-      serverName: cluster["tls-server-name"] ?? undefined,
+      serverName: cluster["tls-server-name"] || undefined,
       skipVerification: cluster["insecure-skip-tls-verify"] ?? false,
       proxy: this.#proxy,
     };
