@@ -53,17 +53,21 @@ export function readBody(
   incoming.on("end", () => {
     finish(undefined);
   });
-  incoming.on("error", (cause) => finish(new HttpError(400, "the request ended early", { cause })));
+  incoming.on("error", (cause) => finish(endedEarly(cause)));
   // Fires after every request, and an error with its stack costs a tenth of a request: made only when needed.
   incoming.on("close", () => {
-    if (!isDone) finish(new HttpError(400, "the request ended early"));
+    if (!isDone) finish(endedEarly());
   });
   return slot;
 }
 
+function endedEarly(cause?: unknown): HttpError {
+  return new HttpError(400, "the request ended early", { cause });
+}
+
 /** True when the request's own content-length says so. */
 export function isTooLarge(incoming: IncomingMessage, maxBytes: number): boolean {
-  return Number(incoming.headers["content-length"] ?? 0) > maxBytes;
+  return Number(incoming.headers["content-length"]) > maxBytes;
 }
 
 export function tooLarge(maxBytes: number): HttpError {

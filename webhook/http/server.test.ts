@@ -70,12 +70,13 @@ interface Ask {
   readonly method?: string;
   readonly path?: string;
   readonly type?: string | undefined;
+  readonly host?: string;
   readonly body?: string;
   readonly agent?: Agent;
 }
 
 function ask(port: number, options: Ask = {}): Promise<Answer> {
-  const { method = "POST", path = "/webhook/cell-1?timeout=5s", body = "{}", agent } = options;
+  const { method = "POST", path = "/webhook/cell-1?timeout=5s", body = "{}", agent, host } = options;
   const type = "type" in options ? options.type : "application/json";
   return new Promise((resolve, reject) => {
     const call = httpsRequest(
@@ -85,7 +86,7 @@ function ask(port: number, options: Ask = {}): Promise<Answer> {
         method,
         path,
         ca: authority.certificatePem,
-        headers: type === undefined ? {} : { "content-type": type },
+        headers: { ...(type === undefined ? {} : { "content-type": type }), ...(host === undefined ? {} : { host }) },
         agent: agent ?? false,
       },
       (response) => {
@@ -121,6 +122,14 @@ describe("a call reaches the handler", () => {
     expect(answer).toMatchObject({ status: 200, body: '{"said":"é"}' });
     expect(calls).toMatchObject([{ ...expected, body: '{"asked":"é"}' }]);
   });
+
+  test.each(["[fd00:0:0:1:0:0:0:10]:8443", "[::ffff:10.0.0.1]:8443"])(
+    "by any spelling of an address: %s",
+    async (host) => {
+      const { port } = await start(() => ({ status: 200, body: "fine" }));
+      expect(await ask(port, { host })).toMatchObject({ status: 200, body: "fine" });
+    },
+  );
 });
 
 describe("of a body that is large, the values are counted,", () => {

@@ -214,6 +214,8 @@ export class WebhookServer {
   #receive(incoming: ReceivedRequest, outgoing: ServerResponse): void {
     const { socket } = incoming;
     this.slowCallers.requestBegan(socket);
+    // No route depends on it, and Hono rejects an IPv6 address that is not in its shortest form.
+    incoming.headers.host = "any";
     const slot =
       this.#readPath(incoming) && this.#isAccepted(incoming)
         ? readBody(incoming, this.#limiter, MAX_REQUEST_BYTES, (body) => {
@@ -316,7 +318,7 @@ export class WebhookServer {
   }
 
   #text(status: number, message: string, extra?: Readonly<Record<string, string>>): Response {
-    const headers = this.#draining ? CLOSING_TEXT_HEADERS : TEXT_HEADERS;
-    return new Response(`${message}\n`, { status, headers: extra === undefined ? headers : { ...headers, ...extra } });
+    const headers = { ...(this.#draining ? CLOSING_TEXT_HEADERS : TEXT_HEADERS), ...extra };
+    return new Response(`${message}\n`, { status, headers });
   }
 }
