@@ -203,6 +203,23 @@ describe("the deletion of a node", () => {
     expect((await cluster.admin.request("GET", path)).status).toBe(404);
   });
 
+  test("in the foreground waits for garbage collection, and no second deletion goes past the webhook", async () => {
+    const path = await terminating("twice", ["example.com/drain"]);
+    const foreground = { propagationPolicy: "Foreground" };
+    expect(verdictOf(await cluster.admin.request("DELETE", path, foreground))).toBe("allow");
+    const last = { metadata: { finalizers: ["foregroundDeletion"] } };
+    expect(verdictOf(await cluster.admin.request("PATCH", path, last))).toBe("allow");
+    // kube-apiserver takes garbage collection's finalizers off by itself where a deletion asks for another policy.
+    const second = await cluster.admin.request("DELETE", path, { propagationPolicy: "Background" });
+    expect([verdictOf(second), messageOf(second)]).toEqual([
+      "denial",
+      expect.stringContaining("default/twice-twice-0"),
+    ]);
+    expect((await cluster.admin.request("GET", path)).status).toBe(200);
+    await needNone("twice");
+    await cluster.waitFor("the node to go", async () => (await cluster.admin.request("GET", path)).status === 404);
+  });
+
   test("with finalizers: heartbeats, and the removal of one that is not the last, ask nobody", async () => {
     const path = await terminating("beating", ["example.com/drain", "example.com/volumes"]);
     const before = await reviews("node");

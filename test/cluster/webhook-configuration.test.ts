@@ -374,6 +374,10 @@ describe("a webhook configuration in files on the apiserver's host", () => {
       const answer = await core.admin.request("PATCH", at, { metadata: { finalizers: null } });
       expect(answer).toMatchObject({ status: 429, text: expect.stringContaining("default/on-it") });
     }
+    // One that only garbage collection holds is removed by a deletion with another policy.
+    expect((await core.admin.request("DELETE", node, { propagationPolicy: "Foreground" })).status).toBe(200);
+    await core.admin.call("PATCH", node, { metadata: { finalizers: ["foregroundDeletion"] } });
+    expect((await core.admin.request("DELETE", node, { propagationPolicy: "Background" })).status).toBe(429);
   });
 
   it("is what protects here: without the files pods can be deleted", async () => {

@@ -27,6 +27,21 @@ describe("a node is removed", () => {
     ["by an item of a deletecollection, which has no name", { name: "" }, "node-1"],
     ["not by its deletion while it has finalizers", { oldObject: node({ finalizers: ["drain"] }) }, undefined],
     [
+      "by its deletion while it has none but those of garbage collection, which a later deletion takes off",
+      { oldObject: node({ ...terminating, finalizers: ["foregroundDeletion", "orphan"] }) },
+      "node-1",
+    ],
+    [
+      "not by its deletion while it has another beside that of garbage collection",
+      { oldObject: node({ finalizers: ["foregroundDeletion", "drain"] }) },
+      undefined,
+    ],
+    [
+      "when garbage collection takes off its finalizer",
+      { ...UPDATE, oldObject: node({ ...terminating, finalizers: ["orphan"] }), object: node(terminating) },
+      "node-1",
+    ],
+    [
       "when the last finalizer is taken off",
       { ...UPDATE, oldObject: node({ ...terminating, finalizers: ["drain"] }), object: node(terminating) },
       "node-1",

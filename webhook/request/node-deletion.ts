@@ -33,14 +33,18 @@ function objectOf(value: unknown): Readonly<Record<string, unknown>> {
   return isRecord(value) ? value : {};
 }
 
-function hasFinalizers(node: unknown): boolean {
+/** Those of garbage collection. kube-apiserver takes them off by itself where a deletion asks for another policy. */
+const COLLECTION_FINALIZERS: readonly unknown[] = ["foregroundDeletion", "orphan"];
+
+function finalizersOf(node: unknown): readonly unknown[] {
   const { finalizers } = objectOf(objectOf(node).metadata);
-  return Array.isArray(finalizers) && finalizers.length > 0;
+  return Array.isArray(finalizers) ? finalizers : [];
 }
 
 /**
  * Name of the node that the request removes; undefined when it removes none. A node with finalizers stays until the
- * last one is taken off: whoever put one there drains the node first, and that update is what removes it.
+ * last one is taken off: whoever put one there drains the node first, and that update is what removes it. A deletion
+ * removes a node that has only {@link COLLECTION_FINALIZERS}.
  */
 export function removedNode({ operation, object, oldObject, name }: AdmissionRequest): string | undefined {
   if (!isRecord(oldObject))
@@ -49,8 +53,8 @@ export function removedNode({ operation, object, oldObject, name }: AdmissionReq
   const isTerminating = typeof deletionTimestamp === "string";
   const isRemoved =
     operation === "DELETE"
-      ? !hasFinalizers(oldObject)
-      : isTerminating && hasFinalizers(oldObject) && !hasFinalizers(object);
+      ? finalizersOf(oldObject).every((finalizer) => COLLECTION_FINALIZERS.includes(finalizer))
+      : isTerminating && finalizersOf(oldObject).length > 0 && finalizersOf(object).length === 0;
   if (!isRemoved) return undefined;
   // A deletecollection names no node in the request.
   const found = name || ownName;
