@@ -144,4 +144,10 @@ test("who may change namespaces but not delete protectors can't take the mark of
   expect(await kubectl("create", "clusterrolebinding", "reader", ...bound)).toMatch(/^0 /);
   const asAggregator = `--as=system:serviceaccount:${account}`;
   expect(await kubectl("label", "namespace", SHOP, "team=red", "--overwrite", asAggregator)).toContain("nothing else");
+  // Garbage collection would delete the namespace: this owner does not exist.
+  const owner = { apiVersion: "v1", kind: "Node", name: "none", uid: "00000000-0000-0000-0000-000000000000" };
+  for (const metadata of [{ ownerReferences: [owner] }, { finalizers: ["example.com/held"] }]) {
+    const patch = ["patch", "namespace", SHOP, "--type=merge", `--patch=${JSON.stringify({ metadata })}`];
+    expect(await kubectl(...patch, "--dry-run=server", asAggregator)).toContain("nothing else");
+  }
 });
