@@ -320,11 +320,9 @@ export class AdmissionRequests implements AdmissionChain {
       else inFlight.wasDenied = true;
       inFlight.decisions = [...(inFlight.decisions ?? []), ...decisions];
       const isBound = inFlight.operation === "DELETE" && verdict.allowed;
-      const recorded = decisions.filter((decision) => {
-        const reason = decision.slice(decision.indexOf("=") + 1);
-        return !isOnlyWarned && !(isBound && leavesNoRecord(reason, record(request.oldObject)));
-      });
-      inFlight.recorded = [...(inFlight.recorded ?? []), ...recorded];
+      const pod = record(request.oldObject);
+      const recorded = isBound ? decisions.filter((decision) => !leavesNoRecord(decision, pod)) : decisions;
+      inFlight.recorded = [...(inFlight.recorded ?? []), ...(isOnlyWarned ? [] : recorded)];
     }
     const patch = text(response.patch);
     return patch === undefined ? verdict : { ...verdict, patch };

@@ -56,8 +56,9 @@ export function isTrulyAvailable(pod: Json, wanted: WantedPods, cutoffMs: number
 /** Reasons that allow a pod whatever the counts say. */
 const REGARDLESS = ["Suspended", "Forced", "NothingPromised"];
 
-/** Whether a protector that allows a deletion for this reason writes no record: the pod is not Ready as reviewed. */
-export function leavesNoRecord(reason: string, pod: Json): boolean {
+/** Whether this decision, `PROTECTOR=Reason`, of a deletion is not recorded: the pod is not Ready as reviewed. */
+export function leavesNoRecord(decision: string, pod: Json): boolean {
+  const reason = decision.slice(decision.indexOf("=") + 1);
   return reason === "Unavailable" || (REGARDLESS.includes(reason) && !factsOf(pod).ready);
 }
 
