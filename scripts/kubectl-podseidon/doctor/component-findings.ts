@@ -62,11 +62,13 @@ export function deploymentFindings(deployments: readonly ProjectDeployment[], na
   // What does not run shows in the lease, in the heartbeat, or in the webhook's silence.
   if (deployments.length === 0)
     return [ok("components", `no Deployment in ${namespace}; --system-namespace names another`)];
+  const kubectl = `kubectl --namespace ${namespace}`;
   const findings: Finding[] = deployments.map(({ metadata, spec, status }) => {
     const ready = status?.readyReplicas ?? 0;
     const found = `${ready} of ${spec.replicas} ready`;
-    if (ready === 0 && spec.replicas > 0)
-      return problem(metadata.name, found, `kubectl --namespace ${namespace} describe deployment ${metadata.name}`);
+    if (spec.replicas === 0)
+      return warning(metadata.name, "scaled to 0", `${kubectl} scale deployment ${metadata.name} --replicas=2`);
+    if (ready === 0) return problem(metadata.name, found, `${kubectl} describe deployment ${metadata.name}`);
     return ready < spec.replicas
       ? warning(metadata.name, found, "some replicas are not ready")
       : ok(metadata.name, found);

@@ -244,9 +244,9 @@ describe("the webhook configuration", () => {
   });
 });
 
-const deployment = (name: string, readyReplicas: number, container: object): object => ({
+const deployment = (name: string, readyReplicas: number, container: object, replicas = 2): object => ({
   metadata: { name },
-  spec: { replicas: 2, template: { spec: { containers: [container] } } },
+  spec: { replicas, template: { spec: { containers: [container] } } },
   status: { readyReplicas },
 });
 const componentLines = (...raw: object[]): string[] => deploymentFindings(parseDeployments(raw), "system").map(line);
@@ -256,8 +256,14 @@ test("Deployments that do not run, and versions that differ", () => {
     deployment("a", 2, { image: "p:1" }),
     deployment("b", 1, { image: "p:2" }),
     deployment("c", 0, { image: "p:2" }),
+    deployment("d", 0, { image: "p:2" }, 0),
   ];
-  expect(componentLines(...raw)).toEqual(["ok a: 2 of 2 ready", "warning b: 1 of 2 ready", "problem c: 0 of 2 ready"]);
+  expect(componentLines(...raw)).toEqual([
+    "ok a: 2 of 2 ready",
+    "warning b: 1 of 2 ready",
+    "problem c: 0 of 2 ready",
+    "warning d: scaled to 0",
+  ]);
   expect(line(versionFinding(parseDeployments(raw)))).toBe("warning versions: p:1, p:2");
   expect(line(versionFinding(parseDeployments(raw.slice(1))))).toBe("ok versions: p:2");
 });
