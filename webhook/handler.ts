@@ -47,7 +47,7 @@ import { type SingleAttempts, withRetryAfter } from "./respond/single-attempt.ts
 /**
  * Time to pin a pending pod, which is allowed without a pin too. The rest is for a live read of whether it is still so.
  */
-const MAX_PIN_MS = 3_000;
+export const MAX_PIN_MS = 3_000;
 
 export interface HandlerOptions {
   readonly cells: ReadonlyMap<string, CellClient>;

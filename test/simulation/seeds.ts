@@ -68,6 +68,16 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a deletion that one protector has to record leaves no record with another, for which the pod is unavailable",
   },
   {
+    seed: 3171680,
+    features: ["inPlace", "shards", "evictionCondition", "resolvedImages", "deadlines", "voluntaryGates"],
+    what: "a Pending pod whose eviction could not be recorded in time was ready when that was committed",
+  },
+  {
+    seed: 3172260,
+    features: ["backups", "taintEviction", "nodes", "deadNode", "crowded"],
+    what: "a request that was recorded before its protector was lost is answered when the successor is there",
+  },
+  {
     seed: 10619,
     features: ["countedGate"],
     what: "a counted condition that was lost before a relist had shown it was never set again",

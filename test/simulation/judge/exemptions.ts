@@ -69,6 +69,12 @@ export class Exemptions {
     this.#of(name).uncertainUntilMs = this.#nowMs() + absentMs + UNCERTAIN_MS;
   }
 
+  /** The protector takes the place of one that was lost at `lostMs`: who asked before may have its record there. */
+  succeeded(name: string, lostMs: number): void {
+    const exemption = this.#of(name);
+    exemption.uncertainUntilMs = Math.max(exemption.uncertainUntilMs, lostMs);
+  }
+
   /** A disruption was admitted. Protectors that replicas may not know yet had no say in it. */
   admitted(cell: string, uid: string): void {
     for (const [name, { uncertainUntilMs }] of this.#byName)

@@ -139,9 +139,13 @@ export class LostProtectors {
       promises(loss.last) &&
       selectorOf(specOf(loss.last)) === selectorOf(specOf(stored)) &&
       replicas.every((replica) => [...cells.keys()].every((cell) => this.#knows(replica, cell, loss) !== undefined));
-    if (isKnown && !isReplaced) return;
-    exemptInFlight(this.#world, nameOf(stored.key));
-    exemptions.uncertain(nameOf(stored.key));
+    const name = nameOf(stored.key);
+    if (isKnown && !isReplaced) {
+      exemptions.succeeded(name, loss.atMs);
+      return;
+    }
+    exemptInFlight(this.#world, name);
+    exemptions.uncertain(name);
   }
 
   #wasLost(core: ApiServer, before: EtcdObject, isRestored: boolean): void {

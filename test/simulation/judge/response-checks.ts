@@ -1,6 +1,7 @@
 /** The checks on every admission response: coverage, the invariants that a response can break, and what it exempts. */
 
 import { FORCE_DELETE_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { MAX_PIN_MS } from "../../../webhook/handler.ts";
 import type { InFlightRequest, ObservedResponse } from "../actors/admission-requests.ts";
 import type { EtcdObject, Json } from "../apiserver/etcd.ts";
 import { hasLabels, metadataOf, record } from "../apiserver/objects.ts";
@@ -57,6 +58,7 @@ export class ResponseChecks {
     if (world.scenario.features.preActivityEveryMs > 0) this.#checkPreActivity(response);
     if (allowed && inFlight !== undefined) {
       world.exemptions.admitted(cell, inFlight.uid);
+      if (this.#isUnpinned(cell, inFlight, response)) world.exemptions.unknown(inFlight.uid);
       this.#exemptFromOthers(cell, inFlight);
     }
     if (isOnlyWarned) {
@@ -69,6 +71,16 @@ export class ResponseChecks {
     if (isOnlyWarned && inFlight !== undefined) world.exemptions.unknown(inFlight.uid);
     else if (allowed && inFlight !== undefined) world.checks.allowed(this.#protectors(), cell, inFlight, request);
     else if (allowed && !isOnlyWarned && request.dryRun !== true) this.#checkNode(cell, response);
+  }
+
+  /** The eviction of a Pending pod that no protector could record in time (docs/limits.md) passes all the same. */
+  #isUnpinned(cell: string, inFlight: InFlightRequest, { decisions }: ObservedResponse): boolean {
+    const { time, cells } = this.#world;
+    const { operation, askedMs } = inFlight;
+    if (operation !== "EVICT" || decisions.length > 0) return false;
+    if (time.elapsedMs - askedMs < MAX_PIN_MS) return false;
+    const pod = cells.get(cell)?.admission.stored(inFlight)?.value;
+    return pod !== undefined && record(pod.status).phase === "Pending";
   }
 
   #protectors(): EtcdObject[] {
