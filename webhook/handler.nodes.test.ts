@@ -107,6 +107,39 @@ describe("the deletion of a node", () => {
     }
   });
 
+  describe("that is asked about again with a finalizer, which does not keep the node any more,", () => {
+    const nodeWith = (metadata: JsonObject): JsonObject => ({
+      oldObject: { apiVersion: "v1", kind: "Node", metadata: { name: "node-1", ...metadata } },
+    });
+    const again = (metadata: JsonObject = {}): string =>
+      deletion(nodeWith({ uid: "node-uid", finalizers: ["drain"], ...metadata }));
+
+    test.each<[string, JsonObject, string, number, boolean]>([
+      ["is decided", {}, again(), 0, true],
+      [
+        "is decided where another deletion has marked it",
+        {},
+        again({ deletionTimestamp: "2026-01-01T00:00:00Z" }),
+        0,
+        true,
+      ],
+      ["is decided as long as kube-apiserver may work on it", {}, again(), 59_000, true],
+      ["is a new one a minute later", {}, again(), 60_000, false],
+      ["is another one where the node is another", {}, again({ uid: "other-uid" }), 0, false],
+      ["is a new one after a dry run, which deletes nothing", { dryRun: true }, again(), 0, false],
+    ])("%s", async (_name, first, second, afterMs, isDecided) => {
+      let nowMs = 0;
+      const clock = { nowMs: () => nowMs, monotonicMs: () => nowMs };
+      const { asked, records, ask } = handler(ALLOWED, { ...with4, clock });
+      await ask(deletion({ ...nodeWith({ uid: "node-uid" }), ...first }));
+      const before = asked.length;
+      nowMs = afterMs;
+      await ask(second);
+      expect(asked.length > before).toBe(isDecided);
+      expect(records[1]?.outcome === "ignored").toBe(!isDecided);
+    });
+  });
+
   test("lists nothing where nothing is protected", async () => {
     const pipeline = { decide: (): Verdict => ALLOWED, protectsNothing: () => true };
     const { ask } = handler(ALLOWED, { ...cell({ kind: "failed", message: "no list" }), pipeline });

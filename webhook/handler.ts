@@ -84,6 +84,7 @@ interface ParsedCall {
 
 export class AdmissionHandler {
   readonly #options: HandlerOptions;
+  readonly #reviewedNodes: NodeDeletion["reviewed"] = new Map();
   readonly handle: CallHandler = (call) => this.#handle(call);
 
   constructor(options: HandlerOptions) {
@@ -137,7 +138,7 @@ export class AdmissionHandler {
     const { pipeline } = this.#options;
     const { response, disruptions } = await handleNodeDeletion({
       ...{ ...parsed, pipeline, context: this.#denialContext(parsed.cell.id), isCallerGone: parsed.call.isCallerGone },
-      address: parsed.call.address,
+      ...{ address: parsed.call.address, reviewed: this.#reviewedNodes },
       leftMs: () => this.#leftMs(parsed.deadlineMs),
       bypassOf: async (pod) => (claimsBypass(pod) ? overrides(await this.#bypass(pod, parsed, true)) : NOT_FORCED),
     });

@@ -9,7 +9,7 @@ import type { AdmissionRequest } from "./request/admission-request.ts";
 import type { CellClient } from "./request/cell-client.ts";
 import { criterionOf } from "./request/disruption-target.ts";
 import { exemptionOf } from "./request/exemption.ts";
-import { removedNode } from "./request/node-deletion.ts";
+import { type ReviewedDeletions, removedNodeSince } from "./request/node-deletion.ts";
 import { decideAll } from "./reserve/decide-all.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
 import type { Verdict } from "./reserve/verdict.ts";
@@ -29,6 +29,7 @@ export interface NodeDeletion extends Pick<Disruption, "arrivedMs" | "deadlineMs
     readonly countsUnready?: (pod: Pod) => boolean;
   };
   readonly context: DenialContext;
+  readonly reviewed: ReviewedDeletions;
   readonly leftMs: () => number;
   /** True when the pod's force-delete annotation is followed. */
   readonly bypassOf: (pod: Pod) => MaybePromise<Pick<Disruption, "forced" | "noProtect">>;
@@ -41,7 +42,7 @@ interface HandledNode {
 
 export async function handleNodeDeletion(deletion: NodeDeletion): Promise<HandledNode> {
   const { request, cell, pipeline, context } = deletion;
-  const node = removedNode(request);
+  const node = removedNodeSince(deletion.reviewed, { cell: cell.id, request, nowMs: deletion.arrivedMs });
   if (node === undefined) return { response: { outcome: "ignored" }, disruptions: [] };
   if (pipeline.protectsNothing?.(cell.id) === true) return { response: { outcome: "unprotected" }, disruptions: [] };
   const listed = await cell.listPods?.(node, deletion.leftMs());

@@ -220,6 +220,29 @@ describe("the deletion of a node", () => {
     await cluster.waitFor("the node to go", async () => (await cluster.admin.request("GET", path)).status === 404);
   });
 
+  test("that gets a finalizer while the webhook decides is denied: kube-apiserver would not wait for it", async () => {
+    const path = await node("late");
+    await given({ app: "late", minAvailable: 2, on: { late: 2 } });
+    const webhook = environment.webhooks[0]?.component.process;
+    webhook?.freeze();
+    try {
+      const deletion = remove(path);
+      // It has been read without finalizers, and the webhook is being asked.
+      await new Promise((resolve) => setTimeout(resolve, 1_000));
+      await cluster.admin.call("PATCH", path, { metadata: { finalizers: ["example.com/drain"] } });
+      webhook?.thaw();
+      const answer = await deletion;
+      expect([verdictOf(answer), messageOf(answer)]).toEqual([
+        "denial",
+        expect.stringContaining("default/late-late-0"),
+      ]);
+    } finally {
+      webhook?.thaw();
+    }
+    expect(field(await cluster.admin.get(path), "metadata", "deletionTimestamp")).toBeUndefined();
+    expect(reservationCount(await readProtector(cluster, "default", "late"))).toBe(0);
+  });
+
   test("with finalizers: heartbeats, and the removal of one that is not the last, ask nobody", async () => {
     const path = await terminating("beating", ["example.com/drain", "example.com/volumes"]);
     const before = await reviews("node");

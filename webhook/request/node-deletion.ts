@@ -41,23 +41,57 @@ function finalizersOf(node: unknown): readonly unknown[] {
   return Array.isArray(finalizers) ? finalizers : [];
 }
 
+/** As long as a kube-apiserver works on one request, unless a flag says otherwise. */
+const REQUEST_MS = 60_000;
+const MAX_REMEMBERED = 1_000;
+
+/** When the deletion of a node that nothing kept was reviewed, by cell and UID. The oldest comes first. */
+export type ReviewedDeletions = Map<string, number>;
+
+/**
+ * As {@link removedNode}, for the reviews of one cell in their order. kube-apiserver reads a node before it asks about
+ * its deletion, and one without finalizers is removed whatever it gets meanwhile: after a denial it asks once more about
+ * the version that is there by then, which then has to be decided like the first.
+ */
+export function removedNodeSince(
+  reviewed: ReviewedDeletions,
+  { cell, request, nowMs }: { readonly cell: string; readonly request: AdmissionRequest; readonly nowMs: number },
+): string | undefined {
+  const removed = removedNode(request);
+  const { uid } = objectOf(objectOf(request.oldObject).metadata);
+  if (request.operation !== "DELETE" || typeof uid !== "string" || uid.length > MAX_NAME_LENGTH) return removed;
+  const key = `${cell}/${uid}`;
+  if (removed === undefined) return nowMs - (reviewed.get(key) ?? -Infinity) < REQUEST_MS ? nameOf(request) : undefined;
+  // A dry run removes nothing.
+  if (request.dryRun) return removed;
+  reviewed.delete(key);
+  reviewed.set(key, nowMs);
+  const [oldest] = reviewed.keys();
+  if (reviewed.size > MAX_REMEMBERED && oldest !== undefined) reviewed.delete(oldest);
+  return removed;
+}
+
 /**
  * Name of the node that the request removes; undefined when it removes none. A node with finalizers stays until the
  * last one is taken off: whoever put one there drains the node first, and that update is what removes it. A deletion
  * removes a node that has only {@link COLLECTION_FINALIZERS}.
  */
-export function removedNode({ operation, object, oldObject, name }: AdmissionRequest): string | undefined {
+export function removedNode(request: AdmissionRequest): string | undefined {
+  const { operation, object, oldObject } = request;
   if (!isRecord(oldObject))
     throw new HttpError(400, `malformed AdmissionReview: ${operation} carries no request.oldObject`);
-  const { deletionTimestamp, name: ownName } = objectOf(oldObject.metadata);
+  const { deletionTimestamp } = objectOf(oldObject.metadata);
   const isTerminating = typeof deletionTimestamp === "string";
   const isRemoved =
     operation === "DELETE"
       ? finalizersOf(oldObject).every((finalizer) => COLLECTION_FINALIZERS.includes(finalizer))
       : isTerminating && finalizersOf(oldObject).length > 0 && finalizersOf(object).length === 0;
-  if (!isRemoved) return undefined;
+  return isRemoved ? nameOf(request) : undefined;
+}
+
+function nameOf({ name, oldObject }: AdmissionRequest): string {
   // A deletecollection names no node in the request.
-  const found = name || ownName;
+  const found = name || objectOf(objectOf(oldObject).metadata).name;
   if (typeof found !== "string" || found === "")
     throw new HttpError(400, "malformed AdmissionReview: a node without a name");
   parseOrReject("Node in request.oldObject", () => requireShort(found, "metadata.name", MAX_NAME_LENGTH));
