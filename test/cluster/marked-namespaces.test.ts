@@ -151,3 +151,19 @@ test("who may change namespaces but not delete protectors can't take the mark of
     expect(await kubectl(...patch, "--dry-run=server", asAggregator)).toContain("nothing else");
   }
 });
+
+test("nor end a marked namespace before its pods, to create it again without the mark", async () => {
+  expect(await kubectl("delete", "namespace", SHOP, "--wait=false")).toMatch(/^0 /);
+  const labels = { [MARK]: "true" };
+  const file = join(environment.core.directory, "ended.json");
+  const body = { apiVersion: "v1", kind: "Namespace", metadata: { name: SHOP, labels }, spec: { finalizers: [] } };
+  writeFileSync(file, JSON.stringify(body));
+  const end = ["replace", `--raw=/api/v1/namespaces/${SHOP}/finalize`, `--filename=${file}`];
+  expect(await kubectl(...end, "--as=tenant")).toContain("only who may delete podprotectors");
+  expect(await isMarked(SHOP)).toBe(true);
+  // The namespace controller has this permission.
+  const may = ["auth", "can-i", "delete", "podprotectors.podseidon.kubewharf.io", `--namespace=${SHOP}`];
+  const controller = "--as=system:serviceaccount:kube-system:namespace-controller";
+  expect(await kubectl(...may, controller)).toMatch(/^0 yes/);
+  expect(await kubectl(...end, controller)).toMatch(/^0 /);
+});
