@@ -5,6 +5,7 @@
 import * as v from "valibot";
 import type { Ledger } from "../../../shared/decide/ledger/ledger.ts";
 import type { Reservation } from "../../../shared/decide/ledger/reservation.ts";
+import { podCount } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { summarize } from "../../../shared/decide/state/encode-status.ts";
 import { parseProtector } from "../../../shared/decide/state/protector-state.ts";
 import type { Operation, PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -48,7 +49,7 @@ export function budgetStatus(
     currentAvailable: estimatedAvailableReplicas,
     desiredAvailable: spec.minAvailable,
     unavailableAllowed: disruptionsAllowed,
-    totalReplicas: expectedPods ?? totalReplicas,
+    totalReplicas: podCount(expectedPods ?? totalReplicas),
     disruptedPods: podsOf(ledgers, DISRUPTIONS),
     unavailablePods: podsOf(ledgers, CHANGES),
   };

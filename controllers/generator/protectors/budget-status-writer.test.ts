@@ -147,6 +147,8 @@ describe("the figures", () => {
       ...{ currentAvailable: 4, desiredAvailable: 2, unavailableAllowed: 2, totalReplicas: 7 },
     });
     expect(budgetStatus(4, protector, 9)?.totalReplicas).toBe(9);
+    // An annotation may say so. An apiserver would refuse the whole status.
+    expect(budgetStatus(4, protector, 9_999_999_999)?.totalReplicas).toBe(2_147_483_647);
   });
 
   test("are not known before a cell has counted the present spec", () => {
