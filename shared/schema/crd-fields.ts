@@ -182,7 +182,13 @@ const SPEC: Fields = {
     ),
     suspend: "Admits every disruption for a while.",
     "suspend.enabled": "Whether every disruption is allowed, with a warning to the client.",
-    "suspend.until": time("When the suspension ends by itself."),
+    "suspend.until": field("When the suspension ends by itself.", {
+      format: "date-time",
+      // The format takes more than RFC 3339, as the comma of `date -Ins`: such a time reads as one that has passed.
+      pattern:
+        "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]+)?" +
+        "([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$",
+    }),
     "suspend.reason": field("Why, for people; repeated in the responses.", { maxLength: 1024 }),
     "suspend.cells": field("The cells whose disruptions are allowed; all when unset.", {
       minItems: 1,

@@ -214,6 +214,11 @@ describe("kubectl apply", () => {
     ["an empty condition type", { availabilityConditions: [""] }, "spec.availabilityConditions[0]: Invalid value"],
     ["a suspension without a decision", { suspend: { reason: "x" } }, "spec.suspend.enabled: Required value"],
     [
+      "a suspension until a time that nobody can read, as of date -Ins",
+      { suspend: { enabled: true, until: "2030-01-01T00:00:00,123456789+00:00" } },
+      "spec.suspend.until: Invalid value",
+    ],
+    [
       "a suspension until an invalid time",
       { suspend: { enabled: true, until: "tomorrow" } },
       "spec.suspend.until: Invalid value",
