@@ -1,39 +1,9 @@
 /** `drain-check`, also of a cluster that has no webhook configuration. */
 import { describe, expect, test } from "vitest";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
-import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
+import { makeCell, makeProtector } from "../../test/support/decide/fixtures.ts";
 import { listeningApiserver } from "../../test/support/kube/listening-apiserver.ts";
 import { runCommandLine } from "./cli.ts";
-import { drainText, isUnprotected, planDrain } from "./drain.ts";
-import type { DryRunResult } from "./question.ts";
-
-const admitted: DryRunResult = {
-  ...{ verdict: "admitted", message: "", retryAfterSeconds: undefined, causes: [], warnings: [] },
-};
-const pods = ["web-0", "web-1", "web-2"].map((name) => ({ pod: makePod(name), answer: admitted }));
-const covered = planDrain(pods, [makeProtector([makeCell("a", 3)])], "a", NOW_MS);
-const uncovered = planDrain(pods, [], "a", NOW_MS);
-
-const answering = (message: string) => ({
-  raw: async () => ({ status: 404, headers: {}, body: JSON.stringify({ message }) }),
-});
-const nobody = answering('pods "x" not found');
-const webhook = answering('admission webhook "bind.podseidon.kubewharf.io" denied the request: pods "x" not found');
-
-test.each<[string, typeof nobody, unknown, typeof covered, boolean]>([
-  ["no webhook configuration", nobody, "none", covered, true],
-  ["none, and no protector that covers a pod", nobody, "none", uncovered, false],
-  ["none, and a webhook of the admission configuration", webhook, "none", covered, false],
-  ["one that may not be read", nobody, undefined, covered, false],
-  ["one", nobody, { webhooks: [] }, covered, false],
-])(
-  "a drain is not held up by a promise that nobody asks about: %s",
-  async (_, cluster, configuration, lines, expected) => {
-    expect(await isUnprotected(cluster, configuration, lines)).toBe(expected);
-    const text = drainText("node-1", lines, 0, false, expected);
-    expect(text.startsWith("UNPROTECTED: ")).toBe(expected);
-  },
-);
 
 describe("the command", () => {
   const list = (...items: unknown[]): unknown => ({ metadata: { resourceVersion: "1" }, items });
@@ -41,6 +11,7 @@ describe("the command", () => {
     metadata: {
       name,
       namespace: "shop",
+      labels: { app: "web" },
       uid: name,
       resourceVersion: "1",
       ownerReferences: [{ kind, controller: true }],
@@ -49,13 +20,21 @@ describe("the command", () => {
     status: { phase },
   });
 
-  /** Evictions of the pods in `forbidden` are. */
-  async function drainCheck(pods: readonly unknown[], forbidden: readonly string[] = []) {
+  /** Evictions of the pods in `forbidden` are. The cluster has no webhook configuration, and asks nobody. */
+  async function run(
+    command: readonly string[],
+    pods: readonly unknown[],
+    forbidden: readonly string[] = [],
+    protectors: readonly unknown[] = [],
+  ) {
     const objects: Readonly<Record<string, unknown>> = {
       "/api/v1/nodes/n": { metadata: { name: "n" } },
       "/api/v1/nodes": list({ metadata: { name: "n" } }, { metadata: { name: "m" } }),
       "/api/v1/pods": list(...pods),
-      "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": list(),
+      "/api/v1/namespaces/shop/pods": list(...pods),
+      "/api/v1/namespaces/shop/pods/web-0": pods[0],
+      "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": list(...protectors),
+      "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors": list(...protectors),
     };
     const { kubeconfig, close } = await listeningApiserver(({ url = "", method }, response) => {
       const [path = ""] = url.split("?");
@@ -69,11 +48,20 @@ describe("the command", () => {
     const say = (text: string): void => {
       out += text;
     };
-    const code = await runCommandLine(["drain-check", "n", "--kubeconfig", kubeconfig], {
+    const code = await runCommandLine([...command, "--kubeconfig", kubeconfig], {
       ...{ terminal: { out: say, err: say, interactive: false }, ports: systemPorts, environment: {} },
     });
     close();
     return { code, out };
+  }
+
+  const drainCheck = (pods: readonly unknown[], forbidden?: readonly string[], protectors?: readonly unknown[]) =>
+    run(["drain-check", "n"], pods, forbidden, protectors);
+
+  /** Of two cells, so that the cell of a cluster without a webhook configuration is not known. */
+  function protector(minAvailable: number): unknown {
+    const made = makeProtector([makeCell("a", 2), makeCell("b", 2)], { minAvailable });
+    return { ...made, metadata: { ...made.metadata, name: "deployment-web", namespace: "shop" } };
   }
 
   const running = pod("web-0", "Running", "ReplicaSet");
@@ -94,5 +82,37 @@ describe("the command", () => {
     const { code, out } = await drainCheck([running, pod("web-1", "Running", "ReplicaSet")], ["web-1"]);
     expect(out).toContain("1 could not be told");
     expect(code).toBe(2);
+  });
+
+  test.each([
+    ["quota", 2],
+    ["no quota", 4],
+  ])("where nobody is asked, all pods of the node go, with %s to spare", async (_, minAvailable) => {
+    const pods = [running, pod("web-1", "Running", "ReplicaSet"), pod("web-2", "Running", "ReplicaSet")];
+    const { code, out } = await drainCheck(pods, ["web-2"], [protector(minAvailable)]);
+    expect(out).toMatch(/^UNPROTECTED: nobody is asked/);
+    expect(out).toMatch(/^shop +web-0 +deployment-web +admitted +goes +nobody is asked$/m);
+    expect(out).toContain("2 pods can go at once, 0 wait");
+    expect(out).toContain("1 could not be told");
+    expect(code).toBe(1);
+  });
+
+  test.each([
+    ["quota", 2, []],
+    ["no quota", 4, []],
+    ["quota", 2, ["--cell", "a"]],
+    ["no quota", 4, ["--cell", "a"]],
+  ])("why says that nobody is asked, with %s to spare: %s %j", async (_, minAvailable, flags) => {
+    const command = ["why", "web-0", "-n", "shop", ...flags];
+    const { code, out } = await run(command, [running], [], [protector(minAvailable)]);
+    expect(out).toMatch(/^UNPROTECTED: c has no webhook configuration podseidon/);
+    expect(code).toBe(1);
+  });
+
+  test("why of a pod that no protector covers says nothing of it", async () => {
+    const { code, out } = await run(["why", "web-0", "-n", "shop"], [running]);
+    expect(out).toContain("No protector covers this pod.");
+    expect(out).not.toContain("UNPROTECTED");
+    expect(code).toBe(0);
   });
 });

@@ -6,20 +6,19 @@ import { apply } from "../../shared/decide/reserve.ts";
 import { type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { answerFinding } from "./doctor/answer-finding.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { plural, table } from "./invocation/output.ts";
 import {
   ask,
-  askAboutNoPod,
   cellOfWebhookConfiguration,
   covering,
   type DryRunResult,
   requestFor,
   webhookConfigurationOf,
 } from "./question.ts";
+import { isUnprotected } from "./unprotected.ts";
 
 /** Dry runs that are under way at once. */
 const CONCURRENCY = 8;
@@ -113,18 +112,13 @@ export function othersCordoned(node: string, nodes: readonly unknown[]): boolean
   return others.length > 0 && others.every(({ spec }) => spec.unschedulable);
 }
 
-/**
- * Whether nobody is asked before protected pods go, so that a drain takes all at once. A cluster without a webhook
- * configuration may ask all the same (docs/static-admission.md).
- */
-export async function isUnprotected(
-  cluster: Pick<ClusterClient, "raw">,
-  configuration: unknown,
-  lines: readonly DrainLine[],
-): Promise<boolean> {
-  const covered = lines.find(({ protectors }) => protectors.length > 0);
-  if (configuration !== "none" || covered === undefined) return false;
-  return answerFinding(await askAboutNoPod(cluster, covered.namespace)).level === "problem";
+/** What becomes of the pods where nobody is asked: whatever the protectors say, those that may be evicted go. Pure. */
+function unasked(lines: readonly DrainLine[]): readonly DrainLine[] {
+  return lines.map((line) =>
+    line.now !== "admitted" || line.protectors.length === 0
+      ? line
+      : { ...line, together: "goes", why: "nobody is asked" },
+  );
 }
 
 const UNPROTECTED =
@@ -179,9 +173,11 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     () => `${asked} of ${leaving.length}`,
   );
   const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
-  const lines = planDrain(answers, protectors, cell, context.nowMs());
+  const plan = planDrain(answers, protectors, cell, context.nowMs());
+  const admitted = plan.find(({ now, protectors }) => now === "admitted" && protectors.length > 0);
+  const unprotected = admitted !== undefined && (await isUnprotected(cluster, configuration, admitted.namespace));
+  const lines = unprotected ? unasked(plan) : plan;
   const staying = found.length - leaving.length;
-  const unprotected = await isUnprotected(cluster, configuration, lines);
   context.print(
     { node, pods: lines, staying, othersCordoned: cordoned, isUnprotected: unprotected },
     drainText(node, lines, staying, cordoned, unprotected),

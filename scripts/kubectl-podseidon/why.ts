@@ -24,6 +24,7 @@ import {
   webhookConfigurationOf,
 } from "./question.ts";
 import { reservationText } from "./status.ts";
+import { isUnprotected } from "./unprotected.ts";
 import { type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
 
 const MAX_UNAVAILABLE_SHOWN = 10;
@@ -41,7 +42,7 @@ export interface ProtectorExplanation {
 }
 
 export interface Explanation {
-  /** The cluster asked nobody: it has no webhook configuration of podseidon, and allows what a protector denies. */
+  /** The cluster asked nobody about a pod that a protector covers: it has no webhook configuration of podseidon. */
   readonly isUnprotected: boolean;
   readonly kind: DisruptionKind;
   readonly pod: Pick<Pod, "namespace" | "name" | "uid">;
@@ -177,9 +178,11 @@ async function explain(
   const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
   const others = pods.map((one) => parseAnyPod(one));
   const opinions = covering(protectors, pod).map((one) => opinionOf(one, pod, kind, cell, others, context.nowMs()));
-  const isUnconfigured = configuration === "none" && answer.verdict === "admitted";
-  const isUnprotected = isUnconfigured && opinions.some(({ allowed }) => allowed === false);
-  return { kind, pod: { namespace, name, uid: pod.uid }, cluster: cluster.name, cell, answer, opinions, isUnprotected };
+  const about = { pod: { namespace, name, uid: pod.uid }, cluster: cluster.name, cell };
+  const isAdmitted = answer.verdict === "admitted" && opinions.length > 0;
+  const isContradicted = configuration === "none" && opinions.some(({ allowed }) => allowed === false);
+  const unprotected = isAdmitted && (isContradicted || (await isUnprotected(cluster, configuration, namespace)));
+  return { kind, ...about, answer, opinions, isUnprotected: unprotected };
 }
 
 export const why: Command = {

@@ -13,6 +13,12 @@ function response(status: number, message: string, warning?: string): ApiRespons
 
 test.each<[string, ApiResponse, string, string]>([
   ["of the webhook", response(404, OWN + NOT_FOUND), "ok", "answers as bind.podseidon.kubewharf.io"],
+  [
+    "of the webhook that a file on kube-apiserver's host configures",
+    response(404, `admission webhook "bind.podseidon.static.k8s.io" denied the request: ${NOT_FOUND}`),
+    "ok",
+    "answers as bind.podseidon.static.k8s.io",
+  ],
   ["of the webhook in dry-run mode", response(404, NOT_FOUND, `299 - "dry run: ${NOT_FOUND}"`), "ok", "answers, by "],
   ["of a webhook that can decide nothing", response(503, `${OWN}the core does not answer`), "problem", "the core does"],
   [
