@@ -1,16 +1,22 @@
 #!/bin/sh
 # Takes podseidon out of one cluster completely, whatever its state:
 #
-#   sh manifests/uninstall.sh [flags for kubectl, such as --context worker-1]
+#   sh manifests/uninstall.sh [--complete-deletions] [flags for kubectl, such as --context worker-1]
 #
 # With several clusters, run it in each worker cluster first, then in the core clusters. The protection ends with its
-# first command. It can be repeated, and exits with 0 when podseidon is gone.
+# first change. It can be repeated, and exits with 0 when podseidon is gone.
+#
+# A workload whose deletion is held goes as soon as its finalizer is off, and takes its pods with it. Where there is
+# such a workload, it changes nothing and exits with 1, unless --complete-deletions is its first argument.
 set -eu
 
 NAMESPACE=podseidon-system
 FINALIZER=podseidon.kubewharf.io/generator
 GATE=podseidon.kubewharf.io/counted
 PASSES=5
+WAIT=180s
+completes=no
+if [ "${1:-}" = --complete-deletions ]; then completes=yes; shift; fi
 
 # kubectl with the flags of this call; the command comes as the arguments.
 flags=""
@@ -72,6 +78,26 @@ sources() {
     done | grep -E '^[a-z0-9]+\.[a-z0-9.-]*$' | sed 's/\.$//' || true
 }
 
+# kind, namespace and name of the sources whose deletion waits for the finalizer, a line for each
+held() {
+  sources | sort -u | while read -r kind; do
+    k get "$kind" --all-namespaces -o go-template='{{range .items}}{{$o := .metadata}}{{if .metadata.deletionTimestamp}}{{range .metadata.finalizers}}{{if eq . "'"$FINALIZER"'"}}'"$kind"' {{$o.namespace}} {{$o.name}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}' </dev/null 2>/dev/null || true
+  done
+}
+
+if [ "$completes" = no ]; then
+  waiting=$(held)
+  if [ -n "$waiting" ]; then
+    {
+      echo "the deletion of these is held, and completes when their finalizer is off: they go, a workload with its pods"
+      echo "$waiting" | sed 's/^/  /'
+      echo "nothing was changed. To keep their pods, take the deletions back (docs/operations.md, Delete a workload)."
+      echo "To let them go, run this again with --complete-deletions as the first argument."
+    } >&2
+    exit 1
+  fi
+fi
+
 # Deletions pass from here on. The controllers lose the permission to restore a webhook configuration or a finalizer. The
 # second pass deletes what they restored before.
 delete_webhook_configurations
@@ -89,10 +115,14 @@ done
 
 for kind in $(sources | sort -u); do remove_finalizers "$kind"; done
 remove_finalizers podprotectors.podseidon.kubewharf.io
-k delete customresourcedefinition podprotectors.podseidon.kubewharf.io --ignore-not-found
+# What takes longer is reported at the end: all else goes meanwhile.
+late=""
+k delete customresourcedefinition podprotectors.podseidon.kubewharf.io --ignore-not-found --timeout="$WAIT" ||
+  late="the CRD podprotectors.podseidon.kubewharf.io"
 
 # Leases, Secrets, the backups of protectors, the record of the webhook configurations, and the release register.
-k delete namespace "$NAMESPACE" podseidon-update-trigger --ignore-not-found
+k delete namespace "$NAMESPACE" podseidon-update-trigger --ignore-not-found --timeout="$WAIT" ||
+  late="${late:+$late, }a namespace of podseidon"
 # An aggregator may have restored a webhook configuration before its pod ended: an apiserver learns late of a removed
 # permission.
 delete_webhook_configurations
@@ -107,4 +137,8 @@ for kind in rolebindings roles; do
     k delete "$kind" --namespace "$namespace" "$name" --ignore-not-found </dev/null
   done || true
 done
+if [ -n "$late" ]; then
+  echo "not gone after $WAIT: $late. Its status.conditions say what it waits for; all else is gone. Run this again" >&2
+  exit 1
+fi
 echo "podseidon is gone from this cluster"

@@ -5,7 +5,7 @@ import { spawnSync } from "node:child_process";
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { root } from "./root.ts";
 
 let directory: string;
@@ -19,11 +19,14 @@ afterEach(() => rmSync(directory, { recursive: true, force: true }));
 /**
  * Runs it with a kubectl whose answers are the cases of a shell's `case "$*" in`; all else is answered with nothing.
  */
-function uninstall(cases: string): { readonly code: number | null; readonly output: string; readonly calls: string } {
+function uninstall(
+  cases: string,
+  ...args: readonly string[]
+): { readonly code: number | null; readonly output: string; readonly calls: string } {
   const kubectl = join(directory, "kubectl");
   writeFileSync(kubectl, `#!/bin/sh\ncd '${directory}'\necho "$*" >> calls\ncase "$*" in\n${cases}\n*) ;;\nesac\n`);
   chmodSync(kubectl, 0o755);
-  const { status, stdout, stderr } = spawnSync("sh", [join(root, "manifests/uninstall.sh")], {
+  const { status, stdout, stderr } = spawnSync("sh", [join(root, "manifests/uninstall.sh"), ...args], {
     encoding: "utf8",
     env: { PATH: `${directory}${delimiter}${process.env.PATH ?? ""}` },
   });
@@ -87,4 +90,36 @@ test("a pod whose gate nobody opens any more becomes Ready", () => {
 test("the dummy pod of a cell that is a namespace goes, too", () => {
   const { calls } = uninstall("");
   expect(calls).toMatch(/^delete pods --all-namespaces --selector app.kubernetes.io\/part-of=podseidon /m);
+});
+
+describe("a workload whose deletion is held", () => {
+  const cases = `"get statefulsets.apps "*deletionTimestamp*) echo statefulsets.apps shop db ;;`;
+
+  test("is named, and nothing is changed", () => {
+    const { code, output, calls } = uninstall(cases);
+    expect(code).toBe(1);
+    expect(output).toContain("  statefulsets.apps shop db\n");
+    expect(output).toContain("run this again with --complete-deletions as the first argument");
+    expect(calls).not.toMatch(/^(delete|patch)/m);
+  });
+
+  test("goes where that is asked for; kubectl does not see the flag", () => {
+    const { code, output, calls } = uninstall(cases, "--complete-deletions", "--context", "core");
+    expect([code, output]).toEqual([0, "podseidon is gone from this cluster\n"]);
+    expect(calls).not.toContain("--complete-deletions");
+    expect(calls).toMatch(/^--context core /m);
+  });
+});
+
+test.each([
+  ["namespace podseidon-system", "a namespace of podseidon"],
+  ["customresourcedefinition", "the CRD podprotectors.podseidon.kubewharf.io"],
+])("a %s that does not end is told, and all else goes", (object, told) => {
+  const { code, output, calls } = uninstall(`
+    "delete ${object}"*) echo timed out >&2; exit 1 ;;
+    "get clusterroles -o name") echo clusterrole.rbac.authorization.k8s.io/podseidon-webhook ;;`);
+  expect(code).toBe(1);
+  expect(output).toContain(`not gone after 180s: ${told}.`);
+  expect(output).not.toContain("podseidon is gone");
+  expect(calls).toContain("delete clusterrole.rbac.authorization.k8s.io/podseidon-webhook");
 });

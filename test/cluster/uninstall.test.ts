@@ -105,12 +105,12 @@ async function finalizers(path: string): Promise<unknown> {
   return field(await cluster.admin.get(path), "metadata", "finalizers") ?? [];
 }
 
-async function uninstall(): Promise<string> {
+async function uninstall(...flags: readonly string[]): Promise<string> {
   const { kubectl } = await ensureBinaries();
   const env = { PATH: `${dirname(kubectl)}:${process.env.PATH ?? ""}`, HOME: cluster.directory };
   const script = join(root, "manifests/uninstall.sh");
   const run = promisify(execFile);
-  return (await run("sh", [script, "--kubeconfig", cluster.kubeconfig], { env })).stdout;
+  return (await run("sh", [script, ...flags, "--kubeconfig", cluster.kubeconfig], { env })).stdout;
 }
 
 test("nobody is asked once the last command of the break-glass has ended, until the overlay is applied", async () => {
@@ -123,6 +123,20 @@ test("nobody is asked once the last command of the break-glass has ended, until 
   await startAggregators();
 });
 
+test("nothing is changed while it would complete a deletion that is held", async () => {
+  const held = DEPLOYMENT.replace(/web$/, "held");
+  await cluster.apply([{ ...workload, metadata: { ...workload.metadata, name: "held", finalizers: [] } }]);
+  await cluster.waitFor("the finalizer", async () => String(await finalizers(held)).includes(FINALIZER));
+  const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+  await cluster.admin.call("DELETE", `${policies}/podseidon-workload-deletions`);
+  await cluster.waitFor("the deletion to be held", async () => {
+    return (await cluster.admin.request("DELETE", held)).status < 300;
+  });
+  await expect(uninstall()).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining("shop held\n") });
+  expect(await finalizers(held)).toEqual([FINALIZER]);
+  expect((await cluster.admin.request("GET", REGISTRATION)).status).toBe(200);
+});
+
 test("a pod, its Deployment and its namespace can be deleted again, and nothing is left", async () => {
   const spec = { readinessGates: [{ conditionType: GATE }], containers: [{ name: "web", image: "web:1" }] };
   await cluster.apply([{ apiVersion: "v1", kind: "Pod", metadata: { name: "gated", namespace: NAMESPACE }, spec }]);
@@ -131,7 +145,7 @@ test("a pod, its Deployment and its namespace can be deleted again, and nothing 
   expect(refused.status).toBe(500);
   expect(await finalizers(DEPLOYMENT)).toEqual(["example.com/before", FINALIZER]);
 
-  expect(await uninstall()).toMatch(/podseidon is gone from this cluster\n$/);
+  expect(await uninstall("--complete-deletions")).toMatch(/podseidon is gone from this cluster\n$/);
   expect(await finalizers(DEPLOYMENT)).toEqual(["example.com/before"]);
   expect(conditionStatus(await cluster.admin.get(GATED), GATE)).toBe("True");
   await cluster.admin.call("PATCH", DEPLOYMENT, { metadata: { finalizers: null } });
