@@ -345,6 +345,10 @@ describe("a webhook configuration in files on the apiserver's host", () => {
       return status === 429;
     });
     await waitUntilSettled(core, "default", "twice", 1, SETTLED_WITHIN_MS);
+    // The files come first: that is how the plugin tells a cluster with them from one that only binds evictions.
+    const none = { metadata: { name: "none" }, apiVersion: "policy/v1", kind: "Eviction" };
+    const { text } = await core.admin.request("POST", "/api/v1/namespaces/default/pods/none/eviction?dryRun=All", none);
+    expect(text).toContain('admission webhook \\"bind.podseidon.static.k8s.io\\" denied the request');
   });
 
   it("stays in force without any object in the API, and no API call can change it", async () => {
