@@ -22,6 +22,7 @@ const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/web`;
 const PROTECTOR = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/deployment-web`;
 const RECORD = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
 const REGISTRATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
+const GATE_REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/podseidon-gate";
 const FINALIZER = "podseidon.kubewharf.io/generator";
 const GATE = "podseidon.kubewharf.io/counted";
 const GATED = `/api/v1/namespaces/${NAMESPACE}/pods/gated`;
@@ -114,11 +115,14 @@ async function uninstall(...flags: readonly string[]): Promise<string> {
 }
 
 test("nobody is asked once the last command of the break-glass has ended, until the overlay is applied", async () => {
+  const kind = { apiVersion: "admissionregistration.k8s.io/v1", kind: "MutatingWebhookConfiguration" };
+  await cluster.apply([{ ...kind, metadata: { name: "podseidon-gate" }, webhooks: [] }]);
   const { stdout: context } = await cluster.kubectl(["config", "current-context"]);
   const ended = endAggregatorsWithTheirPods();
   await shellCommand(cluster, PAGE.replaceAll("CONTEXT", context.trim()), "nobody is asked");
   await ended;
-  expect((await cluster.admin.request("GET", REGISTRATION)).status).toBe(404);
+  for (const path of [REGISTRATION, GATE_REGISTRATION])
+    expect((await cluster.admin.request("GET", path)).status).toBe(404);
   await applyOverlay(cluster, "single-cluster", { patches: [SLOW_TO_END] });
   await startAggregators();
 });
