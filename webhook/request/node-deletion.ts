@@ -50,8 +50,8 @@ export type ReviewedDeletions = Map<string, number>;
 
 /**
  * As {@link removedNode}, for the reviews of one cell in their order. kube-apiserver reads a node before it asks about
- * its deletion, and one without finalizers is removed whatever it gets meanwhile: after a denial it asks once more about
- * the version that is there by then, which then has to be decided like the first.
+ * its deletion, and one without finalizers is removed whatever it gets meanwhile: after a denial it asks once more
+ * about the version that is there by then, which then has to be decided like the first.
  */
 export function removedNodeSince(
   reviewed: ReviewedDeletions,
