@@ -154,7 +154,7 @@ class Translator {
       .flatMap((protector) => protector.steps.map((step) => ({ protector, step })))
       .sort((a, b) => a.step.moment.revision - b.step.moment.revision);
     let last: Happening | undefined;
-    for (const { protector, step } of steps) {
+    for (const { protector, step } of asDecided(steps)) {
       const positions = [...(step.after?.cells ?? [])].map(([cell, { position = 0 }]) =>
         this.#upTo(cell, position).at(-1),
       );
@@ -166,7 +166,7 @@ class Translator {
   /** A webhook adds and takes back nonces, an aggregator writes the aggregation of its cell. */
   #eventsOf({ key: protector }: WorldProtector, step: StoredStep): readonly SpecifiedEvent[] {
     const cells = [...this.#world.positions.keys()];
-    const counted = cells.filter((cell) => aggregationOf(step.before, cell) !== aggregationOf(step.after, cell));
+    const counted = cells.filter((cell) => isCountOf(cell, step));
     const reserved = newNonces(step).map(({ nonce }) => ({
       event: "reserve",
       nonce: this.#nameOf(nonce),
@@ -244,6 +244,38 @@ class Translator {
 
 function endOf({ versions }: ReplayedPod): PhaseVersion | undefined {
   return versions.find(({ phase }) => phase === "Terminating" || phase === "Absent");
+}
+
+interface CoreStep {
+  readonly protector: WorldProtector;
+  readonly step: StoredStep;
+}
+
+/**
+ * An aggregator decides about its protectors one after the other, and their writes may be stored the other way round:
+ * a count goes before those of other protectors at later positions of its cell. Nothing is stored of its own protector
+ * between the decision and the write, which is conditional.
+ */
+function asDecided(steps: readonly CoreStep[]): readonly CoreStep[] {
+  const decided: CoreStep[] = [];
+  for (const one of steps) {
+    const own = decided.findLastIndex(({ protector }) => protector === one.protector);
+    const later = decided.findIndex((other, index) => index > own && isBefore(one.step, other.step));
+    decided.splice(later < 0 ? decided.length : later, 0, one);
+  }
+  return decided;
+}
+
+/** Whether both count the same cell, the first at an earlier position. */
+function isBefore(first: StoredStep, second: StoredStep): boolean {
+  return [...(first.after?.cells ?? [])].some(([cell, { position = 0 }]) => {
+    const areBoth = isCountOf(cell, first) && isCountOf(cell, second);
+    return areBoth && position < (second.after?.cells.get(cell)?.position ?? 0);
+  });
+}
+
+function isCountOf(cell: string, { before, after }: StoredStep): boolean {
+  return aggregationOf(before, cell) !== aggregationOf(after, cell);
 }
 
 function aggregationOf(state: StoredStep["after"], cell: string): string {
