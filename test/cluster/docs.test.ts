@@ -69,7 +69,9 @@ function typed(command: string): string {
   // Readers make it as the one of the first worker cluster.
   files["worker-2.kubeconfig"] = join(environment.core.directory, "worker-1.kubeconfig");
   // A worker cluster's own folder, which readers make, is the overlay with another id.
-  const shipped = command.replace("manifests/overlays/worker-2", "manifests/overlays/worker");
+  const shipped = command
+    .replace("manifests/overlays/worker-2", "manifests/overlays/worker")
+    .replace("doctor worker-2", "doctor CONTEXT");
   const line = harmless(shipped, "core", { ...STAND, ...files });
   const overlay = /^kubectl apply -k (manifests\/overlays\/\S+) --dry-run=server$/.exec(line)?.[1];
   const isApplied = FULL || overlay === undefined || overlay === "manifests/overlays/single-cluster";
