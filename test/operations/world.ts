@@ -13,7 +13,7 @@ import { changed, nameOf, objectOf, pathOf, type Track } from "./tracks.ts";
 
 const CALLS_AT_ONCE = 12;
 const POLL_MS = 20;
-const SETTLED_WITHIN_MS = 120_000;
+const SETTLED_WITHIN_MS = 300_000;
 /** How long something is held back from components that wait for it. */
 const HELD_MS = 3_000;
 const COLLECTIONS = [
