@@ -59,6 +59,7 @@ describe("a PodUnavailableBudget", () => {
     ["RESIZE", { protectOperations: ["DELETE", "RESIZE"] }, {}, ["DELETE", "RESIZE"]],
     ["annotation", {}, { [OPERATIONS]: "DELETE, EVICT" }, ["DELETE", "EVICT"]],
     ["field before annotation", { protectOperations: ["UPDATE"] }, { [OPERATIONS]: "DELETE" }, ["UPDATE"]],
+    ["an empty field says nothing", { protectOperations: [] }, { [OPERATIONS]: "EVICT" }, ["EVICT"]],
   ])("operations: %s", (_, spec, annotations, expected) => {
     const found = budget("podunavailablebudget", { selector, ...spec }, annotations)?.spec.protectedOperations;
     expect([...(found ?? [])].sort()).toEqual([...expected]);
@@ -68,6 +69,9 @@ describe("a PodUnavailableBudget", () => {
     ["none", {}, {}, undefined],
     ["field", { protectTotalReplicas: 9 }, {}, 9],
     ["annotation", {}, { "pub.kruise.io/protect-total-replicas": "7" }, 7],
+    ["none at all", {}, { "pub.kruise.io/protect-total-replicas": "0" }, 0],
+    ["fewer than none", {}, { "pub.kruise.io/protect-total-replicas": "-3" }, 0],
+    ["an empty annotation", {}, { "pub.kruise.io/protect-total-replicas": "" }, undefined],
     ["not a number", {}, { "pub.kruise.io/protect-total-replicas": "many" }, undefined],
   ])("total replicas: %s", (_, spec, annotations, expected) => {
     expect(budget("podunavailablebudget", { selector, ...spec }, annotations)?.expectedPods).toBe(expected);

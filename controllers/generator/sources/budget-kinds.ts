@@ -3,6 +3,7 @@
  * in `budgets/`, because the object alone does not say over how many pods it is.
  */
 import * as v from "valibot";
+import { podCount } from "../../../shared/decide/minimum/workload-minimum.ts";
 import {
   CLUSTER_BUDGETS_ANNOTATION,
   EXPECTED_PODS_ANNOTATION,
@@ -132,8 +133,8 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
       // Nor does it count a pod with such a label.
       unavailableLabelPrefix: "unavailable-pod.kruise.io/",
       protectedOperations: operationsOf(
-        spec.protectOperations ??
-          annotations["kruise.io/pub-protect-operations"]?.split(",").map((name) => name.trim()),
+        spec.protectOperations ?? [],
+        annotations["kruise.io/pub-protect-operations"]?.split(",").map((name) => name.trim()) ?? [],
       ),
     },
     owns: [...OWNS_POLICY, "protectedOperations", "unavailableLabelPrefix"],
@@ -141,16 +142,16 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
   return { metadata, budget, budgetStatus: { generation: metadata.generation ?? 0, stored: status ?? undefined } };
 }
 
-/** All operations when none is named. */
-function operationsOf(stated: readonly string[] = []): string[] {
-  const known = PROTECTED_OPERATIONS.filter((operation) => stated.includes(operation));
-  return known.length === 0 ? [...OPERATIONS] : known;
+/** Those of the first list that names any; all operations when none does. */
+function operationsOf(...stated: (readonly string[])[]): string[] {
+  const known = stated.map((names) => PROTECTED_OPERATIONS.filter((operation) => names.includes(operation)));
+  return known.find((names) => names.length > 0) ?? [...OPERATIONS];
 }
 
-/** OpenKruise's own statement, before this project's. */
+/** OpenKruise's own statement, before this project's. Its annotation may say 0: then nothing is required. */
 function expectedBy(stated: number | string | undefined): Pick<Budget, "expectedPods"> {
-  const expectedPods = positiveInteger(stated);
-  return expectedPods === undefined ? {} : { expectedPods };
+  const expectedPods = stated === undefined || stated === "" ? Number.NaN : Number(stated);
+  return Number.isInteger(expectedPods) ? { expectedPods: podCount(expectedPods) } : {};
 }
 
 function positiveInteger(stated: number | string | undefined): number | undefined {
