@@ -3,6 +3,7 @@
  * `kubectl get pub` shows, and that a status of another manager is left alone.
  */
 import { readFileSync } from "node:fs";
+import { isDeepStrictEqual } from "node:util";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -24,6 +25,8 @@ import {
 } from "../support/generator/generator-harness.ts";
 
 const PAGE = readFileSync(new URL("../../docs/migration-from-podunavailablebudget.md", import.meta.url), "utf8");
+const KRUISE = "kruise-validating-webhook-configuration";
+const CONFIGURATION = `/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/${KRUISE}`;
 const CRD = "podunavailablebudgets.policy.kruise.io";
 const CRD_PATH = `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${CRD}`;
 const BUDGET = "/apis/policy.kruise.io/v1beta1/namespaces/default/podunavailablebudgets/web";
@@ -137,6 +140,48 @@ test("a status of another manager is left alone until it is removed", async () =
   await writtenByKruise(9);
   await left(2);
   expect(field(await cluster.admin.get(BUDGET), "status", "currentAvailable")).toBe(9);
+});
+
+test("a budget that states no pods requires none, as OpenKruise's own controller has it", async () => {
+  const annotations = { "pub.kruise.io/protect-total-replicas": "0" };
+  await cluster.admin.call("PATCH", BUDGET, { metadata: { annotations } });
+  await eventually(cluster, PROTECTOR, (found) => field(found, "spec", "minAvailable") === 0);
+});
+
+/** What OpenKruise's webhook for budgets does while both feature gates are off; `kruise.test.ts` has the real one. */
+async function refusedByKruise(): Promise<void> {
+  const rule = (resource: string): object => ({
+    name: `v${resource.slice(0, -1)}.kb.io`,
+    clientConfig: { url: "https://127.0.0.1:1/validate" },
+    rules: [{ apiGroups: ["*"], apiVersions: ["*"], operations: ["CREATE", "UPDATE"], resources: [resource] }],
+    ...{ failurePolicy: "Fail", sideEffects: "None", admissionReviewVersions: ["v1"] },
+  });
+  const webhooks = [rule("podunavailablebudgets"), rule("imagelistpulljobs")];
+  const metadata = { name: KRUISE, annotations: { template: JSON.stringify(webhooks) } };
+  const kind = "ValidatingWebhookConfiguration";
+  await cluster.apply([{ apiVersion: "admissionregistration.k8s.io/v1", kind, metadata, webhooks }]);
+}
+
+test("a budget is changed and deleted as before when OpenKruise's webhook is not asked any more", async () => {
+  await refusedByKruise();
+  try {
+    const change = async () => await cluster.admin.request("PATCH", BUDGET, { metadata: { labels: { team: "a" } } });
+    await cluster.waitFor("the change to be refused", async () => (await change()).status >= 400);
+    await shellCommand(cluster, PAGE, "unasked");
+    await cluster.waitFor("the change to be made", async () => (await change()).status === 200);
+    await shellCommand(cluster, PAGE, "operations");
+    const operations = ["DELETE", "EVICT"];
+    await eventually(cluster, PROTECTOR, (found) =>
+      isDeepStrictEqual(field(found, "spec", "protectedOperations"), operations),
+    );
+    const { metadata } = Object(await cluster.admin.get(CONFIGURATION));
+    const resources = JSON.parse(metadata.annotations.template).map((one: unknown) =>
+      field(one, "rules", 0, "resources"),
+    );
+    expect(resources).toEqual([["podunavailablebudgets/nothing"], ["imagelistpulljobs"]]);
+  } finally {
+    await cluster.admin.request("DELETE", CONFIGURATION);
+  }
 });
 
 test("a budget that is not protected any more shows no figures", async () => {
