@@ -1,4 +1,7 @@
 import { describe, expect, test } from "vitest";
+import type { AllowReason } from "../shared/decide/quota.ts";
+import { ProtectorVersion } from "../shared/decide/state/protector-version.ts";
+import { protector } from "../test/support/webhook/fixtures.ts";
 import {
   ALLOWED,
   admissionReview,
@@ -13,6 +16,7 @@ import {
 import type { User } from "./request/admission-request.ts";
 import type { CellClient, LiveRead } from "./request/cell-client.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
+import type { Allowance } from "./reserve/verdict.ts";
 
 describe("the disruption that protectors decide", () => {
   test("a DELETE: the pod of the admission request, and the time that the call has", async () => {
@@ -184,6 +188,21 @@ describe("a pod with a pre-activity that no protector covers", () => {
     const status = { code: 429, message: expect.stringContaining("waits for the pre-activities of this pod: copy") };
     expect(responseOf(await ask(deletion(waiting)))).toMatchObject({ allowed: false, status });
     expect(records).toMatchObject([{ outcome: "denied" }]);
+  });
+
+  test.each<[AllowReason, boolean]>([
+    ["NotProtected", false],
+    ["NotEnforced", true],
+  ])("beside a protector that allows as %s", async (reason, allowed) => {
+    const facts = { minAvailable: 8, available: 10, unreliable: 0, notReady: 0, reserved: 2, estimated: 8 };
+    const decision = { allowed: true, reason, write: "none", facts } as const;
+    const version = new ProtectorVersion(protector(1), 0);
+    const allowance: Allowance = {
+      protector: { core: "core", namespace: "default", name: "web" },
+      decision: { kind: "allowed", decision, version, written: false },
+    };
+    const { ask } = handler({ kind: "allowed", decisions: [allowance] });
+    expect(responseOf(await ask(deletion(waiting)))).toMatchObject({ allowed });
   });
 
   test("is told of by a warning in dry-run mode", async () => {

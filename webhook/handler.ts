@@ -222,8 +222,7 @@ export class AdmissionHandler {
     };
     return chain(this.#options.pipeline.decide(disruption), (verdict) => {
       if (isPinned && verdict.kind === "failed") return this.#unpinned(target, verdict, deadlineMs);
-      const isUncovered = verdict.kind === "allowed" && verdict.decisions.length === 0;
-      const isHeldBack = isUncovered && bypass?.forced !== true && holdsUncovered(target);
+      const isHeldBack = isUncovered(verdict) && bypass?.forced !== true && holdsUncovered(target);
       if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
       if (isHeldBack) return this.#inMode(heldBack(target, bypass));
       const response = responseToVerdict(verdict, target, bypass, () => this.#denialContext(cell.id));
@@ -309,7 +308,13 @@ function overrides({ forced, noProtect }: BypassResult): Pick<Disruption, "force
   return noProtect === true ? { forced, noProtect } : { forced };
 }
 
-/** As with x-pdb, pre-activities hold back the deletion or eviction of a pod that nothing else protects. */
+/** No protector asks for the operation. */
+function isUncovered(verdict: Verdict): boolean {
+  if (verdict.kind !== "allowed") return false;
+  return verdict.decisions.every(({ decision }) => decision.decision.reason === "NotProtected");
+}
+
+/** As with x-pdb, pre-activities hold back the deletion or eviction of a pod that nothing else protects from it. */
 function holdsUncovered({ pod, operation, done }: DisruptionTarget): boolean {
   // Not a status write by which the pod ends, nor a change in place.
   const isDirect = operation !== "UPDATE" && done === undefined;

@@ -294,19 +294,19 @@ describe("pre-activities", () => {
     expect(verdictOf(await harness.delete(name))).toBe("allow");
   });
 
-  it("hold a pod back that nothing else protects, and one whose protector is suspended", async () => {
-    // A suspension of another cell allows nothing here.
+  it("hold a pod back that nothing else protects from it, and one whose protector is suspended", async () => {
     const [kept = ""] = await protect(1, { minAvailable: 1000, suspend: { enabled: true, cells: ["elsewhere"] } });
     expect(verdictOf(await harness.delete(kept))).toBe("denial");
     await resume(kept);
     const [suspended = ""] = await protect(1, { suspend: { enabled: true } });
+    const [evicted = ""] = await protect(1, { protectedOperations: ["EVICT"] });
     const bare = harness.unique("bare");
     await harness.pod(bare, bare);
     const annotate = (name: string, value: string | null): Promise<unknown> =>
       harness.cluster.admin.call("PATCH", `${PODS}/${name}`, {
         metadata: { annotations: { [`${PRE_ACTIVITY_PREFIX}copy-data`]: value } },
       });
-    for (const name of [suspended, bare]) {
+    for (const name of [suspended, evicted, bare]) {
       await annotate(name, "waiting");
       for (const answer of [await harness.delete(name), await harness.evict(name)])
         expect(messageOf(answer)).toContain("waits for the pre-activities of this pod: copy-data");

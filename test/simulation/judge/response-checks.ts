@@ -14,7 +14,7 @@ import { admissionRowsOf, type KnownNames } from "./admission-rows.ts";
 
 /** Reasons for which a disruption is allowed whatever the pre-activity says. */
 const WHATEVER: ReadonlySet<string> = new Set([
-  ...["Finished", "Terminating", "Mirror", "Pending", "PinnedPending", "Forced", "NotProtected"],
+  ...["Finished", "Terminating", "Mirror", "Pending", "PinnedPending", "Forced"],
 ]);
 
 type RequestKind = "delete" | "evict" | "change" | "end" | "gate" | "node";
