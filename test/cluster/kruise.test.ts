@@ -14,6 +14,7 @@ import type { ManagedProcess } from "../../scripts/control-plane/managed-process
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
+import { shellCommand } from "../support/cluster/documented.ts";
 import { startKruiseManager } from "../support/cluster/kruise-manager.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { ensureKruise, kruiseVersion } from "../support/cluster/test-tools.ts";
@@ -26,6 +27,10 @@ const PODS = "/api/v1/namespaces/default/pods";
 const KRUISE = "/apis/apps.kruise.io";
 const CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
 const COMPONENT = join(root, "manifests/components/without-status-writes/kustomization.yaml");
+const BUDGETS = "/apis/policy.kruise.io/v1alpha1/namespaces/default/podunavailablebudgets";
+const KRUISE_CONFIGURATION =
+  "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kruise-validating-webhook-configuration";
+const PAGE = readFileSync(join(root, "docs/migration-from-podunavailablebudget.md"), "utf8");
 const MERGE = { contentType: "application/merge-patch+json" };
 const WAIT_MS = 5 * 60_000;
 
@@ -219,6 +224,34 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with OpenKruise ${kr
   afterAll(async () => {
     await manager?.kill("SIGKILL");
     await environment?.stop();
+  });
+
+  test("refuses each change of a budget while both gates are off, until the page's step", async () => {
+    const body = {
+      ...{ apiVersion: "policy.kruise.io/v1alpha1", kind: "PodUnavailableBudget", metadata: { name: "web" } },
+      spec: { maxUnavailable: 1, ...labelled("web") },
+    };
+    const refused = await worker.admin.request("POST", BUDGETS, body);
+    expect(refused.status).toBe(400);
+    expect(JSON.stringify(refused.body)).toContain("feature PodUnavailableBudget is invalid");
+    await shellCommand(worker, PAGE, "unasked");
+    const created = async () => (await worker.admin.request("POST", BUDGETS, body)).status === 201;
+    await worker.waitFor("the budget to be created", created, WAIT_MS);
+    // The manager writes the configuration again, from its template.
+    const timeouts = async () =>
+      items(await worker.admin.get(KRUISE_CONFIGURATION), "webhooks").map((one) => field(one, "timeoutSeconds"));
+    const before = await timeouts();
+    const operation = { op: "replace", path: "/webhooks/0/timeoutSeconds", value: 3 };
+    const patch = { contentType: "application/json-patch+json" };
+    await worker.admin.call("PATCH", KRUISE_CONFIGURATION, [operation], patch);
+    await worker.waitFor(
+      "the manager to undo the change",
+      async () => JSON.stringify(await timeouts()) === JSON.stringify(before),
+      WAIT_MS,
+    );
+    const changed = { metadata: { labels: { team: "a" } } };
+    await worker.admin.call("PATCH", `${BUDGETS}/web`, changed, MERGE);
+    await worker.admin.call("DELETE", `${BUDGETS}/web`);
   });
 
   test.each([
