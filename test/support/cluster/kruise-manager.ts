@@ -11,19 +11,14 @@ import type { Kruise } from "./test-tools.ts";
 const START_TIMEOUT_MS = 5 * 60_000;
 const ADDRESS = "127.0.0.1";
 const CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/**
- * No kubelet of a test runs OpenKruise's daemon. Budgets are the project's own
- * (docs/migration-from-podunavailablebudget.md).
- */
-const FEATURE_GATES = [
-  ...["KruiseDaemon=false", "PodUnavailableBudgetDeleteGate=false"],
-  "PodUnavailableBudgetUpdateGate=false",
-].join(",");
+/** Budgets are the project's own (docs/migration-from-podunavailablebudget.md). */
+const WITHOUT_BUDGETS = ["PodUnavailableBudgetDeleteGate=false", "PodUnavailableBudgetUpdateGate=false"];
 
 /** Resolves when the manager and its webhooks are ready. */
 export async function startKruiseManager(
   cluster: Cluster,
   { manager, definitions, webhooks }: Kruise,
+  gates: readonly string[] = WITHOUT_BUDGETS,
 ): Promise<ManagedProcess> {
   await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: "kruise-system" } }]);
   await cluster.apply(definitions.join("\n---\n"));
@@ -52,7 +47,10 @@ export async function startKruiseManager(
       args: [
         ...[`--kubeconfig=${cluster.kubeconfig}`, "--enable-leader-election=false", "--enable-pprof=false"],
         ...["--metrics-addr=0", `--health-probe-addr=${ADDRESS}:${healthPort}`],
-        ...[`--protection-log-path=${directory}`, `--feature-gates=${FEATURE_GATES}`],
+        ...[
+          `--protection-log-path=${directory}`, // No kubelet of a test runs OpenKruise's daemon.
+          `--feature-gates=${["KruiseDaemon=false", ...gates].join(",")}`,
+        ],
       ],
       environment: {
         WEBHOOK_HOST: "localhost",
