@@ -56,7 +56,7 @@ export const webhookOptions = defineOptions({
       "Published CAs (PEM): accept only paths with the segment of the aggregator's --secret-path.",
     ),
     pathPrefix: option(
-      matching(/^(\/[A-Za-z0-9._~-]+)+$/, "a path such as /webhook", "PATH"),
+      matching(/^(\/[A-Za-z0-9._~-]+)*$/, "empty, or a path such as /webhook", "PATH"),
       "/webhook",
       "Admission requests are decided at PATH/CELL; evictions are bound to their pods at PATH/CELL/mutate.",
     ),

@@ -49,12 +49,10 @@ afterEach(async () => {
 async function start(
   handler: (call: AdmissionCall) => Promise<HttpResponse> | HttpResponse,
   certificate?: ServingCertificate,
+  pathPrefix = "/webhook",
 ): Promise<WebhookServer> {
-  server = new WebhookServer({
-    certificate: certificate ?? (await issue()),
-    pathPrefix: "/webhook",
-    cells: new Set(["cell-1"]),
-  });
+  const cells = new Set(["cell-1"]);
+  server = new WebhookServer({ certificate: certificate ?? (await issue()), pathPrefix, cells });
   server.serve({ handle: handler, rejected: () => undefined, crashed: (error) => crashes.push(error) });
   await server.listen(0, "127.0.0.1");
   return server;
@@ -153,6 +151,12 @@ describe("of a body that is large, the values are counted,", () => {
   ])("and too many are refused %s", async (_name, before) => {
     expect(await statusOf(`[${before}"${"x".repeat(140_000)}"${",[]".repeat(60_000)}]`)).toBe(413);
   });
+});
+
+test("without a prefix the cell is the whole path", async () => {
+  const { port } = await start(({ kind }) => ({ status: 200, body: kind }), undefined, "");
+  for (const [path, kind] of Object.entries({ "/cell-1": "validate", "/cell-1/mutate": "mutate" }))
+    expect(await ask(port, { path })).toMatchObject({ status: 200, body: kind });
 });
 
 test("a replica that is starting responds 503", async () => {

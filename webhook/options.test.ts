@@ -1,0 +1,15 @@
+import { expect, test } from "vitest";
+import { parseOptions } from "../shared/runtime/options/options.ts";
+import { webhookOptions } from "./options.ts";
+
+test.each([
+  ["upstream's, which is none", "", ""],
+  ["one", "/podseidon", "/podseidon"],
+  ["several segments", "/a/b", "/a/b"],
+  ["one that ends with a slash", "/a/", undefined],
+  ["one without a slash", "a", undefined],
+])("a path prefix: %s", async (_, prefix, expected) => {
+  const args = ["--core", "core=/kubeconfig", "--cell=a", "--tls-cert-file=/crt", "--tls-private-key-file=/key"];
+  const parsed = await parseOptions(webhookOptions, [...args, `--path-prefix=${prefix}`], {}, async () => "");
+  expect(parsed.kind === "exit" ? undefined : parsed.values.pathPrefix).toBe(expected);
+});
