@@ -32,6 +32,14 @@ test("a pod counts by the criterion of its protector", () => {
   expect(needsRecord(makePod("x", { readyForSeconds: 5 }), makeSpec({ minReadySeconds: 60 }), NOW_MS)).toBe(false);
 });
 
+test.each([
+  ["true", false],
+  ["false", true],
+])("a pod whose annotation no-protect says %s is recorded like any other: %s", (value, expected) => {
+  const annotations = { "pub.kruise.io/no-protect": value };
+  expect(needsRecord({ ...makePod("x"), annotations }, makeSpec(), NOW_MS)).toBe(expected);
+});
+
 describe("what the status says", () => {
   const first = vanishedFields(undefined, 2, NOW_MS);
   const aggregation = { ...makeCell("a", 2).aggregation, totalReplicas: 2, availableReplicas: 2, ...first };

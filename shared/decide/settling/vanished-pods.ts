@@ -27,7 +27,7 @@ export function needsRecord(pod: Pod, spec: PodProtectorSpec, nowMs: number): bo
   const facts = specFacts(spec);
   const { annotations } = pod;
   const isBypassed =
-    annotations?.[FORCE_DELETE_ANNOTATION] !== undefined || annotations?.[NO_PROTECT_ANNOTATION] !== undefined;
+    annotations?.[FORCE_DELETE_ANNOTATION] !== undefined || annotations?.[NO_PROTECT_ANNOTATION] === "true";
   if (isBypassed || !recordsAll(facts, nowMs) || !isAvailable(pod, facts, maturityCutoffMs(nowMs, facts))) return false;
   if (!compileSelector(spec.selector, "fails").matches(pod.labels)) return false;
   return ignoredBy(spec.ignoredPodSelector)?.(pod.labels) !== true;
