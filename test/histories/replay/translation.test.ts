@@ -40,7 +40,7 @@ const BEGIN = [
   pod("web-1", WEB, 15),
 ];
 
-test("the writes of two protectors that an aggregator decided one after the other may be stored the other way round", () => {
+test("two protectors' counts that were decided one after the other may be stored the other way round", () => {
   const late = [counted("web", WEB, 16, 3, 15), counted("canary", CANARY, 17, 1, 14)];
   expect(counts([...BEGIN, ...late])).toEqual([
     ["default/canary", 1],
