@@ -2,8 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { reservations } from "../../../test/support/decide/arbitraries.ts";
 import { pack, unpack } from "./pack.ts";
-import type { Reservation } from "./reservation.ts";
-import { hashUid } from "./reservation.ts";
+import { hashUid, type Reservation, type ReservationRecord, type Weight } from "./reservation.ts";
 
 /** Packing may lose the readable UID where the name and a hash identify the pod. */
 function hashed(reservation: Reservation): Reservation {
@@ -12,7 +11,62 @@ function hashed(reservation: Reservation): Reservation {
   return { ...reservation, uid: undefined, uidHash: hashUid(uid) };
 }
 
+const AT = 1_795_750_000_000_000;
+
+/** Reservations of every shape: generated and other names, none; pins; each kind of nonce, version and time. */
+function everyShape(): readonly Reservation[] {
+  const record = (changes: Partial<ReservationRecord> = {}): ReservationRecord => ({
+    podResourceVersion: "1041",
+    podGeneration: undefined,
+    nonces: ["j1N8qYzd"],
+    paid: true,
+    startMicros: AT,
+    firstMicros: changes.startMicros ?? AT,
+    ...changes,
+  });
+  const evicted = record({ podResourceVersion: "1040", nonces: ["aaaaaaaa"], startMicros: AT + 250_000 });
+  const changed = record({ podGeneration: 7, nonces: ["+", "bbbbbbbb", "short"], firstMicros: AT - 10_000_000 });
+  const unversioned = record({ podResourceVersion: undefined, startMicros: AT + 1_000_000 });
+  const uid = (number: number): string => `00000000-0000-4000-8000-00000000000${number}`;
+  const one = (number: number, podName: string | undefined, weight: Weight, records: Reservation["records"]) => {
+    return { uid: uid(number), uidHash: undefined, podName, weight, records };
+  };
+  return [
+    one(1, "web-6c5f9d7b8-x2k4j", 1, new Map([["DELETE", record()]])),
+    one(2, "web-6c5f9d7b8-9zqhm", 1, new Map([["EVICT", evicted]])),
+    one(
+      3,
+      "db-0",
+      0,
+      new Map([
+        ["EVICT", record({ paid: false })],
+        ["UPDATE", changed],
+      ]),
+    ),
+    one(
+      4,
+      undefined,
+      1,
+      new Map([
+        ["DELETE", record({ podResourceVersion: "18446744073709551615" })],
+        ["EVICT", unversioned],
+      ]),
+    ),
+  ];
+}
+
+/** As the version of 2026-11-21 wrote {@link everyShape}. Another form needs another number before the semicolon. */
+const RECORDED =
+  "1;Ag53ZWItNmM1ZjlkN2I4LQNkYi0ELxHllPSBlYwQAJgO2o9TfKmM3aIQgPDXjbTOsAZv55rNl6yICGYA2K4PaaaaaaaaAaDCHgKZMiS0_oWZDQEB" +
+  "MAIBAgKfwh4BAI9TfKmM3QIbAA4A_9nECQMBASsAbbbbbbbbAQVzaG9ydBEkMDAwMDAwMDAtMDAwMC00MDAwLTgwMDAtMDAwMDAwMDAwMDA0AgAF" +
+  "FDE4NDQ2NzQ0MDczNzA5NTUxNjE1AAEAj1N8qYzdAQGAiXoBAI9TfKmM3Q";
+
 describe("the packed form", () => {
+  test("is the one that earlier versions read and wrote: they work beside this one during an upgrade", () => {
+    expect(pack(everyShape())).toBe(RECORDED);
+    expect(unpack(RECORDED)).toEqual(everyShape().map(hashed));
+  });
+
   test("gives back every reservation exactly", () => {
     fc.assert(
       fc.property(reservations(40), (given) => {
