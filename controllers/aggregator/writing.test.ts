@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
 import {
   AggregatorHarness,
   bucket,
@@ -141,6 +142,59 @@ describe("writing", () => {
     await harness.run(300);
     expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
     expect(harness.events.some(({ kind }) => kind === "held")).toBe(false);
+  });
+
+  test("once the core keeps positions again, each reservation is settled exactly", async () => {
+    const harness = new AggregatorHarness();
+    harness.core.dropped = ["resourceVersion", "specHash", "notReady"];
+    harness.core.put("p");
+    for (const name of ["a", "b"]) harness.cell.putUnseen(name);
+    await harness.start();
+    const writes = harness.core.attempts;
+    await harness.run(2 * HEARTBEAT_MS);
+    expect(harness.core.attempts - writes).toBeLessThan(5);
+    expect(harness.core.entry("p")?.aggregation?.resourceVersion).toBeUndefined();
+    harness.core.dropped = [];
+    await harness.run(HEARTBEAT_MS);
+    expect(harness.events.filter(({ kind }) => kind === "fieldsKept")).toHaveLength(1);
+    harness.cell.unready("a");
+    await harness.run(50);
+    const { aggregation } = harness.core.entry("p") ?? {};
+    expect(aggregation).toMatchObject({ availableReplicas: 1, resourceVersion: harness.cell.pods.position });
+    expect(aggregation).not.toHaveProperty("notReady");
+    expect(harness.events.some(({ kind }) => kind === "held")).toBe(false);
+  });
+
+  test("a field of a newer version, which an older CRD drops, is not missed", async () => {
+    const harness = await counted();
+    const { aggregation, ...entry } = harness.core.entry("p") ?? { cellID: "cell" };
+    const cells = [{ ...entry, aggregation: aggregation && { ...aggregation, newer: 1 } }];
+    harness.core.edit("p", ({ status, ...rest }) => ({ ...rest, ...(status && { status: { ...status, cells } }) }));
+    harness.core.dropped = ["newer"];
+    await harness.run(50);
+    harness.cell.unready("a");
+    await harness.run(50);
+    expect(harness.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 2 });
+    expect(harness.core.entry("p")?.aggregation).not.toHaveProperty("newer");
+    expect(harness.events.some(({ kind }) => kind === "fieldsDropped")).toBe(false);
+  });
+
+  test("a core that drops a newer field is told of, and keeps its positions, until it keeps the field", async () => {
+    const harness = await counted();
+    harness.core.dropped = ["notReady"];
+    const met = (type: string) => ({ type, status: true, sinceMs: 0 });
+    const gated = { readinessGates: [COUNTED_CONDITION], waitsForGates: true };
+    harness.cell.put("d", { ...gated, conditions: [met("ContainersReady")] });
+    await harness.run(50);
+    const told = () => harness.events.filter(({ kind }) => kind === "fieldsDropped" || kind === "fieldsKept");
+    expect(told()).toEqual([{ kind: "fieldsDropped", core: "core", fields: ["notReady"] }]);
+    harness.cell.put("d", { waitsForGates: false, conditions: [met("ContainersReady"), met("Ready")] });
+    await harness.run(3 * HEARTBEAT_MS);
+    expect(told()).toHaveLength(1);
+    expect(harness.core.entry("p")?.aggregation?.resourceVersion).toBe(harness.cell.pods.position);
+    harness.core.dropped = [];
+    await harness.run(HEARTBEAT_MS);
+    expect(told().at(-1)).toEqual({ kind: "fieldsKept", core: "core" });
   });
 });
 

@@ -1,11 +1,14 @@
 /**
  * Components beside newer ones: a CRD of PodProtector with fields that they do not know, and objects that contain such
- * fields. They work as before, and unknown fields stay. (`test/interoperation/upstream.test.ts` tests other software
- * with fewer fields.)
+ * fields. They work as before, and unknown fields stay. And components on a CRD that lacks fields, as after an upgrade
+ * without it. (`test/interoperation/upstream.test.ts` tests other software with fewer fields.)
  */
+import { readFileSync } from "node:fs";
+import { load } from "js-yaml";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { CRD as CRD_FILE, TestEnvironment } from "../../scripts/environment/environment.ts";
+import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
 import { parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
@@ -74,6 +77,7 @@ beforeAll(async () => {
     single: true,
     replicas: 0,
     aggregators: false,
+    aggregatorArgs: ["--heartbeat-interval=2s"],
     cell: {
       controllerManager: false,
       scheduler: false,
@@ -139,4 +143,43 @@ test("fields of a newer version survive a deletion and its settling, in spec, st
 test("and the minimum is kept meanwhile", async () => {
   const { status } = await environment.core.admin.request("DELETE", "/api/v1/namespaces/default/pods/web-1");
   expect([409, 429]).toContain(status);
+});
+
+/** A pod that waits for its count alone. No kubelet sets it Ready, so it stays counted and not Ready. */
+async function createGatedPod(name: string): Promise<void> {
+  const { admin } = environment.core;
+  const pods = "/api/v1/namespaces/default/pods";
+  const spec = {
+    schedulerName: "none",
+    containers: [{ name: "app", image: "app:1" }],
+    readinessGates: [{ conditionType: COUNTED_CONDITION }],
+  };
+  await admin.call("POST", pods, { apiVersion: "v1", kind: "Pod", metadata: { name, labels: { app: "web" } }, spec });
+  const conditions = [
+    { type: "ContainersReady", status: "True" },
+    { type: "Ready", status: "False", reason: "ReadinessGatesNotReady" },
+  ];
+  await admin.call("PATCH", `${pods}/${name}/status`, { status: { phase: "Running", conditions } });
+}
+
+test.each(["notReady", "resourceVersion"])("a CRD without %s is told of until it has the field again", async (name) => {
+  const told = (value: number): Promise<void> =>
+    environment.core.waitFor(
+      `podseidon_aggregator_inexact_cores to be ${value}`,
+      async () => (await environment.aggregators.get("east")?.metric("podseidon_aggregator_inexact_cores")) === value,
+      120_000,
+    );
+  const own = at(load(readFileSync(CRD_FILE, "utf8")), []);
+  const older = structuredClone(own);
+  const status = ["versions", 0, "schema", "openAPIV3Schema", "properties", "status", "properties", "cells", "items"];
+  delete at(older, ["spec", ...status, "properties", "aggregation", "properties"])[name];
+  await change(CRD, (crd) => Object.assign(crd, { spec: older.spec }));
+  await createGatedPod(`gated-${name.toLowerCase()}`);
+  await told(1);
+  await change(CRD, (crd) => Object.assign(crd, { spec: own.spec }));
+  await told(0);
+  await environment.core.waitFor("an exact count", async () => {
+    const counts = at(await environment.core.admin.get(PROTECTOR), ["status", "cells", 0, "aggregation"]);
+    return counts.specHash !== undefined && String(counts.notReady).endsWith(`@${String(counts.resourceVersion)}`);
+  });
 });

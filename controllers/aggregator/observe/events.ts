@@ -67,8 +67,9 @@ export type AggregatorEvent =
   | { readonly kind: "refused"; readonly id: ProtectorId; readonly refusal: StaleSnapshot }
   | { readonly kind: "held"; readonly id: ProtectorId; readonly reason: string; readonly epoch: number }
   | { readonly kind: "released"; readonly id: ProtectorId; readonly heldMs: number | undefined }
-  /** The core's CRD drops this project's fields, so that upstream's clock rule settles there. */
+  /** The core's CRD drops fields of a count; without positions, upstream's clock rule settles there. */
   | { readonly kind: "fieldsDropped"; readonly core: string; readonly fields: readonly string[] }
+  | { readonly kind: "fieldsKept"; readonly core: string }
   /** The cell's etcd shows an older state than before. */
   | {
       readonly kind: "cellRestored";

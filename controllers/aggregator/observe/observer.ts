@@ -135,7 +135,9 @@ function writeRows({ metrics, clock, cores }: AggregatorObserverOptions): Rows<"
   };
 }
 
-type HistoryKind = "dropped" | "refused" | "held" | "released" | "fieldsDropped" | "cellRestored" | "corruptHistory";
+type HistoryKind =
+  | ("dropped" | "refused" | "held" | "released")
+  | ("fieldsDropped" | "fieldsKept" | "cellRestored" | "corruptHistory");
 
 /** Reservations, and when they may have been lost. */
 function historyRows(options: AggregatorObserverOptions): Rows<HistoryKind> {
@@ -143,7 +145,7 @@ function historyRows(options: AggregatorObserverOptions): Rows<HistoryKind> {
   const core = { max: MAX_CORES, known: cores };
   const inexact = metrics.gauge({
     name: "aggregator_inexact_cores",
-    help: "1 where the core's CRD drops this project's fields, so that accounting fell back to upstream's clock rule.",
+    help: "1 where the core's CRD drops fields of a count; without positions, upstream's clock rule settles.",
     labels: { core },
   });
   return {
@@ -180,9 +182,13 @@ function historyRows(options: AggregatorObserverOptions): Rows<HistoryKind> {
     released: { level: "info", message: "The cell is no longer on hold" },
     fieldsDropped: {
       level: "error",
-      message:
-        "The CRD of the core drops fields; accounting falls back to upstream's clock rule until the CRD is upgraded",
+      message: "The CRD of the core drops fields: apply the CRD of this release",
       count: (event) => inexact.set({ core: event.core }, 1),
+    },
+    fieldsKept: {
+      level: "info",
+      message: "The CRD of the core keeps all fields again",
+      count: (event) => inexact.set({ core: event.core }, 0),
     },
     cellRestored: {
       level: "warn",

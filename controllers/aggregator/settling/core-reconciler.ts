@@ -19,7 +19,7 @@ import {
 } from "../../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../../shared/runtime/work-queue.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import { cellEntry, namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
+import { type Aggregation, cellEntry, namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { CountedGate } from "../counting/counted-gate.ts";
 import { staleCells } from "../counting/heartbeats.ts";
 import type { Membership, MembershipListener, TrackedProtector } from "../counting/membership.ts";
@@ -68,6 +68,7 @@ export class CoreReconciler implements MembershipListener {
   readonly queue: WorkQueue<TrackedProtector>;
   readonly #options: CoreReconcilerOptions;
   readonly #context: ReconcileContext;
+  readonly #dropped = new Set<string>();
   readonly #states = new Map<TrackedProtector, ReconcileState>();
   readonly #reservations = new ReservationIndex();
   /** Last entries of deleted protectors: a new protector of the same name has lost their history. */
@@ -81,7 +82,7 @@ export class CoreReconciler implements MembershipListener {
   constructor(options: CoreReconcilerOptions) {
     const { ports, core, membership, writeConcurrency: workers, cell } = options;
     this.#options = options;
-    this.#context = { ...options };
+    this.#context = { ...options, dropped: this.#dropped };
     this.#writer = new StatusWriter(options);
     this.queue = new WorkQueue({
       name: core.name,
@@ -331,16 +332,24 @@ export class CoreReconciler implements MembershipListener {
     if (lost !== undefined) onEvent({ kind: "held", id, reason: lost, epoch });
     const heldMs = state.rememberHold(aggregation?.hold, nowMs);
     if (heldMs !== undefined) onEvent({ kind: "released", id, heldMs });
-    const hasPosition = result.entry.aggregation?.resourceVersion !== undefined;
-    if (stored !== undefined && hasPosition && aggregation?.resourceVersion === undefined) this.#fieldsDropped();
+    if (aggregation !== undefined)
+      this.#compareFields(result.entry.aggregation ?? {}, aggregation, input.account.stored?.aggregation ?? {});
   }
 
-  /** The core's CRD drops positions, so exact accounting would rest on fields that are not stored. */
-  #fieldsDropped(): void {
-    if (this.#context.algorithm !== "exact") return;
-    this.#context.algorithm = "clock";
-    const fields = ["status.cells.aggregation.resourceVersion"];
-    this.#options.onEvent({ kind: "fieldsDropped", core: this.#options.core.name, fields });
+  /** Looks in the stored entry for what was written (docs/design.md#dropped-fields), and was not kept from before. */
+  #compareFields(written: Partial<Aggregation>, stored: object, kept: Partial<Aggregation>): void {
+    const { algorithm, core, onEvent } = this.#options;
+    // Who has chosen upstream's algorithm may have upstream's CRD.
+    if (algorithm !== "exact") return;
+    const before = this.#dropped.size;
+    for (const [field, value] of Object.entries(written)) {
+      if (field in stored) this.#dropped.delete(field);
+      else if (value !== Reflect.get(kept, field)) this.#dropped.add(field);
+    }
+    this.#context.algorithm = this.#dropped.has("resourceVersion") ? "clock" : "exact";
+    const { size } = this.#dropped;
+    if (size > before) onEvent({ kind: "fieldsDropped", core: core.name, fields: [...this.#dropped] });
+    else if (size === 0 && before > 0) onEvent({ kind: "fieldsKept", core: core.name });
   }
 
   /** The object in a response of the core replaces what was known (docs/design.md#lost-history). */

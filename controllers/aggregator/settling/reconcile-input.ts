@@ -43,6 +43,8 @@ export interface ReconcileContext extends ReconcileSettings {
   /** A cell without a heartbeat for longer is stale. */
   readonly staleAfterMs: number;
   algorithm: SyncTimeAlgorithm;
+  /** Fields that the core did not store when they were last written. */
+  readonly dropped?: ReadonlySet<string>;
   /** The newest restore of the core or of the cell. */
   etcdRestore: EtcdRestore | undefined;
 }
@@ -69,6 +71,7 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
   const protector = state.newest(tracked.protector);
   const stored = cellEntry(protector, cellID);
   const monotonicMs = ports.clock.monotonicMs();
+  const isHeartbeatDue = monotonicMs >= state.heartbeatDueMs;
   state.adoptEpoch(stored?.aggregation?.epoch ?? 0, evidence.reachedSentMs, monotonicMs);
   const account: CellUpdateInput = {
     spec: specFacts(protector.spec),
@@ -85,7 +88,8 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
     evidence,
     algorithm,
     lastEventMs: cell.lastEventMs ?? 0,
-    isHeartbeatDue: monotonicMs >= state.heartbeatDueMs,
+    isHeartbeatDue,
+    probesFields: isHeartbeatDue && (context.dropped?.size ?? 0) > 0,
     sharesPodsWith: namesOf(tracked, context.membership.sharersOf(tracked)),
     gone: [...state.gone.values()],
     expected: protector.spec.countExpectedPods === true ? context.expectedOf(tracked) : undefined,

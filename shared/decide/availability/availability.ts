@@ -125,8 +125,8 @@ export function leftOutMark(
  * How many of the counted pods are not Ready yet, without those that are reserved, at `position`. An aggregator that
  * does not know the field keeps the one of before it, and counts at another position.
  */
-export function notReadyMark(count: number, position: string | undefined): string | undefined {
-  return count > 0 && position !== undefined ? `${count}@${position}` : undefined;
+export function notReadyMark(count: number, position: string | undefined, saysNone = false): string | undefined {
+  return (count > 0 || saysNone) && position !== undefined ? `${count}@${position}` : undefined;
 }
 
 /** The number of a {@link notReadyMark} of the counts at `position`; 0 for one of other counts. */

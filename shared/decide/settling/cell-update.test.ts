@@ -271,6 +271,13 @@ describe("upstream's algorithms", () => {
     expect(settledLine(result)).toBe("keep DELETE w=1");
     expect(cellUpdate({ algorithm: "clock", stored: result.entry }).reasons).toEqual([]);
   });
+
+  test("try with a heartbeat whether the core keeps these fields again, and still wait for the window", () => {
+    const { entry } = cellUpdate({ algorithm: "clock", stored: makeCell("a", 0, [at(1)]) });
+    const result = cellUpdate({ algorithm: "clock", stored: entry, isHeartbeatDue: true, probesFields: true });
+    expect(result.reasons).toEqual(["Heartbeat"]);
+    expect(result.entry.aggregation).toMatchObject({ resourceVersion: "1000", notReady: "0@1000" });
+  });
 });
 
 describe("how many pods the workloads of the cell ask for", () => {

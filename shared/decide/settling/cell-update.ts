@@ -33,6 +33,8 @@ export interface CellUpdateInput extends SettleInput {
   /** Wall clock, Unix milliseconds, for maturity and for times that people read. */
   readonly nowMs: number;
   readonly isHeartbeatDue: boolean;
+  /** The core has dropped fields before: all are written, also those that have nothing to say. */
+  readonly probesFields?: boolean;
   /** Names of the protectors that count pods of this one, too. Published with the next write, and no reason for one. */
   readonly sharesPodsWith?: readonly string[];
   /** Pods that are gone without a sign of a deletion. */
@@ -170,7 +172,9 @@ function entryOf(
     ...(hold === undefined ? {} : { hold }),
     ...(expectedReplicas === undefined ? {} : { expectedReplicas }),
     ...vanishedFields(stored?.aggregation ?? undefined, vanished, input.nowMs),
-    ...(input.algorithm === "exact" ? exactFields(input, cutoffMs, availability.notReady?.size ?? 0) : {}),
+    ...(input.algorithm === "exact" || input.probesFields === true
+      ? exactFields(input, cutoffMs, availability.notReady?.size ?? 0)
+      : {}),
   };
   return { ...stored, cellID, aggregation, admissionHistory: { ...stored?.admissionHistory, buckets } };
 }
@@ -187,11 +191,11 @@ function expectedOf({ expected, stored }: CellUpdateInput, pods: number): number
 }
 
 function exactFields(
-  { snapshot, spec, sharesPodsWith = [] }: CellUpdateInput,
+  { snapshot, spec, sharesPodsWith = [], probesFields = false }: CellUpdateInput,
   cutoffMs: number,
   waiting: number,
 ): Partial<Aggregation> {
-  const notReady = notReadyMark(waiting, snapshot.position);
+  const notReady = notReadyMark(waiting, snapshot.position, probesFields);
   const leftOut = leftOutMark(spec, snapshot.position);
   return {
     ...(sharesPodsWith.length === 0 ? {} : { sharesPodsWith: [...sharesPodsWith] }),
@@ -220,11 +224,14 @@ function reasonsToWrite(
   if (history.settled.length > 0) reasons.push("Settled");
   if (history.isReweighed) reasons.push("Weights");
   if (before !== undefined) {
+    const isExact = input.algorithm === "exact";
+    // What only probes the core is no news: under upstream's algorithms it would not wait for the window.
+    const published = input.probesFields === true && !isExact ? before : next;
     const isLeftOutSame = before.leftOut === leftOutMark(input.spec, before.resourceVersion);
-    if (before.specHash !== next?.specHash || (input.algorithm === "exact" && !isLeftOutSame)) reasons.push("Spec");
+    if (before.specHash !== published?.specHash || (isExact && !isLeftOutSame)) reasons.push("Spec");
     if ((before.epoch ?? 0) !== next?.epoch) reasons.push("Epoch");
     const hasPosition = before.resourceVersion !== undefined;
-    if (hasPosition !== (next?.resourceVersion !== undefined)) reasons.push("Fields");
+    if (hasPosition !== (published?.resourceVersion !== undefined)) reasons.push("Fields");
     if (isMaturityUnpublished(input, availability, before)) reasons.push("Maturity");
   }
   if (before?.hold !== history.hold) reasons.push("Hold");
