@@ -225,6 +225,12 @@ describe("what a page says is so", () => {
     expect(wrong).toEqual([]);
   });
 
+  test("what an earlier version had in each cluster is deleted in the core, too", () => {
+    const commands = documentedCommands(read("docs/operations.md")).map(({ text }) => text);
+    for (const context of ["core", "worker-2"])
+      expect(commands).toContain(`kubectl --context ${context} delete priorityclass podseidon --ignore-not-found`);
+  });
+
   test("one label has one meaning: what selects a namespace does not protect a workload", () => {
     for (const component of globSync("manifests/overlays/rollout/*/*/kustomization.yaml", { cwd: root })) {
       const lines = read(component).split("\n");
