@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { describe, expect, test } from "vitest";
 import { CHART_WORDS } from "../shared/observe/chart-words.ts";
 import { metricsOf } from "../test/support/documentation.ts";
+import { SUMMED } from "./report/record.ts";
 import { root } from "./root.ts";
 
 const Rules = v.object({
@@ -170,13 +171,46 @@ describe("the dashboard of Grafana", () => {
   const Target = v.object({ expr: v.string(), legendFormat: v.string() });
   const Dashboard = v.object({
     templating: v.object({ list: v.array(v.object({ name: v.string() })) }),
-    panels: v.array(v.object({ title: v.string(), targets: v.optional(v.array(Target), []) })),
+    panels: v.array(
+      v.object({
+        title: v.string(),
+        targets: v.optional(v.array(Target), []),
+        fieldConfig: v.optional(v.object({ defaults: v.object({ unit: v.string() }) })),
+      }),
+    ),
   });
   const { templating, panels } = v.parse(Dashboard, JSON.parse(dashboard));
 
   test("has the words of the plugin's dashboard and of the report", () => {
     const words = panels.flatMap(({ title, targets }) => [title, ...targets.map((target) => target.legendFormat)]);
     expect(Object.values(CHART_WORDS).filter((word) => !words.includes(word))).toEqual([]);
+  });
+
+  test("counts a pod as gone by each outcome by which one goes, as the report does", () => {
+    const gone = Object.keys(SUMMED).filter((outcome) => SUMMED[outcome] === "admitted");
+    const passed = [...dashboard.matchAll(/outcome=~\\"(allowed[^\\]*)/g)].map(([, outcomes]) => outcomes);
+    expect(passed).toEqual(["cell", "namespace"].map(() => gone.join("|")));
+    const { expr = "" } = alerts.find(({ alert }) => alert === "PodseidonBypassUsed") ?? {};
+    expect(`allowed|${/outcome=~"([^"]*)"/.exec(expr)?.[1]}`).toBe(gone.join("|"));
+  });
+
+  test("has the generator, whose metrics have names of their own, where the other processes are", () => {
+    const of = (title: string): string => panels.find((one) => one.title === title)?.targets[0]?.expr ?? "";
+    expect(metricsOf(of("Leaders"))).toEqual(["generator_leader", "leader"]);
+    expect(metricsOf(of("Failed watches"))).toEqual(["generator_watch_failures_total", "watch_failures_total"]);
+  });
+
+  test("shows clocks that are behind, too", () => {
+    const targets = panels.find(({ title }) => title === "Clocks")?.targets ?? [];
+    expect(targets.map(({ expr }) => expr.split(" ")[0])).toEqual(["max", "min"]);
+  });
+
+  test("has a rate in something per second, and groups by no label that only some targets have", () => {
+    const rates = panels.filter(({ targets }) => targets.some(({ expr }) => /^sum.*\(rate\(/.test(expr)));
+    expect(rates.length).toBeGreaterThan(8);
+    expect(rates.filter(({ fieldConfig }) => !/^(?:reqps|ops)$/.test(fieldConfig?.defaults.unit ?? ""))).toEqual([]);
+    const queries = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
+    expect(queries.filter((expr) => /by \([^)]*\b(?:pod|container|endpoint|service|node)\b/.test(expr))).toEqual([]);
   });
 
   test("asks, in each query, about the chosen cluster, and somewhere about each variable", () => {

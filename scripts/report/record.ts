@@ -172,6 +172,7 @@ export const SUMMED: Readonly<Record<string, keyof ReviewSums>> = {
   allowed: "admitted",
   forced: "admitted",
   lowered: "admitted",
+  suspended: "admitted",
   denied: "refused",
   busy: "busy",
 };
