@@ -72,6 +72,13 @@ describe.each(["single-cluster", "worker"])("the ladder of a roll-out (%s)", (ov
   });
 });
 
+test("a core, whose policy decides about workloads, denies in no step in which its workers deny nothing", () => {
+  const steps = globSync("overlays/rollout/*/core/kustomization.yaml", { cwd: join(root, "manifests") }).sort();
+  const components = steps.map((path) => v.parse(Step, load(manifest(path))).components);
+  const warns = ["../../../../components/dry-run"];
+  expect(components).toEqual([warns, warns, [], []]);
+});
+
 test("the component that asks about labels asks about all that the base asks about", () => {
   const base = /expression: >-\n\s+(oldObject\.spec\.containers[\s\S]*?)\n\s+rules:/.exec(
     manifest("base/webhook-configuration/webhook-configuration.yaml"),

@@ -20,16 +20,14 @@ export interface ChartVariant {
   readonly name: string;
   readonly overlay: string;
   readonly mode: "single-cluster" | "core" | "cell";
-  readonly step?: Step;
+  readonly step: Step;
 }
 
-export const VARIANTS: readonly ChartVariant[] = [
-  { name: "core", overlay: "overlays/core", mode: "core" },
-  ...STEPS.flatMap((step): ChartVariant[] => [
-    { name: `single-cluster/${step}`, overlay: `${FOLDERS[step]}/single-cluster`, mode: "single-cluster", step },
-    { name: `cell/${step}`, overlay: `${FOLDERS[step]}/worker`, mode: "cell", step },
-  ]),
-];
+export const VARIANTS: readonly ChartVariant[] = STEPS.flatMap((step): ChartVariant[] => [
+  { name: `core/${step}`, overlay: `${FOLDERS[step]}/core`, mode: "core", step },
+  { name: `single-cluster/${step}`, overlay: `${FOLDERS[step]}/single-cluster`, mode: "single-cluster", step },
+  { name: `cell/${step}`, overlay: `${FOLDERS[step]}/worker`, mode: "cell", step },
+]);
 
 /** Stands in rendered objects for what a value of the chart replaces. Valid as a cell's id and in a path. */
 export const CHART_CELL = "podseidon-chart-cell-id";
@@ -95,7 +93,7 @@ function chartYaml(version: string): string {
 const valuesYaml = ({ name, digest }: ChartOptions["image"]): string => `# This cluster has protectors and pods
 # (single-cluster), protectors (core) or pods (cell).
 mode: single-cluster
-# The step of the roll-out: ignore, dry-run, enforced-namespaces, fail. A core has none.
+# The step of the roll-out: ignore, dry-run, enforced-namespaces, fail.
 step: fail
 image:
   repository: ${name}
@@ -108,7 +106,7 @@ cell:
 `;
 
 const HELPERS = `{{- define "podseidon.variant" -}}
-{{- if eq .Values.mode "core" }}core{{ else }}{{ .Values.mode }}/{{ .Values.step }}{{ end }}
+{{ .Values.mode }}/{{ .Values.step }}
 {{- end }}
 {{- define "podseidon.image" -}}
 {{- with .Values.image }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else if .tag }}:{{ .tag }}{{ end }}{{ end }}

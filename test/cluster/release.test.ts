@@ -177,10 +177,9 @@ describe.runIf(FULL)("the chart in helm", () => {
 
   test.each(VARIANTS)("$name is what kubectl kustomize makes of $overlay", async ({ mode, step, overlay }) => {
     const cell = mode === "cell" ? "1234" : undefined;
-    const sets = [`mode=${mode}`, ...(step === undefined ? [] : [`step=${step}`])];
-    const args = sets
-      .flatMap((one) => ["--set", one])
-      .concat(cell === undefined ? [] : ["--set-string", `cell.id=${cell}`]);
+    const args = ["--set", `mode=${mode}`, "--set", `step=${step}`].concat(
+      cell === undefined ? [] : ["--set-string", `cell.id=${cell}`],
+    );
     const [name = "", digest = ""] = release.image.split("@");
     const { kubectl } = await ensureBinaries();
     const expected = render({ kubectl, overlay, image: { name, digest }, ...(cell === undefined ? {} : { cell }) });
