@@ -1,4 +1,4 @@
-/** Components that leave objects out, on a cluster that has them: `kubectl apply` deletes none, and pages say how to. */
+/** Components that leave objects out, where a cluster has them: `kubectl apply` deletes none, and pages say how to. */
 import { X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
