@@ -181,7 +181,7 @@ export function cellOfWebhookConfiguration(raw: unknown): string | undefined {
   for (const { clientConfig } of parsed.output.webhooks) {
     const { url, service } = clientConfig;
     const path = service?.path ?? (url !== undefined && URL.canParse(url) ? new URL(url).pathname : "");
-    const cell = path.replace(/^\/~[^/]*/, "").split("/")[2];
+    const cell = path.replace(/^\/(?:~|secret-)[^/]*/, "").split("/")[2];
     if (cell !== undefined && cell !== "") return decodeURIComponent(cell);
   }
   return undefined;

@@ -126,7 +126,7 @@ export class CallerTokens {
     const url = URL.parse(audience);
     return (
       url?.protocol === "https:" &&
-      url.pathname.replace(/^\/~[^/]*/, "") === path &&
+      url.pathname.replace(/^\/(?:~|secret-)[^/]*/, "") === path &&
       this.#options.servesHost(url.hostname.replace(/^\[|\]$/g, ""))
     );
   }

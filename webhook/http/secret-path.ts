@@ -1,6 +1,6 @@
 /**
- * The secret segment of a call's path (docs/security.md#who-calls): `/~` and a hash of an authority's certificate, as
- * the aggregators write it into the webhook configurations of their cells.
+ * The secret segment of a call's path (docs/security.md#who-calls): `/~` and a hash of an authority's certificate, or
+ * `/secret-` and the same in hexadecimal, as the aggregators write it into the webhook configurations of their cells.
  */
 import { hash, timingSafeEqual } from "node:crypto";
 import { readFileSync } from "node:fs";

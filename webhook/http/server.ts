@@ -238,13 +238,14 @@ export class WebhookServer {
     this.#connections.requestStarted(socket);
   }
 
-  /** Takes the secret segment, `/~` and a text, from the path. One that is not known leaves no path. */
+  /** Takes the secret segment, `/~` or `/secret-` and a text, from the path. One that is not known leaves no path. */
   #readPath(incoming: IncomingMessage): boolean {
     const { url = "/" } = incoming;
-    const found = url.startsWith("/~") ? /^\/~([^/]*)(.+)/.exec(url) : null;
-    const isKnown = this.#options.isPathKnown?.(found?.[1] ?? "") ?? true;
+    const [, dns, text = "", path] = /^\/(?:~|(secret-))([^/]*)(.+)/.exec(url) ?? [];
+    const segment = dns === undefined ? text : Buffer.from(text, "hex").toString("base64url");
+    const isKnown = this.#options.isPathKnown?.(segment) ?? true;
     if (!isKnown) incoming.url = "/";
-    else if (found !== null) incoming.url = found[2] ?? "/";
+    else if (path !== undefined) incoming.url = path;
     return isKnown;
   }
 

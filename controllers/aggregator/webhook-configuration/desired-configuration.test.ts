@@ -203,10 +203,13 @@ test("CELL in paths and URLs stands for the cell's id", () => {
 
 describe("the secret segment of the webhook's path", () => {
   const injected = { caBundle: "Q0E=", segment: "/~secret" };
+  const hexadecimal = (segment: string): string => Buffer.from(segment.slice(2), "base64url").toString("hex");
+  /** kube-apiserver takes each part of a Service's path as a DNS name. */
+  const inService = (segment: string): string => (segment === "" ? "" : `/secret-${hexadecimal(segment)}`);
   const webhooks = (segment: string): LiveConfiguration["webhooks"] => [
     {
       name: "one",
-      clientConfig: { service: { name: "w", path: `${segment}/webhook/east` }, caBundle: "Q0E=" },
+      clientConfig: { service: { name: "w", path: `${inService(segment)}/webhook/east` }, caBundle: "Q0E=" },
     },
     { name: "two", clientConfig: { url: `https://127.0.0.1:8443${segment}/webhook/east/mutate`, caBundle: "Q0E=" } },
   ];

@@ -132,13 +132,19 @@ function atAddress(webhook: ConfiguredWebhook, change: (address: string) => stri
 }
 
 /** Before the path: the origin of a URL, and the secret segment (docs/security.md#who-calls), if any. */
-const BEFORE_PATH = /^(https:\/\/[^/]+)?(\/~[^/]*)?/;
+const BEFORE_PATH = /^(https:\/\/[^/]+)?(\/(?:~|secret-)[^/]*)?/;
 
 function withSegment(webhook: ConfiguredWebhook, segment: string): ConfiguredWebhook {
   return atAddress(webhook, (address) => address.replace(BEFORE_PATH, `$1${segment}`));
 }
 
-/** `/~` and the secret of the webhook's path; empty without one. */
+/** As the webhook's address can have it: each part of a Service's path has to be a DNS name. */
+function segmentFor({ clientConfig: { url } }: ConfiguredWebhook, segment: string): string {
+  if (url !== undefined || segment === "") return segment;
+  return `/secret-${Buffer.from(segment.slice(2), "base64url").toString("hex")}`;
+}
+
+/** The secret segment of the webhook's path; empty without one. */
 function segmentOf({ clientConfig: { service, url } }: ConfiguredWebhook): string {
   const address = url ?? Reflect.get(Object(service), "path");
   return (typeof address === "string" ? BEFORE_PATH.exec(address)?.[2] : undefined) ?? "";
@@ -291,7 +297,7 @@ export function trusts({ webhooks }: LiveConfiguration, injected: Injected): boo
 }
 
 function isInjected(webhook: ConfiguredWebhook, { caBundle, segment }: Injected): boolean {
-  return webhook.clientConfig.caBundle === caBundle && segmentOf(webhook) === segment;
+  return webhook.clientConfig.caBundle === caBundle && segmentOf(webhook) === segmentFor(webhook, segment);
 }
 
 /** A JSON patch that sets both; the apiserver refuses it as a conflict when the object has changed meanwhile. */
@@ -299,7 +305,7 @@ export function injectingPatch({ metadata, webhooks }: LiveConfiguration, inject
   const { caBundle, segment } = injected;
   const changed = (webhooks ?? []).flatMap((webhook, index) => {
     if (isInjected(webhook, injected)) return [];
-    const { clientConfig } = withSegment(webhook, segment);
+    const { clientConfig } = withSegment(webhook, segmentFor(webhook, segment));
     return [{ op: "replace", path: `/webhooks/${index}/clientConfig`, value: { ...clientConfig, caBundle } }];
   });
   return [{ op: "replace", path: "/metadata/resourceVersion", value: metadata.resourceVersion }, ...changed];
