@@ -100,6 +100,11 @@ describe("kubectl apply -k accepts, in full and without a warning,", () => {
     ["worker", "relabelled-pods"],
     ["worker", "scale-by-reviews"],
     ["single-cluster", "prometheus-operator"],
+    ["single-cluster", "bypass-permission"],
+    ["worker", "counted-gate"],
+    ["single-cluster", "pre-activities"],
+    ["single-cluster", "second-core"],
+    ["core", "without-workload-deletions"],
     ["worker", "enforced-namespaces"],
     ["worker", "mark-namespaces"],
     ["single-cluster", "marked-namespaces"],
@@ -178,6 +183,26 @@ describe("what a component is for", () => {
     expect(text).not.toMatch(/WEBHOOK|[/-]CELL\b|: NAMESPACE$/m);
     if (name === "a cell of one webhook") expect(text).not.toMatch(/podseidon-certificates|webhook\.mjs|service:/);
     await expectAccepted(directory);
+  });
+
+  test("topologies go together in the order of the page, in the first step of a roll-out", async () => {
+    const page = readFileSync(new URL("../../docs/topologies.md", import.meta.url), "utf8");
+    const copy = join(cluster.directory, "together", "manifests");
+    cpSync(manifests, copy, { recursive: true });
+    const directory = join(copy, "overlays", "own");
+    mkdirSync(directory, { recursive: true });
+    const order = ["cell", "ignore-failures", "dry-run", "webhook-url", "shared-core-account", "second-core"];
+    const components = [...order, "namespace-cell"].map((one) => `../../components/${one}`).join(", ");
+    const own = block(page, "a cell by namespace")
+      .replace(/^components: .*$/m, `components: [${components}]`)
+      .replace("namespace=shop]", 'namespace=shop, "webhook=webhook.example.com"]');
+    writeFileSync(join(directory, "kustomization.yaml"), own);
+    const text = await kubectl("kustomize", directory);
+    // Five webhooks that decide, and the one that binds evictions.
+    const count = (found: RegExp): number => text.match(found)?.length ?? 0;
+    expect(count(/url: https:\/\/webhook\.example\.com\/webhook\/worker-2-shop/g)).toBe(6);
+    expect([count(/failurePolicy: Ignore/g), count(/failurePolicy: Fail/g)]).toEqual([6, 0]);
+    expect(count(/kubernetes.io\/metadata.name: shop/g)).toBe(6);
   });
 
   test.each([
