@@ -2,8 +2,9 @@
  * The steps of a roll-out (docs/tutorials/roll-out-to-production.md) on a real cluster, applied one after the other as
  * an operator does: what each lets pass while the webhook answers, and while it does not.
  */
+import { execFile } from "node:child_process";
 import { join } from "node:path";
-import { isDeepStrictEqual } from "node:util";
+import { isDeepStrictEqual, promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -114,16 +115,29 @@ const FREE = { inShop: "200", evictedInShop: "200", inBank: "200", unprotected: 
 const WARNED = { ...FREE, inShop: "200 warned", evictedInShop: "200 warned", inBank: "200 warned" };
 const BROKEN = { inShop: "500", evictedInShop: "500", inBank: "500", unprotected: "500", node: "500" };
 
+/** What `doctor` has to say of the step, but that these workloads promise all of their pods. */
+async function found(): Promise<readonly string[]> {
+  const env = { PATH: "/usr/bin:/bin", HOME: cluster.directory, KUBECONFIG: cluster.kubeconfig };
+  const plugin = join(bundles, "kubectl-podseidon.mjs");
+  const answer = promisify(execFile)(process.execPath, [plugin, "doctor"], { env });
+  // With a problem it ends with 1.
+  const stdout = await answer.then((ended) => ended.stdout).catch((error: unknown) => String(field(error, "stdout")));
+  const lines = stdout.split("\n").filter((line) => /^(?:FAIL|WARN|\?)/.test(line));
+  const checks = lines.map((line) => /^\S+ +\S+ +(.+?) {2}/.exec(line)?.[1] ?? line);
+  return checks.filter((check) => check !== "protectors");
+}
+
 describe.each([
-  ["1-ignore", WARNED, FREE],
-  ["2-dry-run", WARNED, BROKEN],
+  ["1-ignore", WARNED, FREE, ["enforcement", "workload deletions", "webhook configuration"]],
+  ["2-dry-run", WARNED, BROKEN, ["enforcement", "workload deletions"]],
   [
     "3-enforced-namespaces",
     { ...FREE, inShop: "429", evictedInShop: "429" },
     { ...FREE, inShop: "500", evictedInShop: "500" },
+    ["webhook configuration", "enforced namespaces"],
   ],
-  ["4-fail", { ...FREE, inShop: "429", evictedInShop: "429", inBank: "429" }, BROKEN],
-])("step %s", (step, up, down) => {
+  ["4-fail", { ...FREE, inShop: "429", evictedInShop: "429", inBank: "429" }, BROKEN, []],
+])("step %s", (step, up, down, told) => {
   beforeAll(async () => {
     await apply(step);
     [webhooks, generators] = [kubelet(cluster, bundles, WITHIN_MS), kubelet(cluster, bundles, WITHIN_MS)];
@@ -137,11 +151,13 @@ describe.each([
 
   test("with a webhook that answers", async () => {
     await becomes(up);
+    expect(await found()).toEqual(told);
   });
 
   test("deletes a workload, or says that it does not", async () => {
-    const path = "/apis/apps/v1/namespaces/bank/deployments/idle";
-    await cluster.apply([deployment("idle", "bank")]);
+    // Another one in each step: a protector that comes back under its name puts the cell on hold.
+    const path = `/apis/apps/v1/namespaces/bank/deployments/of-${step}`;
+    await cluster.apply([deployment(`of-${step}`, "bank")]);
     const read = () => cluster.admin.request("GET", path);
     await cluster.waitFor(
       "its finalizer",

@@ -37,12 +37,13 @@ describe("the policies of a core", () => {
     expect(finding.advice === "").toBe(level === "ok");
   });
 
-  test.each<[string, StoredPolicy, string]>([
-    ["in force", stored(WORKLOAD_POLICY), "ok"],
-    ["in a dry run", stored(WORKLOAD_POLICY, {}, { validationActions: ["Warn", "Audit"] }), "warning"],
-    ["left out", { name: WORKLOAD_POLICY, policy: undefined, binding: undefined }, "warning"],
-  ])("against the deletion of workloads: %s", (_, policy, level) => {
-    expect(workloadPolicyFinding(policy).level).toBe(level);
+  test.each<[string, StoredPolicy, string, string]>([
+    ["in force", stored(WORKLOAD_POLICY), "ok", "are refused"],
+    ["in a dry run", stored(WORKLOAD_POLICY, {}, { validationActions: ["Warn", "Audit"] }), "warning", "only warns"],
+    ["left out", { name: WORKLOAD_POLICY, policy: undefined, binding: undefined }, "warning", "is held"],
+  ])("against the deletion of workloads: %s", (_, policy, level, text) => {
+    const finding = workloadPolicyFinding(policy);
+    expect([finding.level, finding.found]).toEqual([level, expect.stringContaining(text)]);
   });
 
   test.each<[string[], boolean]>([

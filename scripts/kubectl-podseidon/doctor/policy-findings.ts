@@ -49,10 +49,15 @@ export const WORKLOAD_POLICY = "podseidon-workload-deletions";
 /** Whether the deletion of a protected workload is refused: else the finalizer holds it, for good. */
 export function workloadPolicyFinding(stored: StoredPolicy): Finding {
   if (isInForce(stored)) return ok("workload deletions", "of protected workloads are refused");
+  const bound = v.safeParse(Binding, stored.binding);
+  if (stored.policy !== undefined && bound.success && bound.output.spec.validationActions.includes("Warn")) {
+    const next = "take the next step of the roll-out (docs/install.md#one-cluster)";
+    return warning("workload deletions", `the policy ${WORKLOAD_POLICY} only warns of them (components/dry-run)`, next);
+  }
   return warning(
     "workload deletions",
     `no policy ${WORKLOAD_POLICY} that denies: the deletion of a protected workload is held and can't be taken back`,
-    `${APPLY}; it is left out by components/without-workload-deletions, and warns only in a dry run`,
+    `${APPLY}; it is left out by components/without-workload-deletions`,
   );
 }
 
