@@ -4,6 +4,7 @@
  */
 import { execFile } from "node:child_process";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { isDeepStrictEqual, promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
@@ -174,4 +175,15 @@ describe.each([
     await Promise.all([webhooks.stop(), generators.stop()]);
     await becomes(down);
   });
+});
+
+test.each([
+  ["3-enforced-namespaces", { ...FREE, inShop: "500", evictedInShop: "500" }],
+  ["1-ignore", FREE],
+])("back to step %s while the webhook is down: what it lets pass passes, and stays so", async (step, down) => {
+  await apply(step);
+  await becomes(down);
+  // Longer than an aggregator takes to put back what was altered.
+  await delay(5_000);
+  expect(await met()).toEqual(down);
 });
