@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { load } from "js-yaml";
 import { describe, expect, test } from "vitest";
+import { isRecord } from "./check.ts";
 import { podProtectorCrd } from "./crd.ts";
 
 /** The fields of a structural schema as `path -> what they are`; lists are `path[]`, maps are `path{}`. */
@@ -20,10 +21,6 @@ function fieldsOf(node: unknown, path = "", found = new Map<string, unknown>()):
   if (at("items") !== undefined) fieldsOf(at("items"), `${path}[]`, found);
   if (at("additionalProperties") !== undefined) fieldsOf(at("additionalProperties"), `${path}{}`, found);
   return found;
-}
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function walk(value: unknown, visit: (object: Readonly<Record<string, unknown>>) => void): void {

@@ -9,6 +9,7 @@ import {
   issueCertificate,
   type KeyAndCertificate,
 } from "../../shared/certificates/x509.ts";
+import { authority, validity } from "../../test/support/webhook/loopback-certificate.ts";
 import { type AdmissionCall, HttpError, type HttpResponse } from "./call.ts";
 import { MAX_REQUEST_BYTES } from "./limits.ts";
 import { WebhookServer } from "./server.ts";
@@ -18,9 +19,6 @@ import {
   readServingCertificate,
   type ServingCertificate,
 } from "./serving-certificate.ts";
-
-const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
-const authority = await createCertificateAuthority({ ...validity, commonName: "test" });
 
 async function issue(): Promise<{ cert: string; key: string }> {
   const issued = await issueCertificate(authority, {

@@ -2,12 +2,10 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
+import { issueCertificate } from "../../shared/certificates/x509.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
+import { authority, validity } from "../../test/support/webhook/loopback-certificate.ts";
 import { readServingCertificate, type ServingCertificate, watchServingCertificate } from "./serving-certificate.ts";
-
-const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
-const authority = await createCertificateAuthority({ ...validity, commonName: "test" });
 
 let folder = "";
 beforeEach(() => {

@@ -174,6 +174,6 @@ class KeptFor<T> {
   }
 }
 
-function missing(why: string): MissingScale {
+export function missing(why: string): MissingScale {
   return { kind: "missing", why };
 }

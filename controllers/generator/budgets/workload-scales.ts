@@ -21,7 +21,7 @@ import {
   type WorkloadRef,
 } from "../sources/protection-source.ts";
 import { WORKLOAD_KINDS } from "../sources/workload-kinds.ts";
-import { type FailedLookup, type MissingScale, PolledScales } from "./polled-scales.ts";
+import { type FailedLookup, type MissingScale, missing, PolledScales } from "./polled-scales.ts";
 
 export interface FoundWorkload {
   readonly kind: "found";
@@ -211,10 +211,6 @@ function sameScale(before: ProtectionSource | undefined, after: ProtectionSource
     a?.controller?.uid === b?.controller?.uid &&
     isDeepStrictEqual([a?.selector, a?.podLabels], [b?.selector, b?.podLabels])
   );
-}
-
-function missing(why: string): MissingScale {
-  return { kind: "missing", why };
 }
 
 function foundBy(scale: Scale, uid: string, what: string): FoundWorkload {

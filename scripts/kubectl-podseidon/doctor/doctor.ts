@@ -57,6 +57,7 @@ import { KUBECONFIG_SECRETS, tokenFinding } from "./token-findings.ts";
 import {
   askedNamespaces,
   gateFinding,
+  Namespace,
   namespaceFinding,
   webhookConfigurationFindings,
 } from "./webhook-configuration-findings.ts";
@@ -67,10 +68,6 @@ const OLDEST_MINOR = 30;
 
 const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
 const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
-
-const Namespaced = v.looseObject({
-  metadata: v.looseObject({ name: v.string(), labels: v.optional(v.record(v.string(), v.string()), {}) }),
-});
 
 interface Reached {
   readonly findings: readonly Finding[];
@@ -239,7 +236,7 @@ class Doctor {
     if (cell === undefined || this.#views.length === 0) return findings;
     const here = this.#views.filter(({ cells }) => cells.some((one) => one.cell === cell && one.total > 0));
     const protectedIn = new Set(here.map(({ namespace }) => namespace));
-    const namespaces = (await cluster.list("/api/v1/namespaces")).map((raw) => v.parse(Namespaced, raw));
+    const namespaces = (await cluster.list("/api/v1/namespaces")).map((raw) => v.parse(Namespace, raw));
     const asked = namespaces.filter(({ metadata }) => protectedIn.has(metadata.name));
     findings.push(...namespaceFinding(validating, asked), ...gateFinding(this.#gatesAsked(here, namespaces), gate));
     if (this.#isCounted(cell)) return findings;
@@ -258,7 +255,7 @@ class Doctor {
   /** Protectors with pods here, and namespaces, that ask for the counted gate. */
   #gatesAsked(
     here: readonly ProtectorView[],
-    namespaces: readonly v.InferOutput<typeof Namespaced>[],
+    namespaces: readonly v.InferOutput<typeof Namespace>[],
   ): readonly string[] {
     const ids = new Set(here.map(({ namespace, name }) => `${namespace}/${name}`));
     const protectors = this.#protectors

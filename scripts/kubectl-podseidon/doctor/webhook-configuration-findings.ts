@@ -115,7 +115,7 @@ function isEmptySelector(selector: { matchLabels?: unknown; matchExpressions?: u
   );
 }
 
-const Namespace = v.looseObject({
+export const Namespace = v.looseObject({
   metadata: v.looseObject({ name: v.string(), labels: v.optional(v.record(v.string(), v.string()), {}) }),
 });
 

@@ -1,4 +1,5 @@
 /** The raw JSON of lists and watches. Checked by hand and not by a schema, because every object passes here. */
+import { isRecord } from "../../schema/check.ts";
 import { MalformedResponse, parseJson } from "../client/api-result.ts";
 
 /** An object of any kind. */
@@ -13,10 +14,6 @@ interface RawObject {
 
 const EVENT_TYPES = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"] as const;
 export type EventType = (typeof EVENT_TYPES)[number];
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
 
 function isEventType(value: unknown): value is EventType {
   return EVENT_TYPES.some((type) => type === value);

@@ -6,6 +6,7 @@ import {
   TransportError,
 } from "../../../shared/kube/client/transport.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
+import { isRecord } from "../../../shared/schema/check.ts";
 
 /** What happens to one request. */
 export type LinkFault =
@@ -175,8 +176,4 @@ function statusOf(status: number, name: string, retryAfterSeconds?: number): Api
     },
     body,
   };
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -3,7 +3,7 @@
  */
 import { createCertificateAuthority, issueCertificate } from "../../../shared/certificates/x509.ts";
 
-const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
+export const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
 
 export const authority = await createCertificateAuthority({ ...validity, commonName: "test" });
 
