@@ -3,7 +3,7 @@
  * (docs/decisions/0011-what-a-cell-may-write.md).
  */
 import type { ApiserverClient } from "../control-plane/api-client.ts";
-import { Cluster } from "../control-plane/cluster.ts";
+import { BARE, Cluster } from "../control-plane/cluster.ts";
 import { applyOverlay } from "../demo/install.ts";
 import { asAccount, createCellAccounts } from "../environment/cell-accounts.ts";
 import { readOptions } from "../options.ts";
@@ -29,7 +29,7 @@ export async function run(args: readonly string[]): Promise<number> {
     writes: { type: "string", default: "2000" },
   });
   if (typeof options === "number") return options;
-  await using core = await Cluster.start({ name: "bench", controllerManager: false, scheduler: false, kwok: false });
+  await using core = await Cluster.start({ name: "bench", ...BARE });
   await applyOverlay(core, "core");
   await createCellAccounts(core, OWN_CELL);
   await createProtectors(core.admin, 0, PROTECTOR_COUNT);

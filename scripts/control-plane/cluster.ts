@@ -44,6 +44,9 @@ export interface ClusterOptions {
   readonly binaries?: Binaries;
 }
 
+/** Options of a cluster that is etcd and kube-apiserver alone. */
+export const BARE = { controllerManager: false, scheduler: false, kwok: false } as const satisfies ClusterOptions;
+
 export interface KubeconfigOptions {
   /**
    * Another address than the apiserver's own, such as a proxy's before it; 127.0.0.1 and localhost fit the certificate.

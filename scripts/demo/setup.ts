@@ -1,6 +1,6 @@
 /** The three clusters of the demo, the workload, and the project installed around it. */
 
-import { Cluster, type ClusterOptions } from "../control-plane/cluster.ts";
+import { BARE, Cluster, type ClusterOptions } from "../control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS } from "../control-plane/kwok/annotations.ts";
 import { AvailabilityJudge } from "./availability.ts";
 import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "./federation.ts";
@@ -58,9 +58,8 @@ export interface Demo {
 
 export async function startClusters(): Promise<readonly [Cluster, Cluster, Cluster]> {
   // The core runs no controllers: the promises do not depend on them.
-  const bare = { controllerManager: false, scheduler: false, kwok: false };
   return await Promise.all([
-    Cluster.start({ name: "core", ...bare }),
+    Cluster.start({ name: "core", ...BARE }),
     Cluster.start({ name: "worker-1", nodes: NODES, ...AUDITED }),
     Cluster.start({ name: "worker-2", nodes: NODES, ...AUDITED }),
   ]);

@@ -5,7 +5,7 @@
  */
 import { copyFileSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { Cluster, type ClusterOptions } from "../control-plane/cluster.ts";
+import { BARE, Cluster, type ClusterOptions } from "../control-plane/cluster.ts";
 import { root } from "../root.ts";
 import { Balancer } from "./balancer.ts";
 import { Component } from "./component.ts";
@@ -68,9 +68,8 @@ export class TestEnvironment implements AsyncDisposable {
   }
 
   static async start(options: EnvironmentOptions): Promise<TestEnvironment> {
-    const bare: ClusterOptions = { controllerManager: false, scheduler: false, kwok: false };
     const [core, ...others] = await startClusters(
-      options.single ? { name: "core", ...options.cell } : { name: "core", ...bare, ...options.core },
+      options.single ? { name: "core", ...options.cell } : { name: "core", ...BARE, ...options.core },
       options.single ? [] : options.cells.map((name) => ({ name, ...options.cell })),
     );
     const cells = new Map(options.cells.map((id, index) => [id, others[index] ?? core]));
@@ -162,6 +161,12 @@ export class TestEnvironment implements AsyncDisposable {
     const component = await Component.start({ kind: "aggregator", name, directory, args, environment });
     this.aggregators.set(cell, component);
     return component;
+  }
+
+  /** A generator of the core, with the administrator's account. Who starts it stops it. */
+  startGenerator(flags: readonly string[] = ["--leader-elect=false"], name = "generator"): Promise<Component> {
+    const args = ["--kubeconfig", this.core.kubeconfig, ...flags];
+    return Component.start({ kind: "generator", name, directory: this.#directory, args });
   }
 
   async register(cell: string): Promise<void> {

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
-import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import { BARE, type ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { OtherWebhook } from "../support/cluster/other-webhook.ts";
 import { createReadyPods, eachAtMost } from "../support/cluster/pods.ts";
@@ -25,12 +25,7 @@ const SETTLED_WITHIN_MS = 180_000;
 
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
 
-const CELL: ClusterOptions = {
-  controllerManager: false,
-  scheduler: false,
-  kwok: false,
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": REQUEST_TIMEOUT } },
-};
+const CELL: ClusterOptions = { ...BARE, flags: { "kube-apiserver": { "request-timeout": REQUEST_TIMEOUT } } };
 
 interface Attempt {
   readonly cell: string;

@@ -11,7 +11,7 @@ import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "../../scripts/demo/federation.ts";
-import { Component } from "../../scripts/environment/component.ts";
+import type { Component } from "../../scripts/environment/component.ts";
 import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { REPORT_ENVIRONMENT, reported } from "../support/cluster/report.ts";
@@ -80,12 +80,7 @@ beforeAll(async () => {
   workers = CELLS.map((id) => environment.cell(id));
   await environment.core.apply([namespaceOf(NAMESPACE)]);
   await Promise.all(workers.map(prepare));
-  generator = await Component.start({
-    kind: "generator",
-    name: "generator",
-    directory: join(environment.core.directory, "product"),
-    args: ["--kubeconfig", environment.core.kubeconfig, "--leader-elect=false"],
-  });
+  generator = await environment.startGenerator();
   await environment.core.apply([workload]);
   startFederation();
   availability = await AvailabilityJudge.watch(workers, NAMESPACE);

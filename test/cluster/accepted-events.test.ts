@@ -1,6 +1,8 @@
 /** Events about admitted disruptions (`--accepted-events`), on a real apiserver. The test writes the counts. */
+
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { AdmissionHarness, NAMESPACE, protectorsIn, verdictOf } from "../support/cluster/admission-harness.ts";
 
 let harness: AdmissionHarness;
@@ -8,12 +10,7 @@ let harness: AdmissionHarness;
 beforeAll(async () => {
   harness = await AdmissionHarness.start({
     webhookArgs: ["--accepted-events"],
-    cell: {
-      controllerManager: false,
-      scheduler: false,
-      kwok: false,
-      flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-    },
+    cell: BARE,
   });
 });
 

@@ -8,7 +8,7 @@ import { dirname, join } from "node:path";
 import { connect } from "node:tls";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { reservePort } from "../../scripts/control-plane/ports.ts";
 import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
@@ -40,7 +40,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
 
   beforeAll(async () => {
     const certManager = await ensureCertManager();
-    cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
+    cluster = await Cluster.start(BARE);
     await cluster.apply(certManager.definitions.join("\n---\n"));
     await cluster.waitFor("certificates to be served", async () => {
       return (await cluster.admin.request("GET", CERTIFICATES)).status === 200;

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { type ConnectionOptions, connect } from "node:tls";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
 import type { DemoKubelet, PlayedPod } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
@@ -43,16 +43,9 @@ let pods: DemoKubelet;
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), "podseidon-certificates-"));
   cluster = await Cluster.start({
-    controllerManager: false,
-    scheduler: false,
-    kwok: false,
+    ...BARE,
     files: { "admission.json": JSON.stringify(admissionConfiguration()) },
-    flags: {
-      "kube-apiserver": {
-        "disable-admission-plugins": "ServiceAccount",
-        "admission-control-config-file": "$FILES/admission.json",
-      },
-    },
+    flags: { "kube-apiserver": { "admission-control-config-file": "$FILES/admission.json" } },
   });
   balancer = await Balancer.listen([]);
   const argument = (value: string): string =>

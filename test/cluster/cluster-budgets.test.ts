@@ -5,7 +5,7 @@
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import type { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, type Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
@@ -25,13 +25,11 @@ let environment: TestEnvironment;
 let generator: Component | undefined;
 
 beforeAll(async () => {
-  const bare = { controllerManager: false, scheduler: false, kwok: false };
-  const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
   environment = await TestEnvironment.start({
     cells: ["a", "b"],
     replicas: 1,
     settle: "40s",
-    cell: { ...bare, flags },
+    cell: BARE,
   });
   const { core } = environment;
   await installGenerator(core);

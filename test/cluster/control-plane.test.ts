@@ -3,19 +3,18 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { ApiserverClient, field } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 
 /** Clusters as the fault tests use them: users, isolation, and processes that die, hang and come back. */
 
 const TIMEOUT_MS = 60_000;
-const bare = { controllerManager: false, scheduler: false, kwok: false } as const;
 let first: Cluster;
 let second: Cluster;
 
 beforeAll(async () => {
   [first, second] = await Promise.all([
     Cluster.start({
-      ...bare,
+      ...BARE,
       name: "first",
       tokens: [{ token: "secret-of-eve", user: "eve", groups: ["guests"] }],
       files: {
@@ -23,7 +22,7 @@ beforeAll(async () => {
       },
       flags: { "kube-apiserver": { "audit-policy-file": "$FILES/audit.yaml", "audit-log-path": "$FILES/audit.log" } },
     }),
-    Cluster.start({ ...bare, name: "second", address: "127.0.0.2" }),
+    Cluster.start({ ...BARE, name: "second", address: "127.0.0.2" }),
   ]);
 }, TIMEOUT_MS);
 
@@ -179,7 +178,7 @@ test("a cluster that can't start says why, keeps its logs and leaves nothing els
   vi.stubEnv("PODSEIDON_LOG_DIRECTORY", logs);
   const written = vi.spyOn(process.stderr, "write").mockReturnValue(true);
   try {
-    const start = Cluster.start({ ...bare, name: "broken", flags: { "kube-apiserver": { "no-such-flag": "1" } } });
+    const start = Cluster.start({ ...BARE, name: "broken", flags: { "kube-apiserver": { "no-such-flag": "1" } } });
     await expect(start).rejects.toThrow(/kube-apiserver ended before it was ready.*unknown flag: --no-such-flag/s);
     expect(written.mock.calls.join("\n")).toContain(`the logs of broken are in ${logs}`);
   } finally {

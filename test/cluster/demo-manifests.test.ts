@@ -6,7 +6,7 @@ import { loadAll } from "js-yaml";
 import * as v from "valibot";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
 import { block } from "../support/cluster/documented.ts";
 import { FOREIGN_KINDS, foreignCrd } from "../support/cluster/foreign-kinds.ts";
@@ -18,7 +18,7 @@ const manifests = join(root, "manifests");
 let cluster: Cluster;
 
 beforeAll(async () => {
-  cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
+  cluster = await Cluster.start(BARE);
   // A namespace that exists only in a dry run is not there for what is created in it.
   for (const base of ["namespace", "crds", "update-trigger"])
     await kubectl("apply", "-k", join(manifests, "base", base));

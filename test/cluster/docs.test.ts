@@ -3,6 +3,7 @@
  * run as server-side dry runs. `scripts/docs.test.ts` checks the npm commands. `PODSEIDON_TEST_SIZE=full` also applies
  * every overlay; otherwise overlays are only built, because `test/cluster/demo-manifests.test.ts` applies them.
  */
+
 import { spawn } from "node:child_process";
 import { copyFileSync, globSync, mkdirSync, readFileSync, symlinkSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
@@ -10,6 +11,7 @@ import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
+import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
@@ -108,12 +110,7 @@ beforeAll(async () => {
     cells: [CELL],
     single: true,
     replicas: 1,
-    cell: {
-      controllerManager: false,
-      scheduler: false,
-      kwok: false,
-      flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-    },
+    cell: BARE,
   });
   const bin = join(environment.core.directory, "bin");
   mkdirSync(bin);

@@ -1,9 +1,8 @@
 /** One protector from audit to enforcement (docs/design.md#enforcement): the annotation of its Deployment decides. */
-import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { deploy } from "../../scripts/bench/rollout.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
-import { Component } from "../../scripts/environment/component.ts";
+import type { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { eventually, PROTECTED, protectorPath } from "../support/generator/generator-harness.ts";
@@ -19,12 +18,7 @@ let generator: Component;
 
 beforeAll(async () => {
   environment = await TestEnvironment.start({ cells: ["cell"], single: true, replicas: 1, cell: { nodes: 1 } });
-  generator = await Component.start({
-    kind: "generator",
-    name: "generator",
-    directory: join(environment.core.directory, "product"),
-    args: ["--kubeconfig", environment.core.kubeconfig, "--leader-elect=false"],
-  });
+  generator = await environment.startGenerator();
   await deploy(environment, NAME, PODS);
   await environment.core.kubectl(["delete", `podprotector/${NAME}`]);
   const key = Object.keys(PROTECTED)[0];

@@ -4,7 +4,7 @@
  */
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, type Cluster } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
@@ -33,14 +33,12 @@ let transport: Transport;
 let running: RunningGenerator;
 
 beforeAll(async () => {
-  const bare = { controllerManager: false, scheduler: false, kwok: false };
-  const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
   environment = await TestEnvironment.start({
     cells: ["a", "b", "c"],
     aggregators: false,
     replicas: 1,
     settle: "40s",
-    cell: { ...bare, flags },
+    cell: BARE,
     aggregatorArgs: ["--scalable=apps.kruise.io/v1alpha1/clonesets"],
     // One of them has no more permissions than the manifests give it.
     kubeconfig: async (component, cluster) =>

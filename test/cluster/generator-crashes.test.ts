@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { type Crash, CrashingTransport } from "../support/generator/crashing-transport.ts";
 import {
@@ -24,7 +24,7 @@ let transport: Transport;
 let spaces = 0;
 
 beforeAll(async () => {
-  cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
+  cluster = await Cluster.start(BARE);
   await installGenerator(cluster);
   transport = await generatorTransport(cluster);
 });

@@ -1,7 +1,7 @@
 /** Objects with several protectors: one for each group of pods that the paths of `--scalable` name. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import {
   eventually,
@@ -28,7 +28,7 @@ let transport: Transport;
 let one: RunningGenerator | undefined;
 
 beforeAll(async () => {
-  cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
+  cluster = await Cluster.start(BARE);
   await installGenerator(cluster);
   await grantScalable(cluster, "fleet.example.com", "databases");
   transport = await generatorTransport(cluster);

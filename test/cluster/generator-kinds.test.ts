@@ -1,7 +1,7 @@
 /** Every kind of workload and budget against a real kube-apiserver, and the protectors of each. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { CountingTransport } from "../support/generator/counting-transport.ts";
 import {
@@ -29,7 +29,7 @@ let spaces = 0;
 const running: RunningGenerator[] = [];
 
 beforeAll(async () => {
-  cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
+  cluster = await Cluster.start(BARE);
   await installGenerator(cluster);
   await grantScalable(cluster, "fleet.example.com", "workloads");
   transport = await generatorTransport(cluster);

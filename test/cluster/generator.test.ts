@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import type { GeneratorEvent } from "../../controllers/generator/protectors/events.ts";
 import type { Election } from "../../controllers/run-controller.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { GENERATOR_FINALIZER, GENERATOR_LEASE } from "../../shared/schema/annotations.ts";
@@ -23,8 +23,7 @@ let namespace: string;
 let spaces = 0;
 
 beforeAll(async () => {
-  const bare = { controllerManager: false, scheduler: false, kwok: false };
-  [cluster, otherCore] = await Promise.all([Cluster.start(bare), Cluster.start({ name: "other-core", ...bare })]);
+  [cluster, otherCore] = await Promise.all([Cluster.start(BARE), Cluster.start({ name: "other-core", ...BARE })]);
   await Promise.all([cluster, otherCore].map(installGenerator));
   transport = await generatorTransport(cluster);
 });

@@ -1,10 +1,9 @@
 /** A bad probe makes every pod unready while all of them run: the floor of running pods keeps them. */
-import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { deploy, roll } from "../../scripts/bench/rollout.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
-import { Component } from "../../scripts/environment/component.ts";
+import type { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { PROTECTED } from "../support/generator/generator-harness.ts";
@@ -21,12 +20,7 @@ let generator: Component;
 
 beforeAll(async () => {
   environment = await TestEnvironment.start({ cells: ["cell"], single: true, replicas: 1, cell: { nodes: 1 } });
-  generator = await Component.start({
-    kind: "generator",
-    name: "generator",
-    directory: join(environment.core.directory, "product"),
-    args: ["--kubeconfig", environment.core.kubeconfig, "--leader-elect=false"],
-  });
+  generator = await environment.startGenerator();
   await deploy(environment, NAME, PODS);
   await kubectl("delete", `podprotector/${NAME}`);
   await kubectl("annotate", `deployment/${NAME}`, "podseidon.kubewharf.io/min-running=50%");

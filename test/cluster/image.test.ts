@@ -9,7 +9,7 @@ import { loadAll } from "js-yaml";
 import * as v from "valibot";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay, SYSTEM, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
 import { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
@@ -67,12 +67,7 @@ describe.skipIf(typeof found === "string")(`the image${typeof found === "string"
       "--build-arg",
       `RUN_BASE=${RUN_BASE}`,
     ]);
-    cluster = await Cluster.start({
-      controllerManager: false,
-      scheduler: false,
-      kwok: false,
-      flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-    });
+    cluster = await Cluster.start(BARE);
   }, 30 * 60_000);
 
   afterAll(async () => {

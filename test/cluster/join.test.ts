@@ -10,7 +10,7 @@ import { promisify } from "node:util";
 import { SignJWT } from "jose";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ApiserverClient, field } from "../../scripts/control-plane/api-client.ts";
-import { Cluster, type ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
@@ -29,12 +29,6 @@ const LIFE_SECONDS = 600;
 const SECRETS = `/api/v1/namespaces/${SYSTEM}/secrets`;
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 const BUNDLES = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
-const bare: ClusterOptions = {
-  controllerManager: false,
-  scheduler: false,
-  kwok: false,
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-};
 
 let core: Cluster;
 let worker: Cluster;
@@ -108,8 +102,8 @@ async function objectsOf(cell: string): Promise<readonly string[]> {
 
 beforeAll(async () => {
   [core, worker, balancer] = await Promise.all([
-    Cluster.start({ name: "core", ...bare }),
-    Cluster.start({ name: CELL, ...bare }),
+    Cluster.start({ name: "core", ...BARE }),
+    Cluster.start({ name: CELL, ...BARE }),
     Balancer.listen([]),
   ]);
   const target = (name: string) => ({ kind: "Deployment", name });

@@ -3,7 +3,7 @@ import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
-import { Cluster, type ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { kubelet, SYSTEM } from "../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { root } from "../../scripts/root.ts";
@@ -12,12 +12,6 @@ import { eventually, PROTECTED, protectorPath } from "../support/generator/gener
 
 const PAGE = readFileSync(new URL("../../docs/how-to/karmada.md", import.meta.url), "utf8");
 const WITHIN_MS = 120_000;
-const bare: ClusterOptions = {
-  controllerManager: false,
-  scheduler: false,
-  kwok: false,
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-};
 
 let karmada: Cluster;
 let host: Cluster;
@@ -36,8 +30,8 @@ async function install(cluster: Cluster, name: string): Promise<void> {
 
 beforeAll(async () => {
   [karmada, host] = await Promise.all([
-    Cluster.start({ name: "karmada", ...bare }),
-    Cluster.start({ name: "host", ...bare }),
+    Cluster.start({ name: "karmada", ...BARE }),
+    Cluster.start({ name: "host", ...BARE }),
   ]);
   await Promise.all([install(karmada, "the core"), install(host, "the host cluster")]);
   const serviceAccount = { namespace: SYSTEM, name: "podseidon-generator" };

@@ -4,13 +4,15 @@
  * and nothing replaces a deleted one, so the number in the end is the lowest there ever was. A watch of the pods
  * confirms it.
  */
+
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { BARE } from "../../scripts/control-plane/cluster.ts";
 import type { EtcdSnapshot } from "../../scripts/control-plane/etcd.ts";
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
-import { Component } from "../../scripts/environment/component.ts";
+import type { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods, eachAtMost } from "../support/cluster/pods.ts";
@@ -24,8 +26,7 @@ const CRD_NAME = `podprotectors.${GROUP}`;
 const CRD = readFileSync(join(root, "crds", `${GROUP}_podprotectors.yaml`), "utf8");
 const NAMESPACE = "shop";
 const PROTECTOR = `/apis/${GROUP}/v1alpha1/namespaces/${NAMESPACE}/podprotectors/deployment-web`;
-const BARE = { controllerManager: false, scheduler: false, kwok: false } as const;
-const FLAGS = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "5s" } };
+const FLAGS = { "kube-apiserver": { "request-timeout": "5s" } };
 const SETTLE = "6s";
 /** Against a hanging test, not against a slow one. */
 const HANGS_MS = 240_000;
@@ -62,7 +63,7 @@ beforeAll(async () => {
   });
   for (const cluster of [environment.core, environment.cell("east")]) await cluster.apply([namespace]);
   before = environment.core.snapshotEtcd();
-  generator = await startGenerator();
+  generator = await environment.startGenerator();
   availability = await AvailabilityJudge.watch([environment.cell("east")], NAMESPACE);
 });
 
@@ -71,16 +72,6 @@ afterAll(async () => {
   await generator?.stop();
   await environment?.stop();
 });
-
-function startGenerator(): Promise<Component> {
-  const args = ["--kubeconfig", environment.core.kubeconfig, "--leader-elect=false"];
-  return Component.start({
-    kind: "generator",
-    name: "generator",
-    directory: join(environment.core.directory, "product"),
-    args,
-  });
-}
 
 interface Tally {
   admitted: number;
@@ -272,7 +263,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       for (const component of environment.aggregators.values()) await component.process.start();
       await untilInForce(uid);
       expect(field(await protector(), "metadata", "annotations", `${GROUP}/restored`)).toBeDefined();
-      generator = await startGenerator();
+      generator = await environment.startGenerator();
       expect(availability.lowest).toBe(PROMISED);
       await expectLive();
       await untilCopied();

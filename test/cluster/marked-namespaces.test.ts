@@ -2,10 +2,12 @@
  * A cluster that asks the webhook about namespaces with protectors alone (docs/design.md#marked-namespaces), with the
  * permissions and the policy of the component.
  */
+
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
@@ -24,13 +26,11 @@ let environment: TestEnvironment;
 let aggregator: Component;
 
 beforeAll(async () => {
-  const bare = { controllerManager: false, scheduler: false, kwok: false };
-  const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
   environment = await TestEnvironment.start({
     cells: ["cell"],
     single: true,
     replicas: 1,
-    cell: { ...bare, flags },
+    cell: BARE,
     aggregators: false,
   });
   const { core } = environment;

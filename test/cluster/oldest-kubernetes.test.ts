@@ -2,9 +2,11 @@
  * The manifests and the minimum on the oldest supported Kubernetes. With PODSEIDON_TEST_SIZE=full only, because its
  * apiserver is built for it.
  */
+
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
+import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
@@ -26,7 +28,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${olde
       cells: ["east"],
       single: true,
       replicas: 2,
-      cell: { binaries, controllerManager: false, scheduler: false, kwok: false },
+      cell: { binaries, ...BARE },
     });
     const version = await environment.core.admin.get("/version");
     expect(field(version, "gitVersion")).toBe(`v${oldestKubernetes()}`);

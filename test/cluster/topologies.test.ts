@@ -6,7 +6,7 @@ import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { Cluster, type ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
@@ -20,12 +20,6 @@ const NAMESPACE = "shop";
 const PODS = 3;
 const SETTLED_WITHIN_MS = 300_000;
 const labels = { app: "web" };
-const bare: ClusterOptions = {
-  controllerManager: false,
-  scheduler: false,
-  kwok: false,
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-};
 
 let worker: Cluster;
 let first: Cluster;
@@ -51,9 +45,9 @@ function kustomization(): string {
 
 beforeAll(async () => {
   [worker, first, second] = await Promise.all([
-    Cluster.start({ name: "worker", ...bare }),
-    Cluster.start({ name: "first", ...bare }),
-    Cluster.start({ name: "second", ...bare }),
+    Cluster.start({ name: "worker", ...BARE }),
+    Cluster.start({ name: "first", ...BARE }),
+    Cluster.start({ name: "second", ...BARE }),
   ]);
   balancer = await Balancer.listen([]);
   await Promise.all([first, second].map((core) => applyOverlay(core, "core")));

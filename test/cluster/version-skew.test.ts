@@ -7,6 +7,7 @@ import { readFileSync } from "node:fs";
 import { load } from "js-yaml";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
+import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { CRD as CRD_FILE, TestEnvironment } from "../../scripts/environment/environment.ts";
 import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
 import { parsePodProtector } from "../../shared/schema/podprotector.ts";
@@ -78,12 +79,7 @@ beforeAll(async () => {
     replicas: 0,
     aggregators: false,
     aggregatorArgs: ["--heartbeat-interval=2s"],
-    cell: {
-      controllerManager: false,
-      scheduler: false,
-      kwok: false,
-      flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-    },
+    cell: BARE,
   });
   await change(CRD, (crd) => {
     const { spec, status } = Object(field(crd, "spec", "versions", 0, "schema", "openAPIV3Schema", "properties"));

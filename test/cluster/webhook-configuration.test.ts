@@ -3,6 +3,7 @@
  * webhook. The cell's aggregator restores a missing or altered one. One in files on the apiserver's host (Kubernetes
  * 1.36 and later) can't be removed by any API call.
  */
+
 import { execFile } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,6 +11,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
+import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { root } from "../../scripts/root.ts";
@@ -40,13 +42,10 @@ beforeAll(async () => {
     single: true,
     replicas: 1,
     cell: {
-      controllerManager: false,
-      scheduler: false,
-      kwok: false,
+      ...BARE,
       files: { "admission.yaml": admission },
       flags: {
         "kube-apiserver": {
-          "disable-admission-plugins": "ServiceAccount",
           "feature-gates": "ManifestBasedAdmissionControlConfig=true",
           "admission-control-config-file": "$FILES/admission.yaml",
         },

@@ -11,7 +11,7 @@ import * as v from "valibot";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { Component } from "../../scripts/environment/component.ts";
+import type { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { shellCommand } from "../support/cluster/documented.ts";
@@ -27,12 +27,7 @@ let generator: Component;
 
 beforeAll(async () => {
   environment = await TestEnvironment.start({ cells: ["cell"], single: true, settle: "40s", cell: { nodes: 1 } });
-  generator = await Component.start({
-    kind: "generator",
-    name: "generator",
-    directory: join(environment.core.directory, "product"),
-    args: ["--kubeconfig", environment.core.kubeconfig, "--leader-elect=false"],
-  });
+  generator = await environment.startGenerator();
 });
 
 afterAll(async () => {

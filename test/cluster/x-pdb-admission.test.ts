@@ -2,12 +2,14 @@
  * What x-pdb does, on a real apiserver: the probe of the owner and every way in which it can fail, pre-activities,
  * suspension, and who may bypass all of it. One webhook replica; the test writes the counts.
  */
+
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
+import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { reservePort } from "../../scripts/control-plane/ports.ts";
 import {
@@ -40,15 +42,7 @@ beforeAll(async () => {
     webhookArgs: ["--bypass-needs-permission", "--mark-pending-disruptions", "--probe-allow=127.0.0.1"],
     // The longest that kube-apiserver allows, so that a slow probe does not depend on how busy the machine is.
     registration: { timeoutSeconds: 30 },
-    cell: {
-      ...AUDITED,
-      controllerManager: false,
-      scheduler: false,
-      kwok: false,
-      flags: {
-        "kube-apiserver": { ...AUDITED.flags?.["kube-apiserver"], "disable-admission-plugins": "ServiceAccount" },
-      },
-    },
+    cell: { ...AUDITED, ...BARE },
   });
 });
 

@@ -6,7 +6,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { ApiAnswer } from "../../scripts/control-plane/api-client.ts";
-import type { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, type Cluster } from "../../scripts/control-plane/cluster.ts";
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
@@ -41,8 +41,6 @@ let probe: ProbeServer;
 let xPdb: OtherWebhook;
 
 beforeAll(async () => {
-  const bare = { controllerManager: false, scheduler: false, kwok: false };
-  const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
   // The longest that kube-apiserver allows, so that the number of allowed evictions does not depend on how busy the
   // machine is.
   const registration = { timeoutSeconds: 30 };
@@ -51,7 +49,7 @@ beforeAll(async () => {
     replicas: 0,
     settle: "40s",
     registration,
-    cell: { ...bare, flags },
+    cell: BARE,
   });
   await environment.addWebhook("webhook-dry", ["--dry-run"]);
   probe = await ProbeServer.start(() => ({ is_allowed: true }), await serving());

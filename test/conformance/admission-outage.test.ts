@@ -7,7 +7,7 @@ import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { ApiAnswer } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Component, servingFiles } from "../../scripts/environment/component.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { startWebhook, type WebhookReplica } from "../../scripts/environment/webhook-process.ts";
@@ -23,7 +23,7 @@ const CRD_FILE = "crds/podseidon.kubewharf.io_podprotectors.yaml";
 beforeAll(async () => {
   harness = await AdmissionHarness.start({ replicas: 0 });
   harness.isPatient = false;
-  second = await Cluster.start({ name: "second", controllerManager: false, scheduler: false, kwok: false });
+  second = await Cluster.start({ name: "second", ...BARE });
   await second.apply(readFileSync(CRD_FILE, "utf8"));
   replica = await startWebhook({
     name: "webhook-two-cores",

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
 import { modelServer } from "../simulation/contract/model.ts";
 import { CONTRACT_NAMESPACE, type ContractServer, observe } from "../simulation/contract/script.ts";
@@ -11,7 +11,8 @@ let cluster: Cluster;
 
 beforeAll(async () => {
   cluster = await Cluster.start({
-    ...{ name: "contract", controllerManager: false, scheduler: false, kwok: false },
+    name: "contract",
+    ...BARE,
     flags: { "kube-apiserver": { "feature-gates": "ShardedListAndWatch=true" } },
   });
   await cluster.apply(readFileSync(join(root, "crds/podseidon.kubewharf.io_podprotectors.yaml"), "utf8"));

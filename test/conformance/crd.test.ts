@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
 import { parsePodProtector } from "../../shared/schema/podprotector.ts";
 
@@ -88,7 +88,7 @@ async function established(): Promise<void> {
 }
 
 beforeAll(async () => {
-  cluster = await Cluster.start({ name: "crd", controllerManager: false, scheduler: false, kwok: false });
+  cluster = await Cluster.start({ name: "crd", ...BARE });
   await cluster.apply(UPSTREAM_CRD);
   await established();
   await create("full", FULL);

@@ -1,6 +1,8 @@
 /** The races that upstream's documents describe, on a real apiserver with another, slow webhook. */
+
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
+import { BARE } from "../../scripts/control-plane/cluster.ts";
 import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { OtherWebhook } from "../support/cluster/other-webhook.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
@@ -44,14 +46,12 @@ class Gate {
 }
 
 beforeAll(async () => {
-  const bare = { controllerManager: false, scheduler: false, kwok: false };
-  const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
   ({ environment, recorder } = await HistoryRecorder.start({
     cells: ["cell"],
     single: true,
     replicas: 2,
     settle: "70s",
-    cell: { ...bare, flags },
+    cell: BARE,
   }));
   other = await OtherWebhook.start(environment.core);
   await other.register(environment.core);

@@ -1,7 +1,7 @@
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import { FaultProxy } from "./proxy/proxy.ts";
 import { Churn } from "./streams/churn.ts";
@@ -32,7 +32,7 @@ let reference: StreamHarness;
 let churn: Churn;
 
 beforeAll(async () => {
-  cluster = await Cluster.start({ name: "faults", controllerManager: false, scheduler: false, kwok: false });
+  cluster = await Cluster.start({ name: "faults", ...BARE });
   const validity = { notBeforeMs: Date.now() - 3_600_000, notAfterMs: Date.now() + 3_600_000 };
   const authority = await createCertificateAuthority({ ...validity, commonName: "proxy" });
   const serving = await issueCertificate(authority, {

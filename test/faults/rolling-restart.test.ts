@@ -2,9 +2,11 @@
  * Three webhook replicas are replaced one after another while pods are deleted all the time. No admission request
  * fails.
  */
+
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ApiserverClient } from "../../scripts/control-plane/api-client.ts";
+import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import type { WebhookReplica } from "../../scripts/environment/webhook-process.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
@@ -23,9 +25,7 @@ const SETTLED_WITHIN_MS = 60_000;
 let environment: TestEnvironment;
 
 beforeAll(async () => {
-  const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
-  const bare = { controllerManager: false, scheduler: false, kwok: false, flags };
-  environment = await TestEnvironment.start({ cells: ["cell"], single: true, cell: bare });
+  environment = await TestEnvironment.start({ cells: ["cell"], single: true, cell: BARE });
 });
 
 afterAll(async () => {

@@ -4,7 +4,7 @@ import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ApiserverClient, field } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { CredentialFile } from "../../shared/kube/credentials/file-credentials.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { REFUSAL, refuseAccounts } from "./flow-control.ts";
@@ -32,7 +32,7 @@ function permission(resource: string): readonly unknown[] {
 let cluster: Cluster;
 
 beforeAll(async () => {
-  cluster = await Cluster.start({ name: "answers", controllerManager: false, scheduler: false, kwok: false });
+  cluster = await Cluster.start({ name: "answers", ...BARE });
   await cluster.apply([
     { apiVersion: "v1", kind: "ServiceAccount", metadata: { name: "watcher", namespace: "default" } },
     ...permission("configmaps"),

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
@@ -18,9 +18,7 @@ const CALL = { timeoutMs: 10_000 };
 test.each([true, false])("a collection is watched in shards (offered by the server: %s)", async (offered) => {
   await using cluster = await Cluster.start({
     name: "shards",
-    controllerManager: false,
-    scheduler: false,
-    kwok: false,
+    ...BARE,
     flags: { "kube-apiserver": { "feature-gates": `ShardedListAndWatch=${offered}` } },
   });
   // Nothing is broken: the proxy tells what it has seen.

@@ -1,14 +1,9 @@
 /** What the small recorded installations have in common: two cells, and times that let a history end soon. */
-import type { ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import { BARE, type ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 
 export const CELLS = ["east", "west"] as const;
 export const SETTLE = "6s";
 export const SETTLED_WITHIN_MS = 180_000;
 export const PODS = "/api/v1/namespaces/default/pods";
 
-export const CELL: ClusterOptions = {
-  controllerManager: false,
-  scheduler: false,
-  kwok: false,
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "5s" } },
-};
+export const CELL: ClusterOptions = { ...BARE, flags: { "kube-apiserver": { "request-timeout": "5s" } } };

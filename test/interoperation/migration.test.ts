@@ -6,7 +6,7 @@ import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
@@ -25,7 +25,7 @@ const rows = PAGE.split("\n").filter((line) => line.startsWith("| `--"));
 
 let cluster: Cluster;
 beforeAll(async () => {
-  cluster = await Cluster.start({ name: "core", controllerManager: false, scheduler: false, kwok: false });
+  cluster = await Cluster.start({ name: "core", ...BARE });
 });
 afterAll(() => cluster?.stop());
 

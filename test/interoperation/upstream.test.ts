@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { startUpstreamWebhook, upstreamAggregator, upstreamBinaries } from "../../scripts/bench/fixture/contenders.ts";
-import { Cluster, type ClusterOptions } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster, type ClusterOptions } from "../../scripts/control-plane/cluster.ts";
 import type { ManagedProcess } from "../../scripts/control-plane/managed-process.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
 import { Component } from "../../scripts/environment/component.ts";
@@ -24,10 +24,7 @@ const MIN_AVAILABLE = 4;
 
 /** No pod of it runs in the core. */
 const OTHER_CELL = "other";
-const CLUSTER: ClusterOptions = {
-  ...{ controllerManager: false, scheduler: false, kwok: false },
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount", "request-timeout": "8s" } },
-};
+const CLUSTER: ClusterOptions = { ...BARE, flags: { "kube-apiserver": { "request-timeout": "8s" } } };
 
 let cluster: Cluster;
 let otherCluster: Cluster;

@@ -3,7 +3,7 @@
  * in time, misses events or is killed. In the end the objects are as in a world where nothing of that happened.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
@@ -28,10 +28,7 @@ let cluster: Cluster;
 let transport: Transport;
 
 beforeAll(async () => {
-  cluster = await Cluster.start({
-    ...{ controllerManager: false, scheduler: false, kwok: false },
-    flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-  });
+  cluster = await Cluster.start(BARE);
   await installGenerator(cluster);
   await installCrd(cluster, "podunavailablebudgets.policy.kruise.io");
   await installCrd(cluster, "xpoddisruptionbudgets.x-pdb.form3.tech");

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { type ApiAnswer, type ApiserverClient, field, items } from "../../scripts/control-plane/api-client.ts";
-import type { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, type Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay } from "../../scripts/demo/install.ts";
 import { asAccount, createCellAccounts } from "../../scripts/environment/cell-accounts.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
@@ -25,10 +25,6 @@ const GROUP = "podseidon.kubewharf.io";
 const NAMESPACE = "shop";
 const PROTECTORS = `/apis/${GROUP}/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
 const CONFIG_MAPS = "/api/v1/namespaces/podseidon-system/configmaps";
-const BARE = {
-  ...{ controllerManager: false, scheduler: false, kwok: false },
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-};
 /** Of cell a; cell b has another one, and a reservation for it. */
 const PODS = 5;
 const PROMISED = 4;

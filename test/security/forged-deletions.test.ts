@@ -2,8 +2,10 @@
  * What a caller of the port takes from others by reviews of pods that nobody deletes: the shipped webhook and
  * aggregator beside a real kube-apiserver, and a caller with an address of its own.
  */
+
 import { request } from "node:https";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, readProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
@@ -19,8 +21,7 @@ let environment: TestEnvironment;
 let names: readonly string[];
 
 beforeAll(async () => {
-  const bare = { controllerManager: false, scheduler: false, kwok: false };
-  environment = await TestEnvironment.start({ cells: ["cell"], single: true, replicas: 1, settle: "3s", cell: bare });
+  environment = await TestEnvironment.start({ cells: ["cell"], single: true, replicas: 1, settle: "3s", cell: BARE });
   const spec = { minAvailable: PODS - QUOTA, selector: { matchLabels: LABELS } };
   await createProtector(environment.core, "default", "web", spec);
   names = await createReadyPods(environment.core, { namespace: "default", prefix: "web", count: PODS, labels: LABELS });

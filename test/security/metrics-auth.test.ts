@@ -4,7 +4,7 @@ import { writeFileSync } from "node:fs";
 import { request } from "node:https";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { reservePort } from "../../scripts/control-plane/ports.ts";
 import { applyOverlay, SYSTEM } from "../../scripts/demo/install.ts";
 import { Component } from "../../scripts/environment/component.ts";
@@ -15,7 +15,7 @@ let cluster: Cluster;
 const started: Component[] = [];
 
 beforeAll(async () => {
-  cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
+  cluster = await Cluster.start(BARE);
   await applyOverlay(cluster, "single-cluster", { components: ["metrics-auth"] });
   const account = (name: string) => ({
     ...{ apiVersion: "v1", kind: "ServiceAccount" },

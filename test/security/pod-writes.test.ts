@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { load } from "js-yaml";
 import * as v from "valibot";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 
@@ -20,7 +20,7 @@ const NOTHING_ELSE = /nothing else/;
 let cluster: Cluster;
 
 beforeAll(async () => {
-  cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false });
+  cluster = await Cluster.start(BARE);
   const manifests = join(root, "manifests");
   for (const base of BASES)
     expect(await cluster.kubectl(["apply", "-k", join(manifests, "base", base)])).toMatchObject({ code: 0 });

@@ -8,7 +8,7 @@ import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "vitest";
 import { field } from "../../../scripts/control-plane/api-client.ts";
-import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { BARE, type Cluster } from "../../../scripts/control-plane/cluster.ts";
 import type { Flags } from "../../../scripts/control-plane/components.ts";
 import { Component } from "../../../scripts/environment/component.ts";
 import type { TestEnvironment } from "../../../scripts/environment/environment.ts";
@@ -84,14 +84,7 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
     const directory = mkdtempSync(join(tmpdir(), "podseidon-links-"));
     const links = linksIn(directory);
     const kubeconfig = (component: string, cluster: Cluster): Promise<string> => links.kubeconfig(component, cluster);
-    const flags = {
-      "kube-apiserver": {
-        "disable-admission-plugins": "ServiceAccount",
-        "request-timeout": REQUEST_TIMEOUT,
-        ...apiserver,
-      },
-    };
-    const bare = { controllerManager: false, scheduler: false, kwok: false, flags };
+    const bare = { ...BARE, flags: { "kube-apiserver": { "request-timeout": REQUEST_TIMEOUT, ...apiserver } } };
     const recorded = await HistoryRecorder.start({
       cells: ["cell"],
       replicas: 1,

@@ -4,7 +4,7 @@
  */
 import { request } from "node:https";
 import { type ApiAnswer, field } from "../../../scripts/control-plane/api-client.ts";
-import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { BARE, type Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { type EnvironmentOptions, TestEnvironment } from "../../../scripts/environment/environment.ts";
 import type { WebhookReplica } from "../../../scripts/environment/webhook-process.ts";
 import type { Bucket, PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -67,12 +67,7 @@ export class AdmissionHarness implements AsyncDisposable {
       single: true,
       replicas: 1,
       aggregators: false,
-      cell: {
-        controllerManager: false,
-        scheduler: false,
-        kwok: false,
-        flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-      },
+      cell: BARE,
       ...options,
     });
     return new AdmissionHarness(environment);

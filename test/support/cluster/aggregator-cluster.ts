@@ -3,7 +3,7 @@
  */
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { Cluster, type ClusterOptions } from "../../../scripts/control-plane/cluster.ts";
+import { BARE, Cluster, type ClusterOptions } from "../../../scripts/control-plane/cluster.ts";
 import { Component } from "../../../scripts/environment/component.ts";
 import { type Pod, parsePod } from "../../../shared/schema/pod.ts";
 import type { Bucket, CellStatus } from "../../../shared/schema/podprotector.ts";
@@ -15,13 +15,7 @@ const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/pod
 
 /** Without controllers, so that only the test changes pods. */
 export async function startCluster(options: ClusterOptions = {}): Promise<Cluster> {
-  const cluster = await Cluster.start({
-    controllerManager: false,
-    scheduler: false,
-    kwok: false,
-    flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-    ...options,
-  });
+  const cluster = await Cluster.start({ ...BARE, ...options });
   await cluster.apply(readFileSync(CRD, "utf8"));
   await cluster.waitFor("the CRD", async () => (await cluster.admin.request("GET", PROTECTORS)).status === 200);
   return cluster;

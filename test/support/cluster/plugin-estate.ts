@@ -4,8 +4,8 @@ import { once } from "node:events";
 import { mkdirSync, symlinkSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
 import { ensureBinaries } from "../../../scripts/control-plane/binaries/binaries.ts";
-import type { ClusterOptions } from "../../../scripts/control-plane/cluster.ts";
-import { Component } from "../../../scripts/environment/component.ts";
+import { BARE } from "../../../scripts/control-plane/cluster.ts";
+import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
 import { setReady } from "./pods.ts";
@@ -17,13 +17,6 @@ export const NODE = "node-1";
 export const PODS = ["web-0", "web-1", "web-2", "web-3"];
 const SETTLE_MS = 60_000;
 const LABELS = { app: "web" };
-
-const bare: ClusterOptions = {
-  controllerManager: false,
-  scheduler: false,
-  kwok: false,
-  flags: { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } },
-};
 
 const deployment = {
   apiVersion: "apps/v1",
@@ -60,7 +53,7 @@ export class PluginEstate {
   static async start(): Promise<PluginEstate> {
     const { kubectl } = await ensureBinaries();
     const environment = await TestEnvironment.start({
-      ...{ cells: ["cell"], replicas: 1, settle: "20s", core: bare, cell: bare },
+      ...{ cells: ["cell"], replicas: 1, settle: "20s", core: BARE, cell: BARE },
       // The dashboard also shows what is served only if it is asked for.
       ...{ webhookArgs: ["--metrics-by-namespace=true"], aggregatorArgs: ["--protector-metrics=true"] },
     });
@@ -76,7 +69,7 @@ export class PluginEstate {
       cell.apply([space, { apiVersion: "v1", kind: "Node", metadata: { name: NODE } }]),
     ]);
     await core.apply([deployment]);
-    const generator = await startGenerator(environment, "generator", []);
+    const generator = await environment.startGenerator([]);
     const estate = new PluginEstate(environment, kubectl, path, generator);
     for (const pod of PODS) await estate.createPod(pod, true);
     await core.waitFor("the protector", async () => {
@@ -143,7 +136,7 @@ export class PluginEstate {
   async replaceGenerator(meanwhile: () => Promise<void>): Promise<void> {
     await this.generator.stop();
     await meanwhile();
-    this.generator = await startGenerator(this.environment, "generator-2", ["--leader-elect=false"]);
+    this.generator = await this.environment.startGenerator(["--leader-elect=false"], "generator-2");
   }
 
   async untilCounted(available: number): Promise<void> {
@@ -163,10 +156,4 @@ export class PluginEstate {
     await cell.apply([{ apiVersion: "v1", kind: "Pod", metadata, spec }]);
     await setReady(cell, NAMESPACE, name, isReady);
   }
-}
-
-function startGenerator(environment: TestEnvironment, name: string, more: readonly string[]): Promise<Component> {
-  const { core } = environment;
-  const args = ["--kubeconfig", core.kubeconfig, ...more];
-  return Component.start({ kind: "generator", name, directory: join(core.directory, "product"), args });
 }
