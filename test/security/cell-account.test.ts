@@ -319,10 +319,9 @@ describe("the shipped webhook and aggregator of cell a", () => {
 
   async function deleted(count: number): Promise<readonly ApiAnswer[]> {
     const { admin } = environment.cell("a");
-    const names = items(await admin.get(pods)).map((pod) => String(field(pod, "metadata", "name")));
     const answers: ApiAnswer[] = [];
-    for (const name of names.slice(0, count)) {
-      answers.push(await admin.request("DELETE", `${pods}/${name}`));
+    for (const pod of items(await admin.get(pods)).slice(0, count)) {
+      answers.push(await admin.request("DELETE", `${pods}/${String(field(pod, "metadata", "name"))}`));
       await untilCounted();
     }
     return answers;
@@ -332,9 +331,9 @@ describe("the shipped webhook and aggregator of cell a", () => {
   async function untilCounted(available?: number): Promise<void> {
     await core.waitFor(`cell a to count ${available ?? "what is left"}, with nothing on hold or reserved`, async () => {
       const found = await readProtector(core, NAMESPACE, "web");
-      const { aggregation: counted } = cellEntry(found, "a") ?? {};
+      const counted = cellEntry(found, "a")?.aggregation;
+      const isAsWanted = counted?.availableReplicas === (available ?? counted?.availableReplicas);
       const ofB = cellEntry(found, "b") === undefined ? 0 : 1;
-      const isAsWanted = available === undefined || counted?.availableReplicas === available;
       return isAsWanted && counted?.hold === undefined && reservationCount(found) === ofB;
     });
   }
@@ -350,11 +349,7 @@ describe("the shipped webhook and aggregator of cell a", () => {
     await untilCounted(PODS);
     // 5 here and 2 in cell b, one of which is reserved: 2 more than the promise.
     const answers = await deleted(PODS);
-    const told = JSON.stringify(answers.map(({ body }) => field(body, "message")));
-    expect(
-      answers.map(({ status }) => status),
-      told,
-    ).toEqual([200, 200, 429, 429, 429]);
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 429, 429, 429]);
     await untilCounted(PODS - 2);
     expect(await storedEntry("web", "b")).toEqual(ENTRY_OF_B);
     await core.waitFor("an acknowledgement", async () => {
