@@ -41,6 +41,12 @@ export function pathSegment(pem: string): string {
   return hash("sha256", `path of the podseidon webhook\n${pem.trim()}`, "base64url");
 }
 
+/**
+ * Matches that segment, `/~` and the hash, or `/secret-` and the hash in hexadecimal, in front of a path. Of another
+ * length it is no secret, but the id of a cell.
+ */
+export const SECRET_SEGMENT = /^\/(?:~[\w-]{43}|secret-([0-9a-f]{64}))(?=\/)/;
+
 /** Whether clients that call `host`, a name or an address, accept the certificate. */
 export function isForHost(certificate: X509Certificate, host: string): boolean {
   return (isIP(host) === 0 ? certificate.checkHost(host) : certificate.checkIP(host)) !== undefined;

@@ -5,7 +5,7 @@
  */
 import { hash, X509Certificate } from "node:crypto";
 import * as v from "valibot";
-import { isForHost } from "../../shared/certificates/ca-bundle.ts";
+import { isForHost, SECRET_SEGMENT } from "../../shared/certificates/ca-bundle.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { chain, type MaybePromise } from "../../shared/runtime/maybe-promise.ts";
@@ -126,7 +126,7 @@ export class CallerTokens {
     const url = URL.parse(audience);
     return (
       url?.protocol === "https:" &&
-      url.pathname.replace(/^\/(?:~|secret-)[^/]*/, "") === path &&
+      url.pathname.replace(SECRET_SEGMENT, "") === path &&
       this.#options.servesHost(url.hostname.replace(/^\[|\]$/g, ""))
     );
   }

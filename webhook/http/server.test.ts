@@ -49,7 +49,7 @@ async function start(
   certificate?: ServingCertificate,
   pathPrefix = "/webhook",
 ): Promise<WebhookServer> {
-  const cells = new Set(["cell-1"]);
+  const cells = new Set(["cell-1", "secret-1", "~1"]);
   server = new WebhookServer({ certificate: certificate ?? (await issue()), pathPrefix, cells });
   server.serve({ handle: handler, rejected: () => undefined, crashed: (error) => crashes.push(error) });
   await server.listen(0, "127.0.0.1");
@@ -151,10 +151,14 @@ describe("of a body that is large, the values are counted,", () => {
   });
 });
 
-test("without a prefix the cell is the whole path", async () => {
-  const { port } = await start(({ kind }) => ({ status: 200, body: kind }), undefined, "");
-  for (const [path, kind] of Object.entries({ "/cell-1": "validate", "/cell-1/mutate": "mutate" }))
-    expect(await ask(port, { path })).toMatchObject({ status: 200, body: kind });
+describe("without a prefix the cell is the whole path", () => {
+  test.each(["cell-1", "secret-1", "~1"])("of cell %s, with and without a secret segment", async (id) => {
+    const { port } = await start(({ cell, kind }) => ({ status: 200, body: `${kind} ${cell}` }), undefined, "");
+    for (const segment of ["", `/~${"-".repeat(43)}`, `/secret-${"0f".repeat(32)}`]) {
+      expect(await ask(port, { path: `${segment}/${id}?timeout=5s` })).toMatchObject({ body: `validate ${id}` });
+      expect(await ask(port, { path: `${segment}/${id}/mutate` })).toMatchObject({ body: `mutate ${id}` });
+    }
+  });
 });
 
 test("a replica that is starting responds 503", async () => {

@@ -9,6 +9,7 @@ import type { Socket } from "node:net";
 import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { Hono } from "hono/tiny";
+import { SECRET_SEGMENT } from "../../shared/certificates/ca-bundle.ts";
 import { chain, type MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import { isJson, isTooLarge, ReceivedRequest, readBody, tooLarge, tooManyRequests } from "./body.ts";
 import { type AdmissionCall, type CallHandler, HttpError, type HttpResponse } from "./call.ts";
@@ -241,11 +242,10 @@ export class WebhookServer {
   /** Takes the secret segment, `/~` or `/secret-` and a text, from the path. One that is not known leaves no path. */
   #readPath(incoming: IncomingMessage): boolean {
     const { url = "/" } = incoming;
-    const [, dns, text = "", path] = /^\/(?:~|(secret-))([^/]*)(.+)/.exec(url) ?? [];
-    const segment = dns === undefined ? text : Buffer.from(text, "hex").toString("base64url");
-    const isKnown = this.#options.isPathKnown?.(segment) ?? true;
-    if (!isKnown) incoming.url = "/";
-    else if (path !== undefined) incoming.url = path;
+    const [segment = "", hexadecimal] = SECRET_SEGMENT.exec(url) ?? [];
+    const hash = hexadecimal === undefined ? segment.slice(2) : Buffer.from(hexadecimal, "hex").toString("base64url");
+    const isKnown = this.#options.isPathKnown?.(hash) ?? true;
+    incoming.url = isKnown ? url.slice(segment.length) : "/";
     return isKnown;
   }
 

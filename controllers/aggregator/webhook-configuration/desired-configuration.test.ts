@@ -202,7 +202,9 @@ test("CELL in paths and URLs stands for the cell's id", () => {
 });
 
 describe("the secret segment of the webhook's path", () => {
-  const injected = { caBundle: "Q0E=", segment: "/~secret" };
+  const SECRET = `/~${"s".repeat(43)}`;
+  const OLD = `/~${"o".repeat(43)}`;
+  const injected = { caBundle: "Q0E=", segment: SECRET };
   const hexadecimal = (segment: string): string => Buffer.from(segment.slice(2), "base64url").toString("hex");
   /** kube-apiserver takes each part of a Service's path as a DNS name. */
   const inService = (segment: string): string => (segment === "" ? "" : `/secret-${hexadecimal(segment)}`);
@@ -218,18 +220,28 @@ describe("the secret segment of the webhook's path", () => {
     injectingPatch(configuration(segment), injected).flatMap((one) => Reflect.get(one, "value"));
 
   test("is written in front of the path, once", () => {
-    const expected = ["5", ...(webhooks("/~secret") ?? []).map(({ clientConfig }) => clientConfig)];
+    const expected = ["5", ...(webhooks(SECRET) ?? []).map(({ clientConfig }) => clientConfig)];
     expect(withPatch("")).toEqual(expected);
-    expect(withPatch("/~old")).toEqual(expected);
-    expect(withPatch("/~secret")).toEqual(["5"]);
-    expect(["", "/~old", "/~secret"].map((one) => trusts(configuration(one), injected))).toEqual([false, false, true]);
+    expect(withPatch(OLD)).toEqual(expected);
+    expect(withPatch(SECRET)).toEqual(["5"]);
+    expect(["", OLD, SECRET].map((one) => trusts(configuration(one), injected))).toEqual([false, false, true]);
+  });
+
+  test("is not mistaken for a cell whose id begins alike, where the path has no prefix", () => {
+    const clients = (inPath: string, inUrl: string): LiveConfiguration["webhooks"] => [
+      { name: "one", clientConfig: { service: { name: "w", path: `${inPath}/secret-east` }, caBundle: "Q0E=" } },
+      { name: "two", clientConfig: { url: `https://podseidon.example${inUrl}/~east/mutate`, caBundle: "Q0E=" } },
+    ];
+    const patch = injectingPatch({ ...live({}), webhooks: clients("", "") }, injected);
+    const expected = clients(inService(SECRET), SECRET) ?? [];
+    expect(patch.map((one) => Reflect.get(one, "value"))).toEqual(["5", ...expected.map((one) => one.clientConfig)]);
   });
 
   test("is no part of the declared form, and stays when that is restored", () => {
-    const form = declarationOf(KIND, configuration("/~secret"));
+    const form = declarationOf(KIND, configuration(SECRET));
     expect(declarationText(form)).toBe(declarationText(declarationOf(KIND, configuration(""))));
-    const desired = { declared: declarationOf(KIND, configuration("/~old")), bundles: {} };
-    expect(updatedConfiguration(desired, configuration("/~secret")).webhooks).toEqual(webhooks("/~secret"));
+    const desired = { declared: declarationOf(KIND, configuration(OLD)), bundles: {} };
+    expect(updatedConfiguration(desired, configuration(SECRET)).webhooks).toEqual(webhooks(SECRET));
     expect(updatedConfiguration(desired, configuration("")).webhooks).toEqual(webhooks(""));
   });
 });

@@ -5,6 +5,7 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
+import { SECRET_SEGMENT } from "../../../shared/certificates/ca-bundle.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { SchemaError } from "../../../shared/schema/schema-error.ts";
 import { declarersOf, FieldManager, withOwned } from "./field-ownership.ts";
@@ -131,11 +132,19 @@ function atAddress(webhook: ConfiguredWebhook, change: (address: string) => stri
   return { ...webhook, clientConfig };
 }
 
-/** Before the path: the origin of a URL, and the secret segment (docs/security.md#who-calls), if any. */
-const BEFORE_PATH = /^(https:\/\/[^/]+)?(\/(?:~|secret-)[^/]*)?/;
+/** Of a URL; empty for the path of a Service. */
+const ORIGIN = /^(?:https:\/\/[^/]+)?/;
 
+function pathOf(address: string): string {
+  return address.replace(ORIGIN, "");
+}
+
+/** The webhook with another secret segment (docs/security.md#who-calls), or without one. */
 function withSegment(webhook: ConfiguredWebhook, segment: string): ConfiguredWebhook {
-  return atAddress(webhook, (address) => address.replace(BEFORE_PATH, `$1${segment}`));
+  return atAddress(webhook, (address) => {
+    const path = pathOf(address);
+    return address.slice(0, address.length - path.length) + segment + path.replace(SECRET_SEGMENT, "");
+  });
 }
 
 /** As the webhook's address can have it: each part of a Service's path has to be a DNS name. */
@@ -147,7 +156,7 @@ function segmentFor({ clientConfig: { url } }: ConfiguredWebhook, segment: strin
 /** The secret segment of the webhook's path; empty without one. */
 function segmentOf({ clientConfig: { service, url } }: ConfiguredWebhook): string {
   const address = url ?? Reflect.get(Object(service), "path");
-  return (typeof address === "string" ? BEFORE_PATH.exec(address)?.[2] : undefined) ?? "";
+  return (typeof address === "string" ? SECRET_SEGMENT.exec(pathOf(address))?.[0] : undefined) ?? "";
 }
 
 /** What a webhook configuration is to be, and what that was made of. */
