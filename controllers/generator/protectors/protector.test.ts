@@ -45,3 +45,23 @@ test("a budget says where to probe; how the owner's server is trusted, and how l
   const repaired = repairedProtector({ metadata, spec: { ...spec, probe } }, kind, source, required);
   expect(repaired?.spec.probe).toEqual({ endpoint: "a:1", protocol: "GRPC", caBundle: "QQ==", timeoutMillis: 500 });
 });
+
+test("what a workload states is not repeated beyond what an annotation can hold", () => {
+  const plugin = pluginNamed("deployment");
+  const labels = { "podseidon.kubewharf.io/protect": "true" };
+  // Where it is cut, a character is cut in half.
+  const annotations = { "podseidon.kubewharf.io/min-available": `.${"\u{1F600}".repeat(65_000)}` };
+  const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "7", labels, annotations };
+  const source = plugin.interpret({ metadata, spec: { replicas: 4, selector: { matchLabels: { app: "web" } } } });
+  const [required] = source.protectors;
+  if (required === undefined) throw new Error("it has no protector");
+  const made = newProtector(plugin.kind, source, required, required.name);
+  const [derivation = ""] = Object.values(made.metadata.annotations);
+  expect([required.spec.minAvailable, derivation.length]).toEqual([4, 4096]);
+  // As kube-apiserver stores it.
+  expect(Buffer.from(derivation).toString()).toBe(derivation);
+  const stored = { ...made, metadata: { ...made.metadata, uid: "p1", resourceVersion: "9", labels: {} } };
+  expect(repairedProtector(stored, plugin.kind, source, required)?.metadata.annotations).toEqual(
+    made.metadata.annotations,
+  );
+});

@@ -57,6 +57,14 @@ function ownerReference(kind: SourceKind, { name, uid }: ProtectionSource): Owne
   return { apiVersion: apiVersionOf(kind), kind: kind.kind, name, uid, controller: true };
 }
 
+/** A derivation repeats texts of its source, which may be as long as all the annotations that an object can have. */
+const MAX_DERIVATION = 4096;
+
+/** Well-formed, because kube-apiserver stores half a character as another one, which would be repaired for ever. */
+function derivationOf({ derivation }: RequiredProtector): string {
+  return derivation.slice(0, MAX_DERIVATION).toWellFormed();
+}
+
 /**
  * The protector to create under `name`. `again`: one existed before, whose reservations are lost with it. The mark
  * makes the aggregators put their cells on hold.
@@ -76,7 +84,7 @@ export function newProtector(
       name,
       namespace: source.namespace,
       labels: sourceLabels(kind, source.name),
-      annotations: { [DERIVATION_ANNOTATION]: required.derivation, ...mark },
+      annotations: { [DERIVATION_ANNOTATION]: derivationOf(required), ...mark },
       finalizers: [GENERATOR_FINALIZER],
       ownerReferences: [ownerReference(kind, source)],
     },
@@ -177,7 +185,7 @@ function repairedMetadata(
   return {
     ...present,
     labels: { ...present.labels, ...sourceLabels(kind, source.name) },
-    annotations: { ...annotations, [DERIVATION_ANNOTATION]: required.derivation },
+    annotations: { ...annotations, [DERIVATION_ANNOTATION]: derivationOf(required) },
     // The apiserver leaves an empty list out: with one, there would be something to repair for ever.
     ...(repairedOwners.length === 0 && present.ownerReferences === undefined
       ? {}
