@@ -26,6 +26,7 @@ describe("the command", () => {
     pods: readonly unknown[],
     forbidden: readonly string[] = [],
     protectors: readonly unknown[] = [],
+    warnings: readonly string[] = [],
   ) {
     const objects: Readonly<Record<string, unknown>> = {
       "/api/v1/nodes/n": { metadata: { name: "n" } },
@@ -42,6 +43,7 @@ describe("the command", () => {
       const found = method === "GET" ? objects[path] : {};
       const status = forbidden.includes(name ?? "") ? 403 : found === undefined ? 404 : 200;
       const body = status === 200 ? found : { kind: "Status", message: `HTTP ${status}`, details: { name: "x" } };
+      for (const warning of name === undefined ? [] : warnings) response.appendHeader("warning", `299 - "${warning}"`);
       response.writeHead(status).end(JSON.stringify(body));
     });
     let out = "";
@@ -90,10 +92,18 @@ describe("the command", () => {
   ])("where nobody is asked, all pods of the node go, with %s to spare", async (_, minAvailable) => {
     const pods = [running, pod("web-1", "Running", "ReplicaSet"), pod("web-2", "Running", "ReplicaSet")];
     const { code, out } = await drainCheck(pods, ["web-2"], [protector(minAvailable)]);
-    expect(out).toMatch(/^UNPROTECTED: nobody is asked/);
+    expect(out).toMatch(/^UNPROTECTED: nobody is asked before pods of namespace shop go/);
     expect(out).toMatch(/^shop +web-0 +deployment-web +admitted +goes +nobody is asked$/m);
     expect(out).toContain("2 pods can go at once, 0 wait");
     expect(out).toContain("1 could not be told");
+    expect(code).toBe(1);
+  });
+
+  test("where the webhook only warns, all pods of the node go", async () => {
+    const pods = [running, pod("web-1", "Running", "ReplicaSet")];
+    const { code, out } = await run(["drain-check", "n"], pods, [], [protector(4)], ["dry run: web-0 may not go"]);
+    expect(out).toMatch(/^UNPROTECTED: the webhook only warns before pods of namespace shop go/);
+    expect(out).toMatch(/^shop +web-1 +deployment-web +admitted +goes +the webhook only warns$/m);
     expect(code).toBe(1);
   });
 
@@ -105,7 +115,7 @@ describe("the command", () => {
   ])("why says that nobody is asked, with %s to spare: %s %j", async (_, minAvailable, flags) => {
     const command = ["why", "web-0", "-n", "shop", ...flags];
     const { code, out } = await run(command, [running], [], [protector(minAvailable)]);
-    expect(out).toMatch(/^UNPROTECTED: c has no webhook configuration podseidon/);
+    expect(out).toMatch(/^UNPROTECTED: c asks nobody before pods of namespace shop are deleted/);
     expect(code).toBe(1);
   });
 

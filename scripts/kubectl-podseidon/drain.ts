@@ -18,7 +18,7 @@ import {
   requestFor,
   webhookConfigurationOf,
 } from "./question.ts";
-import { isUnprotected } from "./unprotected.ts";
+import { isUnprotected, runsDry } from "./unprotected.ts";
 
 /** Dry runs that are under way at once. */
 const CONCURRENCY = 8;
@@ -112,25 +112,39 @@ export function othersCordoned(node: string, nodes: readonly unknown[]): boolean
   return others.length > 0 && others.every(({ spec }) => spec.unschedulable);
 }
 
-/** What becomes of the pods where nobody is asked: whatever the protectors say, those that may be evicted go. Pure. */
-function unasked(lines: readonly DrainLine[]): readonly DrainLine[] {
+/** Protected, and let go all the same where nobody holds it back. */
+function isAdmitted({ now, protectors }: DrainLine): boolean {
+  return now === "admitted" && protectors.length > 0;
+}
+
+/** Why no webhook holds the pods of some namespaces back. */
+interface Unheld {
+  readonly why: "nobody is asked" | "the webhook only warns";
+  readonly namespaces: ReadonlySet<string>;
+}
+
+/** What becomes of the pods that nobody holds back: whatever the protectors say, those that may be evicted go. Pure. */
+function unheldLines(lines: readonly DrainLine[], { why, namespaces }: Unheld): readonly DrainLine[] {
   return lines.map((line) =>
-    line.now !== "admitted" || line.protectors.length === 0
-      ? line
-      : { ...line, together: "goes", why: "nobody is asked" },
+    isAdmitted(line) && namespaces.has(line.namespace) ? { ...line, together: "goes", why } : line,
   );
 }
 
-const UNPROTECTED =
-  "UNPROTECTED: nobody is asked before the pods of this cluster go, so a drain takes them all at once. " +
-  "See kubectl podseidon doctor.\n\n";
+function unprotectedText({ why, namespaces }: Unheld): string {
+  if (namespaces.size === 0) return "";
+  const where = `${namespaces.size === 1 ? "namespace" : "namespaces"} ${[...namespaces].sort().join(", ")}`;
+  const what = `UNPROTECTED: ${why} before pods of ${where} go: a drain takes all at once.`;
+  return `${what} See kubectl podseidon doctor.\n\n`;
+}
+
+const HELD: Unheld = { why: "nobody is asked", namespaces: new Set() };
 
 export function drainText(
   node: string,
   lines: readonly DrainLine[],
   stay: number,
   cordoned = false,
-  unprotected = false,
+  unheld: Unheld = HELD,
 ): string {
   const count = (what: DrainLine["together"]): number => lines.filter(({ together }) => together === what).length;
   const rows = lines.map(({ namespace, pod, protectors, now, together, why }) => {
@@ -148,8 +162,8 @@ export function drainText(
     cordoned && lines.length > 0
       ? "Every other node is cordoned: replacements stay Pending, so pods that wait do so until you uncordon a node.\n"
       : "";
-  const warning = unprotected ? UNPROTECTED : "";
-  return `${warning}${lines.length === 0 ? "" : `${head}\n`}Node ${node}: ${sum.join(", ")}.\n${nowhere}`;
+  const pods = lines.length === 0 ? "" : `${head}\n`;
+  return `${unprotectedText(unheld)}${pods}Node ${node}: ${sum.join(", ")}.\n${nowhere}`;
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
@@ -174,17 +188,34 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   );
   const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
   const plan = planDrain(answers, protectors, cell, context.nowMs());
-  const admitted = plan.find(({ now, protectors }) => now === "admitted" && protectors.length > 0);
-  const unprotected = admitted !== undefined && (await isUnprotected(cluster, configuration, admitted.namespace));
-  const lines = unprotected ? unasked(plan) : plan;
+  const namespaces = new Set(plan.filter(isAdmitted).map(({ namespace }) => namespace));
+  const warned = answers.some(({ answer }) => answer.warnings.some((text) => text.startsWith("dry run: ")));
+  const unheld = await context.progress.during("asking whether anybody holds them back", async (): Promise<Unheld> => {
+    if (warned || (namespaces.size > 0 && (await runsDry(cluster, core, context.systemNamespace))))
+      return { why: "the webhook only warns", namespaces };
+    return { why: "nobody is asked", namespaces: await unasked(cluster, configuration, namespaces) };
+  });
+  const unprotected = unheld.namespaces.size > 0;
+  const lines = unheldLines(plan, unheld);
   const staying = found.length - leaving.length;
   context.print(
     { node, pods: lines, staying, othersCordoned: cordoned, isUnprotected: unprotected },
-    drainText(node, lines, staying, cordoned, unprotected),
+    drainText(node, lines, staying, cordoned, unheld),
   );
   const isStuck = ({ together }: DrainLine): boolean => together === "never" || (together === "waits" && cordoned);
   if (unprotected || lines.some(isStuck)) return EXIT.no;
   return lines.some(({ together }) => together === "unknown") ? EXIT.unknown : EXIT.yes;
+}
+
+/** Those of the namespaces in which the cluster asks nobody. */
+async function unasked(
+  cluster: ClusterClient,
+  configuration: unknown,
+  namespaces: Iterable<string>,
+): Promise<ReadonlySet<string>> {
+  const found = new Set<string>();
+  for (const namespace of namespaces) if (await isUnprotected(cluster, configuration, namespace)) found.add(namespace);
+  return found;
 }
 
 /** False, too, for who may not list nodes. */

@@ -152,7 +152,9 @@ describe("why", () => {
   });
 
   test("begins with what is worse than any answer: nobody is asked", () => {
-    expect(explain(admitted, protector, true)).toMatch(/^UNPROTECTED: worker has no webhook configuration podseidon/);
+    expect(explain(admitted, protector, true)).toMatch(
+      /^UNPROTECTED: worker asks nobody before pods of namespace default/,
+    );
   });
 
   test("tells of a cell that can't be relied on", () => {

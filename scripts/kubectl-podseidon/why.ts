@@ -42,7 +42,7 @@ export interface ProtectorExplanation {
 }
 
 export interface Explanation {
-  /** The cluster asked nobody about a pod that a protector covers: it has no webhook configuration of podseidon. */
+  /** The cluster asked nobody about a pod that a protector covers. */
   readonly isUnprotected: boolean;
   readonly kind: DisruptionKind;
   readonly pod: Pick<Pod, "namespace" | "name" | "uid">;
@@ -99,8 +99,8 @@ export function explanationText(explanation: Explanation): string {
   const passes = answer.retryAfterSeconds !== undefined;
   const parts = [
     isUnprotected
-      ? `UNPROTECTED: ${cluster} has no webhook configuration podseidon, so nobody is asked before its pods are ` +
-        "deleted. See kubectl podseidon doctor.\n\n"
+      ? `UNPROTECTED: ${cluster} asks nobody before pods of namespace ${pod.namespace} are deleted. ` +
+        "See kubectl podseidon doctor.\n\n"
       : "",
     fields([
       ["Pod", `${pod.namespace}/${pod.name} in ${cluster}${cell === undefined ? "" : ` (cell ${cell})`}`],

@@ -266,6 +266,46 @@ describe("when quota is used", () => {
   });
 });
 
+describe("where nothing holds pods back, drain-check says so", () => {
+  async function untilSaid(why: string): Promise<void> {
+    const head = `UNPROTECTED: ${why} before pods of namespace ${NAMESPACE} go`;
+    await estate.core.waitFor(head, async () => (await plugin("drain-check", NODE)).stdout.startsWith(head));
+    const { code, stdout } = await plugin("drain-check", NODE);
+    expect(stdout).toMatch(new RegExp(`web-1 +${NAME} +admitted +goes +${why}`));
+    expect(code).toBe(1);
+  }
+
+  test("as with a webhook in dry-run mode", async () => {
+    await estate.replaceWebhooks(["webhook-dry"], ["--dry-run"]);
+    await untilSaid("the webhook only warns");
+    await estate.replaceWebhooks(["webhook-2"]);
+    await estate.core.waitFor("the webhook to deny", async () => (await why("web-1")).code === 1);
+  });
+
+  test("as in a namespace that the webhook configuration leaves out, and so does why", async () => {
+    const cell = estate.cell("cell");
+    const kinds = ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"];
+    const found = await Promise.all(
+      kinds.map(async (kind) => (await cell.kubectl(["get", kind, "podseidon", "--output", "json"])).stdout),
+    );
+    const declare = (namespaceSelector: object): Promise<unknown> =>
+      Promise.all(
+        found.map((text) => {
+          const { metadata, webhooks, ...rest } = JSON.parse(text);
+          const hooks = webhooks.map((webhook: object) => ({ ...webhook, namespaceSelector }));
+          const input = JSON.stringify({ ...rest, metadata: { name: metadata.name }, webhooks: hooks });
+          return cell.apply(input);
+        }),
+      );
+    await declare({ matchLabels: { "podseidon.kubewharf.io/enforced-namespace": "true" } });
+    await untilSaid("nobody is asked");
+    const { code, stdout } = await why("web-1");
+    expect([code, stdout]).toEqual([1, expect.stringContaining("UNPROTECTED: cell asks nobody before pods of")]);
+    await declare({});
+    await estate.core.waitFor("the webhook to be asked", async () => !(await why("web-1")).stdout.includes("UNPROT"));
+  });
+});
+
 describe("Events tell each change of a protector", () => {
   const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
 

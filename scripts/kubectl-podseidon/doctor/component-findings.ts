@@ -96,6 +96,12 @@ function isDryRun(args: readonly string[], env: v.InferOutput<typeof Container>[
   return given === "true" || given === "1";
 }
 
+/** Whether a Deployment is that of a webhook in dry-run mode. */
+export function deniesNothing({ spec }: ProjectDeployment): boolean {
+  const [container] = spec.template.spec.containers;
+  return container !== undefined && isDryRun(container.args, container.env);
+}
+
 function webhookFindings({ args, env }: v.InferOutput<typeof Container>): Finding[] {
   const has = (flag: string): boolean => args.some((arg) => arg === `--${flag}` || arg.startsWith(`--${flag}=`));
   const denies = isDryRun(args, env)
