@@ -192,7 +192,8 @@ describe("what a component is for", () => {
     const directory = join(copy, "overlays", "own");
     mkdirSync(directory, { recursive: true });
     const order = ["cell", "ignore-failures", "dry-run", "webhook-url", "shared-core-account", "second-core"];
-    const components = [...order, "namespace-cell"].map((one) => `../../components/${one}`).join(", ");
+    const permissions = ["pre-activities", "bypass-permission"];
+    const components = [...order, ...permissions, "namespace-cell"].map((one) => `../../components/${one}`).join(", ");
     const own = block(page, "a cell by namespace")
       .replace(/^components: .*$/m, `components: [${components}]`)
       .replace("namespace=shop]", 'namespace=shop, "webhook=webhook.example.com"]');
@@ -201,8 +202,11 @@ describe("what a component is for", () => {
     // Five webhooks that decide, and the one that binds evictions.
     const count = (found: RegExp): number => text.match(found)?.length ?? 0;
     expect(count(/url: https:\/\/webhook\.example\.com\/webhook\/worker-2-shop/g)).toBe(6);
-    expect([count(/failurePolicy: Ignore/g), count(/failurePolicy: Fail/g)]).toEqual([6, 0]);
+    // The policy of pre-activities stays as it is.
+    expect([count(/failurePolicy: Ignore/g), count(/failurePolicy: Fail/g)]).toEqual([6, 1]);
     expect(count(/kubernetes.io\/metadata.name: shop/g)).toBe(6);
+    // What the webhook needs here, wherever it runs.
+    for (const role of ["pre-activities", "permissions"]) expect(text).toContain(`name: podseidon-webhook-${role}\n`);
   });
 
   test.each([
