@@ -56,6 +56,8 @@ export function stateMetrics(metrics: Metrics, generator: Pick<Generator, "lostS
   gaugeOf(metrics, "generator_leader", "1 while this replica leads.", () => generator.isLeading);
 }
 
+const KIND_GONE = "A kind is not served in this version, or without the scale subresource that it needs";
+
 function eventObserver({ metrics, log, events }: GeneratorSinks): (event: GeneratorEvent) => void {
   const step: EventRow<GeneratorEvent & { readonly kind: (typeof STEPS)[number] }> = {
     level: "info",
@@ -116,7 +118,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
       },
       statusLeft: { ...STATUS_LEFT, fields: ({ source, manager }) => ({ source, manager }) },
       kindServed: { level: "info", message: "A kind is installed", fields: ({ served }) => ({ ...served }) },
-      kindGone: { level: "info", message: "A kind is not installed", fields: ({ served }) => ({ ...served }) },
+      kindGone: { level: "warn", message: KIND_GONE, fields: ({ served }) => ({ ...served }) },
       failed: {
         // A conflict is how two writers of one object find out about each other.
         line: ({ tag }) => [tag === "conflict" ? "debug" : "warn", "A step failed and is tried again"],

@@ -176,6 +176,7 @@ describe("a kind that is not installed", () => {
   test("is watched when it appears: a custom resource, by its scale subresource", async () => {
     const one = start({ plugins: { scalable: SCALABLE } });
     await cluster.waitFor("it to be ready without the kind", async () => one.generator.problem() === undefined);
+    await told(one, "kindGone");
     await installCrd(cluster, "workloads.fleet.example.com");
     const path = `/apis/fleet.example.com/v1/namespaces/${namespace}/workloads/web`;
     await cluster.apply([budget("fleet.example.com/v1", "Workload", { size: 8 })]);

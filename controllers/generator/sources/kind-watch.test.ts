@@ -148,11 +148,11 @@ describe("an optional kind", () => {
     expect(harness.watch.get("shop/web")).toMatchObject({ decision: "Protected", need: { kind: "unreadable" } });
   });
 
-  test("of which only the path is known has its name from discovery, and needs a scale subresource", async () => {
+  test("whose path alone is known is named by discovery, needs a scale subresource, and says so once", async () => {
     harness = new Harness("workloads.fleet.example.com");
     Object.assign(harness.server, { served: ["v1"], resources: [{ name: "workloads", kind: "Workload" }] });
     await harness.run(30_000);
-    expect(harness.events).toEqual(["ready"]);
+    expect(harness.events).toEqual(["gone v1 ", "ready"]);
     harness.server.resources.push({ name: "workloads/scale", kind: "Scale" });
     await harness.run(30_000);
     expect(harness.watch.kind.kind).toBe("Workload");

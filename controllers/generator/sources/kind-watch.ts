@@ -69,13 +69,15 @@ export class KindWatch {
 
   /** Resolves with the version to read when the kind is served; undefined when `signal` aborts. */
   async #whenServed(signal: AbortSignal): Promise<SourceKind | undefined> {
-    const { ports, onReady } = this.#options;
+    const { ports, onReady, onServed } = this.#options;
     const backoff = new Backoff(DISCOVERY_BACKOFF, ports.random);
     while (!signal.aborted) {
       const found = await this.#discover(signal);
       if (typeof found === "object") return found;
       if (found === "notServed" && !this.#isNotServed) {
         this.#isNotServed = true;
+        // Somebody has asked for a resource of `--scalable`, whose kind discovery tells.
+        if (this.plugin.kind.kind === "") onServed(false, this.plugin.kind);
         onReady();
       }
       await sleep(ports, backoff.nextMs(), signal);
