@@ -285,9 +285,19 @@ describe("a PodDisruptionBudget", () => {
     expect(await readObject(cluster, protectorPath(namespace, "poddisruptionbudget-web"))).toBeUndefined();
   });
 
-  test("over pods without a known number keeps its protector as it is, and says so", async () => {
+  test.each<[string, string, string]>([
+    ["batch/v1", "Job", "Job does not implement the scale subresource"],
+    // Its `spec.size` is absent, and kube-apiserver answers 500.
+    ["fleet.example.com/v1", "Workload", "Workload web can't be read: try kubectl get --raw /apis/fleet"],
+  ])("over pods without a known number (%s %s) requires all of them, and says so", async (apiVersion, kind, why) => {
     const one = start();
-    const owner = { apiVersion: "batch/v1", kind: "Job", name: "once", uid: "u1", controller: true };
+    await installCrd(cluster, "workloads.fleet.example.com");
+    await cluster.apply([
+      { apiVersion: "fleet.example.com/v1", kind: "Workload", metadata: { name: "web", namespace } },
+    ]);
+    const path = `/apis/fleet.example.com/v1/namespaces/${namespace}/workloads/web`;
+    const uid = kind === "Job" ? "u1" : field(await readObject(cluster, path), "metadata", "uid");
+    const owner = { apiVersion, kind, name: "web", uid, controller: true };
     const pod = (name: string): object => ({
       apiVersion: "v1",
       kind: "Pod",
@@ -302,9 +312,7 @@ describe("a PodDisruptionBudget", () => {
     ]);
     await told(one, "unresolved");
     const found = await minimum("poddisruptionbudget-web", 2);
-    expect(field(found, "metadata", "annotations", `${GROUP}/derivation`)).toContain(
-      "Job does not implement the scale subresource",
-    );
+    expect(field(found, "metadata", "annotations", `${GROUP}/derivation`)).toContain(why);
   });
 });
 

@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
-import type { ApiRequest, ApiResponse } from "../../../shared/kube/client/transport.ts";
+import { type ApiRequest, type ApiResponse, TransportError } from "../../../shared/kube/client/transport.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
+import { makeProtector } from "../../../test/support/decide/fixtures.ts";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Discovery } from "../sources/discovery.ts";
@@ -18,7 +19,7 @@ function rig(count: number) {
   const paths: string[] = [];
   const replicas = new Map(Array.from({ length: count }, (_, index) => [`c${index}`, 1]));
   const uids = new Map<string, string>();
-  let isDown = false;
+  let failure: number | "timeout" | undefined;
   const request = async ({ path }: ApiRequest): Promise<ApiResponse> => {
     paths.push(path);
     await sleep(time, LATENCY_MS);
@@ -27,7 +28,10 @@ function rig(count: number) {
       path === API
         ? { resources: ["clonesets", "clonesets/scale"].map((one) => ({ name: one, kind: "CloneSet" })) }
         : { metadata: { name, uid: uids.get(name) ?? name }, spec: { replicas: replicas.get(name) } };
-    return isDown ? { status: 503, headers: {}, body: "" } : { status: 200, headers: {}, body: JSON.stringify(body) };
+    const isScale = path !== API;
+    if (isScale && failure === "timeout") throw new TransportError("timeout", true, "no answer");
+    const status = typeof failure === "number" && (isScale || failure === 503) ? failure : 200;
+    return { status, headers: {}, body: status === 200 ? JSON.stringify(body) : "" };
   };
   const api = new ApiClient({ request, stream: () => Promise.reject(new Error("nothing is watched")), close() {} });
   const refs = (): WorkloadRef[] =>
@@ -45,11 +49,12 @@ function rig(count: number) {
   const source = pdb.interpret({ metadata });
   const need = { kind: "budget", budget: { selector: {}, maxUnavailable: 1, spec: {}, owns: [] } } as const;
   /** What it comes to, and how many requests and milliseconds it took. */
-  const resolve = async () => {
+  const resolve = async (kept?: number) => {
     const [before, fromMs] = [paths.length, time.elapsedMs];
     const { signal } = new AbortController();
+    const presents = kept === undefined ? [] : [makeProtector([], { minAvailable: kept })];
     let tookMs = 0;
-    const asked = resolver.resolve({ key: "k", kind: pdb.kind, source, need, presents: [], signal });
+    const asked = resolver.resolve({ key: "k", kind: pdb.kind, source, need, presents, signal });
     void asked.then(() => {
       tookMs = time.elapsedMs - fromMs;
     });
@@ -59,8 +64,8 @@ function rig(count: number) {
     const soon = resolution.kind === "resolved" && resolution.soon === true;
     return { minimum, soon, requests: paths.length - before, tookMs };
   };
-  const breakDown = (): void => {
-    isDown = true;
+  const breakDown = (how: number | "timeout"): void => {
+    failure = how;
   };
   return { time, replicas, uids, resolve, breakDown };
 }
@@ -90,6 +95,21 @@ test("the first failure ends the reads", async () => {
   const { resolve, time, breakDown } = rig(200);
   await resolve();
   await time.advance(5_000);
-  breakDown();
+  breakDown(503);
   expect(await resolve()).toMatchObject({ minimum: "failed", requests: 8 });
 });
+
+// `kept` is the number of the protector that there is.
+test.each<[number | "timeout", number | undefined, number]>([
+  [500, undefined, 3],
+  ["timeout", undefined, 3],
+  [403, undefined, 3],
+  [500, 2, 2],
+])(
+  "a scale that can't be read by itself (%s) does not keep the budget from its protector",
+  async (how, kept, least) => {
+    const { resolve, breakDown } = rig(3);
+    breakDown(how);
+    expect(await resolve(kept)).toMatchObject({ minimum: least });
+  },
+);

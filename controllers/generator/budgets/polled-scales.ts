@@ -8,6 +8,7 @@ import { parseSelectorText } from "../../../shared/decide/availability/selector-
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { pathSegment } from "../../../shared/kube/client/api-path.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
+import { TransportError } from "../../../shared/kube/client/transport.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector } from "../../../shared/schema/podprotector.ts";
@@ -83,8 +84,7 @@ export class PolledScales {
     const path = `${collectionPath(kind, namespace)}/${pathSegment(name)}/scale`;
     const result = await api.get(path, parseScale, { timeoutMs, signal });
     const what = `${kind.kind} ${name}`;
-    if (result.kind === "gone") return missing(`${what} is not there`);
-    if (result.kind !== "ok") return { kind: "failed", failure: result };
+    if (result.kind !== "ok") return notFound(result, what, path);
     const { metadata, spec, status } = result.object;
     const text = status?.selector ?? "";
     const selector = text === "" ? undefined : parseSelectorText(text);
@@ -124,9 +124,7 @@ export class PolledScales {
     const path = `${collectionPath(kind, namespace)}/${pathSegment(name)}`;
     const result = await this.#options.api.get(path, parseDaemonSet, { timeoutMs: this.#options.timeoutMs, signal });
     const what = `${kind.kind} ${name}`;
-    if (result.kind === "gone") return missing(`${what} is not there`);
-    if (result.kind === "rejected") return missing(`${what} can't be read: ${result.message}`);
-    if (result.kind !== "ok") return { kind: "failed", failure: result };
+    if (result.kind !== "ok") return notFound(result, what, path);
     const { selector } = result.object.spec;
     return selector ? { kind: "selected", selector } : missing(`${what} has no selector`);
   }
@@ -172,6 +170,19 @@ class KeptFor<T> {
   delete(key: string): void {
     this.#values.delete(key);
   }
+}
+
+/**
+ * A call that fails for one object alone may fail for ever: its CRD names a path for the replicas that the object does
+ * not have, or a conversion webhook fails or hangs. Until it succeeds the number is not known.
+ */
+function notFound(failure: ApiFailure, what: string, path: string): MissingScale | FailedLookup {
+  if (failure.kind === "gone") return missing(`${what} is not there`);
+  const isOwn =
+    failure.kind === "unavailable"
+      ? failure.status === 500 || (failure.error instanceof TransportError && failure.error.tag === "timeout")
+      : failure.kind === "rejected";
+  return isOwn ? missing(`${what} can't be read: try kubectl get --raw ${path}`) : { kind: "failed", failure };
 }
 
 export function missing(why: string): MissingScale {
