@@ -48,6 +48,8 @@ function progress(one: Case): string {
 
 test.each<[string, Case, string]>([
   ["never changed, whatever its status", { generation: 1, observed: 0, running: "other" }, "settled"],
+  ["a server before 1.33, which gives pods no generation", { generation: 0, observed: undefined }, "settled"],
+  ["the same, and the old image", { generation: 0, observed: undefined, running: "app:1" }, "unconfirmed"],
   ["the status has caught up", {}, "settled"],
   ["the kubelet has not seen it", { observed: 1 }, "under way"],
   ["seen, but the old image still runs", { running: "app:1" }, "unconfirmed"],

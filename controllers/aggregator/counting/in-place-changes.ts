@@ -51,13 +51,13 @@ interface BeforeRestart {
 const MAX_REMEMBERED = 10_000;
 
 export class InPlaceChanges {
-  /** Without the pods of generation 1, which were never changed. */
+  /** Without the pods of generation 1: they were never changed, unless they are older than Kubernetes 1.33. */
   readonly #states = new WeakMap<Pod, ChangeState>();
   /** By UID, the oldest first. */
   readonly #before = new Map<string, BeforeRestart>();
 
   see(raw: unknown, pod: Pod): void {
-    if (pod.generation <= 1) return;
+    if (pod.generation === 1) return;
     const parsed = v.safeParse(RawPod, raw);
     const state = parsed.success ? this.#stateOf(parsed.output, pod) : "underWay";
     this.#states.set(pod, state);
@@ -65,7 +65,7 @@ export class InPlaceChanges {
 
   /** The generation that the pod runs, as far as its status tells; undefined while a change is under way. */
   settledGeneration(pod: Pod): number | undefined {
-    return pod.generation <= 1 || this.#states.get(pod) === "done" ? pod.generation : undefined;
+    return pod.generation === 1 || this.#states.get(pod) === "done" ? pod.generation : undefined;
   }
 
   /** The generation that the kubelet has seen, where the reported images do not tell whether it runs. */

@@ -350,6 +350,19 @@ describe("updates", () => {
     expect(settledLine(cellUpdate({ ...options, ...inPeriods(5) }))).toBe("UPDATE R3");
   });
 
+  test("the first change of a pod without a generation makes it 1, which does not say that it is done", () => {
+    const seen = new FirstSeenTimes();
+    const stored = makeCell("a", 1, [makeBucket({ operation: "UPDATE", podGeneration: 0 })]);
+    const pods = [makePod("x", { generation: 1 })];
+    const options = { stored, pods, seen, settledGeneration: () => 1 };
+    expect(settledLine(cellUpdate({ ...options, monotonicMs: 0 }))).toBe("keep UPDATE w=1");
+    const late = (atMs: number) => ({ monotonicMs: atMs, evidence: listed(atMs) });
+    expect(settledLine(cellUpdate({ ...options, ...late(4.9 * SETTLE_MS) }))).toBe("keep UPDATE w=1");
+    expect(settledLine(cellUpdate({ ...options, ...late(5 * SETTLE_MS) }))).toBe("UPDATE R3");
+    const uncommitted = { ...options, pods: [makePod("x", { generation: 0 })], settledGeneration: () => 0 };
+    expect(settledLine(cellUpdate({ ...uncommitted, ...late(SETTLE_MS) }))).toBe("UPDATE R3");
+  });
+
   test("a change that no status confirms is settled where the protector no longer counts its pod", () => {
     const seen = new FirstSeenTimes();
     const others = [makePod("x", { generation: 4, labels: {} })];

@@ -121,7 +121,7 @@ export function isSettledByR3(observed: ObservedReservation, operation: Operatio
 export function isUpdateDone(observed: ObservedReservation, operation: Operation, record: ReservationRecord): boolean {
   const { pod, snapshot, isAvailable } = observed;
   if (operation !== "UPDATE" || pod === undefined || record.podGeneration === undefined) return false;
-  if (pod.generation <= record.podGeneration || !isAvailable) return false;
+  if (pod.generation <= Math.max(record.podGeneration, 1) || !isAvailable) return false;
   return (snapshot.settledGeneration(pod) ?? -1) >= pod.generation;
 }
 
@@ -131,8 +131,11 @@ export function isUpdateDone(observed: ObservedReservation, operation: Operation
  * was edited may never see the pod available.
  */
 function isUpdateUnderWay({ reservation, pod, snapshot, isAvailable }: ObservedReservation): boolean {
-  if (reservation.records.get("UPDATE")?.podGeneration === undefined) return !isAvailable;
+  const podGeneration = reservation.records.get("UPDATE")?.podGeneration;
+  if (podGeneration === undefined) return !isAvailable;
   if (pod === undefined || (snapshot.declinedGeneration(pod) ?? -1) >= pod.generation) return false;
+  // Before Kubernetes 1.33 pods had no generation. The first change makes it 1, which new pods have from the start.
+  if (podGeneration < 1 && pod.generation === 1) return true;
   return (snapshot.settledGeneration(pod) ?? -1) < pod.generation;
 }
 
@@ -145,7 +148,7 @@ function isUpdateOverdue(
   span: SeenSpan,
 ): boolean {
   if (pod === undefined || (readySinceMs(pod) === undefined && !isAvailable)) return false;
-  if ((snapshot.unconfirmedGeneration(pod) ?? -1) < pod.generation) return false;
+  if (pod.generation !== 1 && (snapshot.unconfirmedGeneration(pod) ?? -1) < pod.generation) return false;
   return reaches(evidence.reachedSentMs, span.lastMs + UNCONFIRMED_SETTLE_PERIODS * settleMs);
 }
 
