@@ -69,7 +69,8 @@ test.each<[string, Case, string]>([
   ["a deferred resize", { conditions: [pending("Deferred")] }, "deferred"],
   ["an infeasible resize", { conditions: [pending("Infeasible")] }, "declined"],
   ["an infeasible resize of this generation", { conditions: [pending("Infeasible", 2)] }, "declined"],
-  ["an infeasible resize of an older generation", { conditions: [pending("Infeasible", 1)] }, "under way"],
+  ["an infeasible resize of an older generation", { conditions: [pending("Infeasible", 1)] }, "declined"],
+  ["a deferred resize of an older generation", { conditions: [pending("Deferred", 1)] }, "deferred"],
   ["an infeasible resize beside a new image", { conditions: [pending("Infeasible")], running: "app:1" }, "unconfirmed"],
 ])("%s", (_, one, expected) => {
   expect(progress(one)).toBe(expected);

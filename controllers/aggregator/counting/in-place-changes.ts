@@ -21,7 +21,6 @@ const Condition = v.looseObject({
   type: v.string(),
   status: v.string(),
   reason: maybe,
-  observedGeneration: generation,
 });
 const RawPod = v.looseObject({
   spec: v.looseObject({
@@ -96,7 +95,7 @@ export class InPlaceChanges {
     if (!isRestarted) return "unconfirmed";
     const pending = trueCondition(status, "PodResizePending");
     if (pending === undefined) return "done";
-    if (pending.observedGeneration !== undefined && pending.observedGeneration < generation) return "underWay";
+    // Of whichever generation: the kubelet leaves the condition as it is when a change resizes nothing.
     return pending.reason === "Infeasible" ? "declined" : "deferred";
   }
 

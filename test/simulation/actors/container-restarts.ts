@@ -47,6 +47,8 @@ interface Node {
   /** The CPU of a resize that is infeasible. */
   declinedCpu: string | undefined;
   isDeferred: boolean;
+  /** Of the pod when its resize was judged: the condition keeps it when something else is changed. */
+  judgedGeneration: number;
   /** The pod has a deadline. */
   isEnding: boolean;
   /** How often the container has started again. */
@@ -94,7 +96,7 @@ export class ContainerRestarts {
     const node = this.#nodes.get(uid);
     const stored = node === undefined ? undefined : this.#stored(node);
     if (node === undefined || stored === undefined) return false;
-    return resizeOf(node, wantedOf(stored.value).cpu, 0).some((one) => one.type === type);
+    return resizeOf(node, wantedOf(stored.value).cpu).some((one) => one.type === type);
   }
 
   /** After a restore of etcd, containers run what the pods' status says, and restarts continue from there. */
@@ -131,7 +133,8 @@ export class ContainerRestarts {
 
   #nodeOf(uid: string, key: string, pod: Json): Node {
     const { restartCount } = appOf(record(pod.status).containerStatuses);
-    const rest = { isDown: false, isBusy: false, declinedCpu: undefined, isDeferred: false, isEnding: false };
+    const flags = { isDown: false, isBusy: false, isDeferred: false, isEnding: false };
+    const rest = { ...flags, declinedCpu: undefined, judgedGeneration: 1 };
     const restarts = Number(restartCount ?? 0);
     const node = this.#nodes.get(uid) ?? { uid, key, running: runningOf(pod), restarts, ...rest };
     this.#nodes.set(uid, node);
@@ -160,7 +163,7 @@ export class ContainerRestarts {
     const { chance } = this.#world;
     node.isDeferred = false;
     if (wanted.cpu === node.running.cpu) node.declinedCpu = undefined;
-    else if (wanted.cpu !== node.declinedCpu && !hasRoom) this.#judgeResize(node, wanted.cpu);
+    else if (wanted.cpu !== node.declinedCpu && !hasRoom) this.#judgeResize(node, wanted);
     const isResized = wanted.cpu !== node.running.cpu && wanted.cpu !== node.declinedCpu && !node.isDeferred;
     const restarts = isResized || wanted.image !== node.running.image;
     // The next action is set first, because this class sees the write below, too.
@@ -170,7 +173,8 @@ export class ContainerRestarts {
     if (!restarts || chance.chance(0.5)) this.#write(node, stored, wanted.generation);
   }
 
-  #judgeResize(node: Node, cpu: string): void {
+  #judgeResize(node: Node, { cpu, generation }: Wanted): void {
+    node.judgedGeneration = generation;
     const { chance, faultsActive, rule } = this.#world;
     const fate = chance.fraction();
     if (!faultsActive()) return;
@@ -229,7 +233,7 @@ export class ContainerRestarts {
       ...(ready === undefined ? {} : { ready }),
       fields: { observedGeneration, containerStatuses },
       without: RESIZE_CONDITIONS,
-      conditions: resizeOf(node, wantedOf(stored.value).cpu, observedGeneration),
+      conditions: resizeOf(node, wantedOf(stored.value).cpu),
     });
   }
 
@@ -279,12 +283,12 @@ function observedOf(pod: Json): number {
 }
 
 /** The condition of a resize that is not done. */
-function resizeOf({ running, declinedCpu, isDeferred }: Node, cpu: string, observedGeneration: number): Json[] {
+function resizeOf({ running, declinedCpu, isDeferred, judgedGeneration }: Node, cpu: string): Json[] {
   if (cpu === running.cpu) return [];
   const isPending = cpu === declinedCpu || isDeferred;
   const reason = cpu === declinedCpu ? "Infeasible" : "Deferred";
   const type = isPending ? "PodResizePending" : "PodResizeInProgress";
-  return [{ type, status: "True", ...(isPending ? { reason } : {}), observedGeneration }];
+  return [{ type, status: "True", ...(isPending ? { reason } : {}), observedGeneration: judgedGeneration }];
 }
 
 /** Whether an update stops a container, or ends the pod. Decided here from the spec, without code of the product. */
