@@ -22,6 +22,8 @@ const pending = (reason: string, observedGeneration?: number): Json => ({
   reason,
   observedGeneration,
 });
+/** For as long as a container uses more memory than its new limit. */
+const failing: Json = { type: "PodResizeInProgress", status: "True", reason: "Error" };
 const sidecar = (image: string): Json => ({ initContainers: [{ name: "proxy", image, restartPolicy: "Always" }] });
 
 /** A pod of generation 2 that runs what it should, but for what the case says. */
@@ -65,6 +67,8 @@ test.each<[string, Case, string]>([
   ["a sidecar runs the new one", { spec: sidecar("p:2"), status: proxy("p:2") }, "settled"],
   ["an init container that has run", { spec: { initContainers: [{ name: "m", image: "m:2" }] } }, "settled"],
   ["a resize under way", { conditions: [{ type: "PodResizeInProgress", status: "True" }] }, "under way"],
+  ["a resize that fails after its restarts", { conditions: [failing] }, "settled"],
+  ["the same, and another one is deferred", { conditions: [failing, pending("Deferred")] }, "deferred"],
   ["a resize that has ended", { conditions: [{ type: "PodResizeInProgress", status: "False" }] }, "settled"],
   ["a deferred resize", { conditions: [pending("Deferred")] }, "deferred"],
   ["an infeasible resize", { conditions: [pending("Infeasible")] }, "declined"],

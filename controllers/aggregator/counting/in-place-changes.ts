@@ -91,7 +91,9 @@ export class InPlaceChanges {
     const isRestarted = others.length === 0 || this.#isRestarted(pod, status, others);
     // Servers before 1.34 report no observedGeneration; there only images and conditions tell.
     if (status.observedGeneration !== undefined && status.observedGeneration < generation) return "underWay";
-    if (trueCondition(status, "PodResizeInProgress") !== undefined) return "underWay";
+    const resize = trueCondition(status, "PodResizeInProgress");
+    // A kubelet stops containers before a resize can fail. It fails for as long as they use the memory that is to go.
+    if (resize !== undefined && resize.reason !== "Error") return "underWay";
     if (!isRestarted) return "unconfirmed";
     const pending = trueCondition(status, "PodResizePending");
     if (pending === undefined) return "done";
