@@ -15,8 +15,6 @@ export interface Option<T> {
   readonly isBoolean: boolean;
   /** `--flag` may be given several times; its values are collected. */
   readonly isRepeated: boolean;
-  /** Never printed. */
-  readonly isSecret: boolean;
   readonly isRequired: boolean;
   readonly initial: T;
   /** Returns the value in its form for a config file. */
@@ -29,7 +27,6 @@ interface OptionKind<T> {
   readonly valueName: string;
   readonly isBoolean?: boolean;
   readonly isRepeated?: boolean;
-  readonly isSecret?: boolean;
   show?(value: T): unknown;
 }
 
@@ -46,7 +43,7 @@ function schemaOf<T>(expected: string, read: (raw: unknown) => T | undefined): v
 }
 
 function build<T>(kind: OptionKind<T>, help: string, initial: T, isRequired: boolean): Option<T> {
-  const flags = { isBoolean: false, isRepeated: false, isSecret: false };
+  const flags = { isBoolean: false, isRepeated: false };
   return { show: (value) => value, ...flags, ...kind, help, initial, isRequired };
 }
 
@@ -72,11 +69,6 @@ export function requiredOption<T>(kind: OptionKind<T>, empty: T, help: string): 
 
 export function text(valueName = "TEXT"): OptionKind<string> {
   return { valueName, schema: schemaOf("text", (raw) => (typeof raw === "string" ? raw : undefined)) };
-}
-
-/** Text that no output may show. */
-export function secretText(valueName = "SECRET"): OptionKind<string> {
-  return { ...text(valueName), isSecret: true };
 }
 
 /** Text that fits a pattern; `expected` completes "expected ...". */

@@ -40,7 +40,7 @@ export function defineOptions<const O extends OptionSet>(definition: OptionsDefi
 /** Options of every component. They are handled here, and are not part of the values. */
 const GENERAL = {
   config: option(text("FILE"), "", "File with options, YAML or JSON."),
-  printConfig: option(boolean(), false, "Print the configuration as it would be used, without secrets, and exit."),
+  printConfig: option(boolean(), false, "Print the configuration as it would be used, and exit."),
   version: option(boolean(), false, "Print the version and exit."),
   help: option(boolean(), false, "Print this help and exit."),
 } satisfies OptionSet;
@@ -110,8 +110,7 @@ function read(
     return;
   }
   const got = Array.isArray(given.raw) ? given.raw.join(",") : given.raw;
-  const shown = one.isSecret ? "" : `, got ${describeValue(got)}`;
-  problems.push(`${given.where}: ${result.issues[0].message}${shown}`);
+  problems.push(`${given.where}: ${result.issues[0].message}, got ${describeValue(got)}`);
 }
 
 /** Tells the compiler that each value came out of its option's schema. */
@@ -135,11 +134,9 @@ function problemText(name: string, problems: readonly string[]): string {
   return `${name}: ${head} with the configuration\n${lines.join("\n")}\nSee ${name} --help\n`;
 }
 
-/** Returns a config file with these values, without secrets. */
+/** Returns a config file with these values. */
 function configText(options: OptionSet, values: Readonly<Record<string, unknown>>): string {
-  const shown = Object.entries(options)
-    .filter(([, one]) => !one.isSecret)
-    .map(([key, one]) => [key, one.show(values[key])] as const);
+  const shown = Object.entries(options).map(([key, one]) => [key, one.show(values[key])] as const);
   return `${JSON.stringify(Object.fromEntries(shown), undefined, 2)}\n`;
 }
 
@@ -172,7 +169,7 @@ function optionHelp([key, one]: readonly [string, Option<unknown>]): string {
 export function initialText(one: Option<unknown>): string {
   if (one.isRequired) return " Required.";
   const shown = one.show(one.initial);
-  if (shown === undefined || shown === "" || one.isSecret) return "";
+  if (shown === undefined || shown === "") return "";
   if (Array.isArray(shown)) return shown.length === 0 ? "" : ` Default: ${shown.join(",")}`;
   if (typeof shown === "object" && shown !== null && Object.keys(shown).length === 0) return "";
   return ` Default: ${typeof shown === "string" ? shown : JSON.stringify(shown)}`;
