@@ -1,4 +1,4 @@
-import type { KubeconfigEvent } from "../kube/credentials/kubeconfig-credentials.ts";
+import type { KubeconfigEvent } from "../kube/credentials/cluster-access.ts";
 import type { LeaderEvent, LeaseCall, StopReason } from "../kube/election/leader-election.ts";
 import type { LifecycleEvent } from "../runtime/lifecycle.ts";
 import { EVENT_OUTCOMES, type EventOutcome } from "./event-outcome.ts";
@@ -82,7 +82,7 @@ export function observeKubeconfigs(metrics: Metrics, log: Log): (event: Kubeconf
       renewed: { level: "info", message: "kubeconfig read again", count: () => changes.inc({ change: "renewed" }) },
       unusable: {
         level: "error",
-        message: "the kubeconfig can't be used any more; its last usable content serves until it can",
+        message: "the kubeconfig, or a file of it, can't be used any more; the last usable content serves until it can",
         count: () => changes.inc({ change: "unusable" }),
       },
     },

@@ -1,11 +1,19 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
-import { AccessError, type CredentialSource, type Credentials, type TlsMaterial } from "./cluster-access.ts";
+import {
+  AccessError,
+  type CredentialSource,
+  type Credentials,
+  type KubeconfigEvent,
+  type TlsMaterial,
+} from "./cluster-access.ts";
 
 /** A file is checked for changes no more often than this. */
 export const CHECK_EVERY_MS = 5_000;
 /** A file is read again after this even without a visible change: some file systems have no useful times. */
 const READ_EVERY_MS = 60_000;
+/** Files that stay unusable for this long are not being replaced. */
+const TELL_AFTER_MS = 2 * CHECK_EVERY_MS;
 
 /** A token or certificate file that may be replaced at any time (projected volumes, rotated certificates). */
 export class CredentialFile {
@@ -85,6 +93,8 @@ interface GivenCredentials {
   readonly serverName: string | undefined;
   readonly skipVerification: boolean;
   readonly proxy: string | undefined;
+  /** Told once when files stay unusable. */
+  readonly onEvent?: ((event: KubeconfigEvent) => void) | undefined;
 }
 
 /** Tokens, certificates and basic authentication. The TLS object stays the same until its content changes. */
@@ -92,6 +102,10 @@ export class FileCredentials implements CredentialSource {
   readonly #given: GivenCredentials;
   #tls: TlsMaterial | undefined;
   #bearer: string | undefined;
+  /** Why what is used may be old. */
+  #problem: AccessError | undefined;
+  /** Since when; infinity once it is told. */
+  #problemMs: number | undefined;
 
   constructor(given: GivenCredentials) {
     this.#given = given;
@@ -103,12 +117,30 @@ export class FileCredentials implements CredentialSource {
       this.#tokenText(nowMs),
       ...[ca, cert, key].map((given) => read(given, nowMs)),
     ]);
-    return { authorization: this.#authorization(tokenText), tls: this.#material(caText, certText, keyText) };
+    this.#problem = this.#files().find(({ failure }) => failure)?.failure;
+    const credentials = {
+      authorization: this.#authorization(tokenText),
+      tls: this.#material(caText, certText, keyText),
+    };
+    this.#tellOf(this.#problem, nowMs);
+    return credentials;
   }
 
   rejected(): void {
+    for (const file of this.#files()) file.invalidate();
+  }
+
+  #files(): readonly CredentialFile[] {
     const { token, ca, cert, key } = this.#given;
-    for (const given of [token, ca, cert, key]) if (typeof given === "object") given.invalidate();
+    return [token, ca, cert, key].filter((given) => typeof given === "object");
+  }
+
+  #tellOf(error: AccessError | undefined, nowMs: number): void {
+    const sinceMs = this.#problemMs ?? nowMs;
+    this.#problemMs = error && sinceMs;
+    if (error === undefined || nowMs - sinceMs < TELL_AFTER_MS) return;
+    this.#problemMs = Number.POSITIVE_INFINITY;
+    this.#given.onEvent?.({ kind: "unusable", path: this.#given.where, error });
   }
 
   async #tokenText(nowMs: number): Promise<string | undefined> {
@@ -127,10 +159,12 @@ export class FileCredentials implements CredentialSource {
       const value = tokenText.trim();
       // The HTTP client would quote an invalid header value in its error.
       if (!/^[\x21-\x7e]+$/.test(value)) {
+        const place = typeof token === "object" ? token.path : where;
+        const message = `${place}: the token is empty or has characters that no token has`;
+        this.#problem = new AccessError("malformed", message);
         // A file that is written in place is empty first: the old token serves until the new one follows.
         if (this.#bearer !== undefined) return this.#bearer;
-        const place = typeof token === "object" ? token.path : where;
-        throw new AccessError("malformed", `${place}: the token is empty or has characters that no token has`);
+        throw this.#problem;
       }
       this.#bearer = `Bearer ${value}`;
       return this.#bearer;
@@ -146,8 +180,9 @@ export class FileCredentials implements CredentialSource {
       checkCertificates(this.#given.where, ca, cert, key);
     } catch (error) {
       // One half of a pair was replaced: the old pair serves until the other half follows.
-      if (old !== undefined) return old;
-      throw error;
+      if (old === undefined || !(error instanceof AccessError)) throw error;
+      this.#problem = error;
+      return old;
     }
     const { serverName, skipVerification, proxy } = this.#given;
     this.#tls = { ca, cert, key, serverName, skipVerification, proxy };

@@ -1,10 +1,11 @@
-import { AccessError, type CredentialSource, type Credentials, type TlsMaterial } from "./cluster-access.ts";
+import {
+  AccessError,
+  type CredentialSource,
+  type Credentials,
+  type KubeconfigEvent,
+  type TlsMaterial,
+} from "./cluster-access.ts";
 import { CHECK_EVERY_MS, type CredentialFile } from "./file-credentials.ts";
-
-/** What became of a kubeconfig whose text changed, or that can't be read any more. Messages hold no secret. */
-export type KubeconfigEvent =
-  | { readonly kind: "renewed"; readonly path: string }
-  | { readonly kind: "unusable"; readonly path: string; readonly error: AccessError };
 
 interface KubeconfigCredentialsOptions {
   readonly file: CredentialFile;

@@ -1,5 +1,5 @@
 /** A kubeconfig that is renewed while a process runs, with real TLS servers. */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import type { RequestListener } from "node:http";
 import { createServer, type Server } from "node:https";
 import { tmpdir } from "node:os";
@@ -11,8 +11,8 @@ import { createCertificateAuthority, issueCertificate } from "../../certificates
 import { systemPorts } from "../../runtime/system-ports.ts";
 import { createHttpsTransport } from "../client/https-transport.ts";
 import type { Transport } from "../client/transport.ts";
+import type { KubeconfigEvent } from "./cluster-access.ts";
 import { loadClusterAccess } from "./kubeconfig.ts";
-import type { KubeconfigEvent } from "./kubeconfig-credentials.ts";
 
 const base64 = (text: string): string => Buffer.from(text).toString("base64");
 const otherAuthority = await createCertificateAuthority({ ...VALID, commonName: "renewed" });
@@ -184,6 +184,47 @@ describe("a renewed kubeconfig", () => {
     it.write({ user: { token: "new" } });
     expect([await token(30_000), events.at(-1)]).toEqual(["Bearer new", "renewed"]);
     expect((await credentials.current(30_001)).tls).toBe(tls);
+  });
+
+  const client = "client.crt";
+  test.each<[string, (it: Renewal) => void, RegExp]>([
+    ["the token file, deleted", (it) => rmSync(join(it.directory, "token")), /token does not exist/],
+    ["the token file, emptied", (it) => void it.file("token", ""), /the token is empty/],
+    ["the CA, half written", (it) => void it.file("ca.crt", "-----BEGIN"), /authority is no PEM/],
+    [
+      "the client certificate of another key",
+      (it) => void it.file(client, newClient.certificatePem),
+      /does not belong/,
+    ],
+    [
+      "the client certificate, now a directory",
+      (it) => {
+        rmSync(join(it.directory, client));
+        mkdirSync(join(it.directory, client));
+      },
+      /EISDIR/,
+    ],
+  ])("of a file of it that stays unusable is told once, and the last content serves: %s", async (_, spoil, message) => {
+    const it = await tokenServer();
+    it.file("token", "old");
+    const path = it.write({
+      cluster: { "certificate-authority": it.file("ca.crt", authority.certificatePem) },
+      user: {
+        tokenFile: "token",
+        "client-certificate": it.file(client, oldClient.certificatePem),
+        "client-key": it.file("client.key", oldClient.privateKeyPem),
+      },
+    });
+    const told: string[] = [];
+    const onEvent = (event: KubeconfigEvent): void => void told.push("error" in event ? event.error.message : "");
+    const { credentials } = await loadClusterAccess(path, { onEvent });
+    const before = await credentials.current(0);
+    spoil(it);
+    // A file that is being replaced is nothing to tell of.
+    for (const atMs of [10_000, 15_000]) expect(await credentials.current(atMs)).toEqual(before);
+    expect(told).toEqual([]);
+    for (const atMs of [20_000, 25_000, 60_000]) expect(await credentials.current(atMs)).toEqual(before);
+    expect(told).toEqual([expect.stringMatching(message)]);
   });
 
   test("a context of another name is used where it is the current one and leads to the same server", async () => {

@@ -8,9 +8,9 @@ import { dirname, join, resolve } from "node:path";
 import type { Ports } from "../../runtime/clock.ts";
 import { mounted } from "../../runtime/mount-root.ts";
 import { systemPorts } from "../../runtime/system-ports.ts";
-import { AccessError, type ClusterAccess, type CredentialSource } from "./cluster-access.ts";
+import { AccessError, type ClusterAccess, type CredentialSource, type KubeconfigEvent } from "./cluster-access.ts";
 import { CredentialFile, FileCredentials, type Given } from "./file-credentials.ts";
-import { KubeconfigCredentials, type KubeconfigEvent } from "./kubeconfig-credentials.ts";
+import { KubeconfigCredentials } from "./kubeconfig-credentials.ts";
 import { type KubeconfigUser, parseKubeconfig, type SelectedContext } from "./kubeconfig-file.ts";
 import type { ProxySettings } from "./proxy.ts";
 
@@ -29,7 +29,7 @@ interface LoadOptions {
   readonly text?: string;
   /** For exec plugins. Default: those of the process. */
   readonly ports?: Ports;
-  /** Told when the kubeconfig has changed, or can't be used any more. */
+  /** Told when the kubeconfig has changed, or it or a file of it can't be used any more. */
   readonly onEvent?: (event: KubeconfigEvent) => void;
 }
 
@@ -55,10 +55,10 @@ export async function accessOrExit(
  */
 export async function loadClusterAccess(path: string, options: LoadOptions = {}): Promise<ClusterAccess> {
   const env = options.env ?? process.env;
-  return path === "" ? await inClusterAccess(env) : await fileAccess(mounted(path, env), options);
+  return path === "" ? await inClusterAccess(env, options) : await fileAccess(mounted(path, env), options);
 }
 
-async function inClusterAccess(env: Environment): Promise<ClusterAccess> {
+async function inClusterAccess(env: Environment, { onEvent }: LoadOptions): Promise<ClusterAccess> {
   const host = env.KUBERNETES_SERVICE_HOST;
   const port = env.KUBERNETES_SERVICE_PORT_HTTPS ?? env.KUBERNETES_SERVICE_PORT;
   if (!host || !port) {
@@ -78,6 +78,7 @@ async function inClusterAccess(env: Environment): Promise<ClusterAccess> {
     serverName: undefined,
     skipVerification: false,
     proxy: await proxyOf({ where: "in-cluster", server, proxyUrl: undefined, env }),
+    onEvent,
   });
   await credentials.current(Number.NEGATIVE_INFINITY);
   return { description: "in-cluster", server, namespace: await ownNamespace(directory), credentials };
@@ -96,13 +97,11 @@ async function fileAccess(path: string, options: LoadOptions): Promise<ClusterAc
   const text = options.text ?? (await file.read(Number.NEGATIVE_INFINITY));
   const selected = await parseKubeconfig(path, options.context, text);
   const server = serverUrl(path, selected);
-  const env = options.env ?? process.env;
-  const ports = options.ports ?? systemPorts;
-  const source = await credentialsOf(path, selected, env, ports);
+  const source = await credentialsOf(path, selected, options);
   const description = `${path} (context ${selected.name})`;
   const open = async (renewed: string): Promise<CredentialSource> => {
     const again = await contextOf(path, selected.name, renewed, options.context);
-    if (serverUrl(path, again) === server) return await credentialsOf(path, again, env, ports);
+    if (serverUrl(path, again) === server) return await credentialsOf(path, again, options);
     const message = `${path}: the server's address changed from ${server} to ${serverUrl(path, again)}`;
     throw new AccessError("server-changed", `${message}; restart this process to use it`);
   };
@@ -146,13 +145,8 @@ function serverUrl(path: string, { cluster, name }: SelectedContext): string {
   return given.replace(/\/+$/, "");
 }
 
-async function credentialsOf(
-  path: string,
-  selected: SelectedContext,
-  env: Environment,
-  ports: Ports,
-): Promise<CredentialSource> {
-  const source = await ownCredentialsOf(path, selected, env, ports);
+async function credentialsOf(path: string, selected: SelectedContext, options: LoadOptions): Promise<CredentialSource> {
+  const source = await ownCredentialsOf(path, selected, options);
   if (!Object.keys(selected.user).some((name) => /^as(-|$)/.test(name))) return source;
   const { impersonated } = await import("./impersonation.ts");
   return impersonated(source, path, selected);
@@ -162,8 +156,7 @@ async function credentialsOf(
 async function ownCredentialsOf(
   path: string,
   selected: SelectedContext,
-  env: Environment,
-  ports: Ports,
+  { env = process.env, ports = systemPorts, onEvent }: LoadOptions,
 ): Promise<CredentialSource> {
   const { user, cluster, name } = selected;
   const where = `${path} (context ${name})`;
@@ -179,7 +172,7 @@ async function ownCredentialsOf(
   if (user.exec && !isGiven.some(Boolean)) {
     const { ExecCredentials } = await import("./exec-credentials.ts");
     const make = (given: KubeconfigUser): CredentialSource =>
-      fileCredentials(path, { ...selected, user: given }, proxy);
+      fileCredentials(path, { ...selected, user: given }, proxy, onEvent);
     return new ExecCredentials({ path, selected, ports, make });
   }
   if (user["auth-provider"]) {
@@ -187,7 +180,7 @@ async function ownCredentialsOf(
     const { PluginCredentials } = await import("./plugin-credentials.ts");
     return new PluginCredentials(path, selected, proxy);
   }
-  const credentials = fileCredentials(path, selected, proxy);
+  const credentials = fileCredentials(path, selected, proxy, onEvent);
   await credentials.current(Number.NEGATIVE_INFINITY);
   return credentials;
 }
@@ -196,6 +189,7 @@ function fileCredentials(
   path: string,
   { user, cluster, name }: SelectedContext,
   proxy: string | undefined,
+  onEvent: LoadOptions["onEvent"],
 ): FileCredentials {
   const given = (data: string | null | undefined, file: string | null | undefined, what: string): Given => {
     if (data) return Buffer.from(data, "base64").toString("utf8");
@@ -213,5 +207,6 @@ function fileCredentials(
     serverName: cluster["tls-server-name"] || undefined,
     skipVerification: cluster["insecure-skip-tls-verify"] ?? false,
     proxy,
+    onEvent,
   });
 }
