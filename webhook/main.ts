@@ -46,9 +46,7 @@ const server = new WebhookServer({
 try {
   await server.listen(options.securePort, options.bindAddress === "" ? undefined : options.bindAddress);
 } catch (error) {
-  const address = `${options.bindAddress === "" ? "" : options.bindAddress}:${options.securePort}`;
-  const detail = error instanceof Error ? error.message : String(error);
-  process.stderr.write(`podseidon-webhook: cannot listen on ${address} (${detail}): choose another --secure-port\n`);
+  process.stderr.write(`podseidon-webhook: ${String(error)}; choose another --secure-port or --bind-address\n`);
   process.exit(EXIT_CONFIGURATION);
 }
 void checkCallers();

@@ -109,8 +109,8 @@ describe("health server", () => {
       code: "EADDRINUSE",
       exitCode: 2,
       message:
-        `cannot listen on 127.0.0.1:${first.healthPort}: the address is in use ` +
-        "by another process; choose another --metrics-bind-address",
+        `listen EADDRINUSE: address already in use 127.0.0.1:${first.healthPort}; ` +
+        "choose another --metrics-bind-address",
     });
   });
 });

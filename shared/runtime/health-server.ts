@@ -38,9 +38,8 @@ class BindError extends Error {
   /** As for any wrong configuration. */
   readonly exitCode = 2;
 
-  constructor(address: BindAddress, option: string, cause: NodeJS.ErrnoException) {
-    const shown = `${address.host?.includes(":") ? `[${address.host}]` : (address.host ?? "")}:${address.port}`;
-    super(`cannot listen on ${shown}: ${explain(cause)}; choose another ${option}`, { cause });
+  constructor(option: string, cause: NodeJS.ErrnoException) {
+    super(`${cause.message}; choose another ${option}`, { cause });
     this.code = cause.code ?? "UNKNOWN";
   }
 }
@@ -143,7 +142,7 @@ async function listen(
   );
   boundConnections(server);
   await new Promise<void>((resolve, reject) => {
-    server.once("error", (error: NodeJS.ErrnoException) => reject(new BindError(address, option, error)));
+    server.once("error", (error: NodeJS.ErrnoException) => reject(new BindError(option, error)));
     server.listen({ port: address.port, ...(address.host === undefined ? {} : { host: address.host }) }, resolve);
   });
   return server;
@@ -219,17 +218,4 @@ function portOf(server: Server | undefined): number {
 
 function oneLine(text: string): string {
   return text.replaceAll(/\s+/g, " ");
-}
-
-function explain(error: NodeJS.ErrnoException): string {
-  switch (error.code) {
-    case "EADDRINUSE":
-      return "the address is in use by another process";
-    case "EACCES":
-      return "ports below 1024 need a privilege";
-    case "EADDRNOTAVAIL":
-      return "this machine has no such address";
-    default:
-      return error.message;
-  }
 }

@@ -88,8 +88,7 @@ describe("a real process", () => {
     const running = start("", String(port));
     expect((await running.exited).code).toBe(2);
     expect(running.output()).toContain(
-      `cannot listen on 127.0.0.1:${port}: the address is in use by ` +
-        "another process; choose another --health-probe-bind-address",
+      `listen EADDRINUSE: address already in use 127.0.0.1:${port}; choose another --health-probe-bind-address`,
     );
     occupant.close();
   });

@@ -183,7 +183,7 @@ describe("a configuration that cannot work ends the process with what to do", ()
     [
       "a port that is taken",
       () => usual({ "secure-port": new URL(replica.url).port }),
-      /cannot listen on 127\.0\.0\.1:\d+ .*EADDRINUSE.*--secure-port/,
+      /listen EADDRINUSE: address already in use 127\.0\.0\.1:\d+; choose another --secure-port/,
     ],
   ])("%s", async (_name, args, text) => {
     const { code, text: said } = await run(await args());

@@ -42,8 +42,7 @@ function read(path: string, what: string): string {
   try {
     return readFileSync(mounted(path), "utf8");
   } catch (cause) {
-    const code = cause instanceof Error && "code" in cause ? String(cause.code) : "unknown";
-    const message = `cannot read the ${what} file ${path} (${code}): check its path and mode`;
+    const message = `cannot read the ${what} file (${String(cause)}): check its path and mode`;
     throw new CertificateError("unreadable", message, { cause });
   }
 }

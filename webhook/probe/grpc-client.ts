@@ -6,6 +6,7 @@ import {
   constants,
   type IncomingHttpHeaders,
 } from "node:http2";
+import { lookupOnce } from "../../shared/runtime/name-lookup.ts";
 import { BadProbeResponse, decodeResponse, encodeRequest, type ProbeResponse } from "./message.ts";
 import { authorityOf } from "./probe-address.ts";
 import {
@@ -205,6 +206,7 @@ export class GrpcProbeClient implements ProbeClient {
   #connect(): ClientHttp2Session {
     const { endpoint, caBundle, insecure, clientCertificate } = this.#options;
     const session = connect(`${insecure ? "http" : "https"}://${authorityOf(endpoint)}`, {
+      lookup: lookupOnce,
       maxSessionMemory: MAX_SESSION_MEMORY_MB,
       maxHeaderListPairs: MAX_HEADER_PAIRS,
       ...(caBundle === undefined ? {} : { ca: caBundle }),

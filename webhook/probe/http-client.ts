@@ -1,6 +1,7 @@
 /** Asks an owner by an HTTP POST of JSON. */
 import { type IncomingMessage, Agent as PlainAgent, request as plainRequest } from "node:http";
 import { Agent as TlsAgent, request as tlsRequest } from "node:https";
+import { lookupOnce } from "../../shared/runtime/name-lookup.ts";
 import { BadProbeResponse, type ProbeResponse, parseResponseJson, requestJson } from "./message.ts";
 import {
   describeError,
@@ -24,7 +25,7 @@ export class HttpProbeClient implements ProbeClient {
   constructor({ endpoint, caBundle, clientCertificate }: ProbeClientOptions) {
     this.#url = new URL(endpoint);
     this.#isSecure = this.#url.protocol === "https:";
-    const kept = { keepAlive: true, timeout: IDLE_MS };
+    const kept = { lookup: lookupOnce, keepAlive: true, timeout: IDLE_MS };
     const tls = { ...kept, ...(caBundle === undefined ? {} : { ca: caBundle }), ...clientCertificate };
     this.#agent = this.#isSecure ? new TlsAgent(tls) : new PlainAgent(kept);
   }

@@ -1,6 +1,7 @@
 /** Both clients against a server on real sockets: the contract, and every way to break it. */
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { issueCertificate } from "../../shared/certificates/x509.ts";
+import { silentResolver } from "../../test/support/runtime/silent-resolver.ts";
 import { authority, certificate } from "../../test/support/webhook/loopback-certificate.ts";
 import { ProbeServer, type Said } from "../../test/support/webhook/probe-server.ts";
 import { GrpcProbeClient } from "./grpc-client.ts";
@@ -83,6 +84,17 @@ describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
     await expect(asking).rejects.toThrow("no answer in time");
     said = { is_allowed: true };
     expect(await ask(on)).toMatchObject({ isAllowed: true });
+  });
+
+  test("a name that no resolver answers is looked up once, however often it is asked for", async () => {
+    const { names } = silentResolver();
+    const on =
+      protocol === "GRPC"
+        ? new GrpcProbeClient({ endpoint: "silent.test:1", caBundle: undefined, insecure: true })
+        : new HttpProbeClient({ endpoint: "http://silent.test:1/", caBundle: undefined, insecure: true });
+    clients.push(on);
+    for (let times = 0; times < 3; times++) await expect(ask(on, AbortSignal.timeout(20))).rejects.toThrow("in time");
+    expect(names).toEqual(["silent.test"]);
   });
 
   test("a server that restarts is asked again; an absent server rejects", async () => {

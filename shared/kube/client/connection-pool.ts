@@ -1,5 +1,6 @@
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
+import { lookupOnce } from "../../runtime/name-lookup.ts";
 import type { TlsMaterial } from "../credentials/cluster-access.ts";
 import { hopOf } from "./proxy-hop.ts";
 
@@ -77,6 +78,7 @@ export class ConnectionPool {
 
   #agent(tls: TlsMaterial, maxSockets: number): HttpAgent {
     const pooled = {
+      lookup: lookupOnce,
       keepAlive: true,
       keepAliveMsecs: TCP_KEEP_ALIVE_MS,
       timeout: IDLE_SOCKET_MS,

@@ -16,6 +16,7 @@ import {
   startServer,
   VALID,
 } from "../../../test/support/kube/https-server.ts";
+import { silentResolver } from "../../../test/support/runtime/silent-resolver.ts";
 import { createCertificateAuthority } from "../../certificates/x509.ts";
 import { systemPorts } from "../../runtime/system-ports.ts";
 import { createHttpsTransport } from "./https-transport.ts";
@@ -48,6 +49,25 @@ describe("request", () => {
     const it = await startServer(ok);
     for (let i = 0; i < 5; i++) await it.transport.request(GET);
     expect(it.sockets.size).toBe(1);
+  });
+
+  test.each<[string, string | undefined]>([
+    ["directly", undefined],
+    ["through a proxy", "http://silent-proxy.test:3128"],
+  ])("a name that no resolver answers is looked up once at a time, however many calls wait: %s", async (_, proxy) => {
+    const resolver = silentResolver();
+    const credentials = { authorization: undefined, tls: material({ proxy }) };
+    const access = accessTo("https://silent.test:6443", { credentials, rejections: 0, renewed: undefined });
+    const transport = createHttpsTransport(access, { ports: systemPorts, userAgent: "test" });
+    onTestFinished(() => transport.close());
+    const call = async (timeoutMs: number) => (await failure(transport.request({ ...GET, timeoutMs }))).tag;
+    for (let times = 0; times < 3; times++) await Promise.all([call(20), call(20), call(20)]);
+    expect(resolver.names).toEqual([proxy === undefined ? "silent.test" : "silent-proxy.test"]);
+    const waiting = [call(5_000), call(5_000)];
+    setTimeout(resolver.fail, 20);
+    expect(await Promise.all(waiting)).toEqual(["dns", "dns"]);
+    await call(20);
+    expect(resolver.names).toHaveLength(2);
   });
 
   test("concurrent requests share a bounded number of connections, and streams take none of them", async () => {

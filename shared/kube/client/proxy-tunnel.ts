@@ -2,6 +2,7 @@ import type { Agent as HttpsAgent } from "node:https";
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { Duplex } from "node:stream";
 import { type ConnectionOptions, connect as connectTls } from "node:tls";
+import { lookupOnce } from "../../runtime/name-lookup.ts";
 import { failed } from "./https-errors.ts";
 import { proxyAuthorization } from "./proxy-hop.ts";
 
@@ -39,7 +40,8 @@ class ProxyTunnel extends Duplex {
     this.#proxyHost = proxy.host;
     const host = proxy.hostname.replace(/^\[|\]$/g, "");
     const secure = proxy.protocol === "https:";
-    const at = { host, port: proxy.port === "" ? (secure ? 443 : 80) : Number(proxy.port) };
+    const port = proxy.port === "" ? (secure ? 443 : 80) : Number(proxy.port);
+    const at = { host, port, lookup: lookupOnce };
     this.#socket = secure ? connectTls({ ...tls, ...at, servername: isIP(host) === 0 ? host : "" }) : connectTcp(at);
     this.#socket.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_MS);
     this.#socket.once(secure ? "secureConnect" : "connect", () => this.#socket.write(connectRequest(proxy, target)));

@@ -69,12 +69,9 @@ export class CredentialFile {
 /** The error for a file that can't be read, with the remedy. */
 function fileError(error: unknown, path: string, what: string): AccessError {
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
-  if (code === "ENOENT" || code === "ENOTDIR") {
-    const message = `${what} ${path} does not exist; check the path or mount the file`;
-    return new AccessError("missing", message, { cause: error });
-  }
-  const advice = code === "EACCES" ? "this process may not read it; check its owner and mode" : "check the file";
-  return new AccessError("unreadable", `${what} ${path} cannot be read (${code}): ${advice}`, { cause: error });
+  const tag = code === "ENOENT" || code === "ENOTDIR" ? "missing" : "unreadable";
+  const message = `${what} ${path} cannot be read (${code}); check its path, owner and mode, or mount it`;
+  return new AccessError(tag, message, { cause: error });
 }
 
 /** A value from the configuration itself, or from a file that is followed. */

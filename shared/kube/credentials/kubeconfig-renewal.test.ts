@@ -188,7 +188,7 @@ describe("a renewed kubeconfig", () => {
 
   const client = "client.crt";
   test.each<[string, (it: Renewal) => void, RegExp]>([
-    ["the token file, deleted", (it) => rmSync(join(it.directory, "token")), /token does not exist/],
+    ["the token file, deleted", (it) => rmSync(join(it.directory, "token")), /token cannot be read \(ENOENT\)/],
     ["the token file, emptied", (it) => void it.file("token", ""), /the token is empty/],
     ["the CA, half written", (it) => void it.file("ca.crt", "-----BEGIN"), /authority is no PEM/],
     [

@@ -207,7 +207,7 @@ describe("files that change", () => {
 
 describe("errors name the remedy, and no secret", () => {
   const cases: [string, string, () => string, RegExp][] = [
-    ["a file that is not there", "missing", () => join(directory, "nothing"), /does not exist/],
+    ["a file that is not there", "missing", () => join(directory, "nothing"), /cannot be read \(ENOENT\)/],
     ["a directory", "unreadable", () => directory, /cannot be read \(EISDIR\)/],
     ["no YAML", "malformed", () => write("config", `a: [${SECRET}`), /not YAML/],
     ["cut JSON", "malformed", () => write("config", `{"users": "${SECRET}`), /not YAML/],
