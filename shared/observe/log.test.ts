@@ -1,4 +1,5 @@
 import { spawnSync } from "node:child_process";
+import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { LogLevel } from "../runtime/options/common-options.ts";
@@ -79,6 +80,19 @@ describe("log", () => {
         .split("\n")
         .map((line) => JSON.parse(line).line),
     ).toEqual(Array.from({ length: 5000 }, (_, line) => line));
+  });
+
+  it("lets the process end while the disk behind stdout is full", () => {
+    const script = `
+      const { createLog } = await import(process.argv[1]);
+      const log = createLog({ component: "x" });
+      log.info({}, "first");
+      setTimeout(() => process.exit(log.info({}, "last") ?? 3), 100);`;
+    const args = ["--input-type=module", "-e", script, join(import.meta.dirname, "log.ts")];
+    const full = openSync("/dev/full", "w");
+    const run = spawnSync(process.execPath, args, { stdio: ["ignore", full, "ignore"], timeout: 10_000 });
+    closeSync(full);
+    expect(run.status).toBe(3);
   });
 
   it("has a silent form", () => {

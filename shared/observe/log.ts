@@ -82,8 +82,10 @@ export function createLog({ level = "info", component, destination, onDropped }:
       // Stdout is closed, and nothing else can report that.
     }
   };
-  // A closed pipe must not end the process.
-  stream.on("error", () => {});
+  // A closed pipe or a full disk must not end the process, nor keep it from ending: this would try without end.
+  stream.on("error", () => {
+    stream.flushSync = () => {};
+  });
   return { ...facade(pino(options, stream), level), flush };
 }
 

@@ -63,7 +63,7 @@ export class AccessError extends Error {
   }
 }
 
-/** What became of a kubeconfig that changed, or that can't be used any more, nor a file of it. Messages hold no secret. */
+/** What became of a kubeconfig that changed, or that can't be used any more, nor a file of it. Holds no secret. */
 export type KubeconfigEvent =
   | { readonly kind: "renewed"; readonly path: string }
   | { readonly kind: "unusable"; readonly path: string; readonly error: AccessError };
