@@ -6,6 +6,7 @@ import { ApiClient } from "../shared/kube/client/api-client.ts";
 import type { Transport } from "../shared/kube/client/transport.ts";
 import { Reflector } from "../shared/kube/informer/reflector.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
+import { loadOnce } from "../shared/runtime/load-once.ts";
 import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
 import { parsePodProtector } from "../shared/schema/podprotector.ts";
 import { AdmissionHandler, type HandlerOptions } from "./handler.ts";
@@ -24,7 +25,6 @@ import { ProtectorCache, type ProtectorCacheOptions } from "./reserve/protector-
 import { createProtectorClient } from "./reserve/protector-client.ts";
 import { RecentReservations } from "./reserve/recent-reservations.ts";
 import type { AdmissionRecord } from "./respond/admission-response.ts";
-import type { PendingMark } from "./respond/pending-mark.ts";
 import { SINGLE_ATTEMPT_RETRY_MS, type SingleAttempts, singleAttempts } from "./respond/single-attempt.ts";
 
 /** A cluster by its name, reached through a transport: the real one, or a simulation's. */
@@ -147,11 +147,11 @@ function createCellClient(name: string, transport: Transport | undefined, parts:
   const api = new ApiClient(transport);
   const readPod = createPodReader(api, ports.clock);
   let permissions: BypassPermissions | undefined;
-  let mark: Promise<PendingMark> | undefined;
-  const loadMark = async (): Promise<PendingMark> => {
+  const markFailed = (error: string): void => onEvent({ kind: "markFailed", cell: name, error });
+  const loadMark = loadOnce(async () => {
     const { PendingMark } = await import("./respond/pending-mark.ts");
-    return new PendingMark(api, readPod, (error) => onEvent({ kind: "markFailed", cell: name, error }));
-  };
+    return new PendingMark(api, readPod, markFailed);
+  });
   return {
     id: name,
     readPod,
@@ -166,8 +166,10 @@ function createCellClient(name: string, transport: Transport | undefined, parts:
     },
     markPending: (pod) => {
       if (parts.markPendingDisruptions !== true) return;
-      mark ??= loadMark();
-      void mark.then((loaded) => loaded.mark(pod));
+      loadMark().then(
+        (loaded) => loaded.mark(pod),
+        (error) => markFailed(String(error)),
+      );
     },
   };
 }
@@ -197,7 +199,14 @@ export function assembleWebhook(parts: WebhookParts): Webhook {
   };
   const callers: Pick<CallerShares, "keepsShare" | "reserved"> = {
     keepsShare: (...asked) => shares?.keepsShare(...asked) ?? false,
-    reserved: (...made) => (shares ? shares.reserved(...made) : void loadShares().then((one) => one.reserved(...made))),
+    // Where it can't be loaded now, the next one tries again.
+    reserved: (...made) =>
+      shares
+        ? shares.reserved(...made)
+        : void loadShares().then(
+            (one) => one.reserved(...made),
+            () => {},
+          ),
   };
   const { ownNamespace, dryRunMode, requireBoundEvictions, bypassNeedsPermission = false } = parts;
   const handler = new AdmissionHandler({

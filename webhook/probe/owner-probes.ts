@@ -2,6 +2,7 @@
 import type { Log } from "../../shared/observe/log.ts";
 import type { Counter, Histogram, Metrics } from "../../shared/observe/metrics.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
+import { loadOnce } from "../../shared/runtime/load-once.ts";
 import type { ProbeCertificateFiles, ProbeEndpoints, ProbeEvent } from "./probe-endpoints.ts";
 import { type AskOwner, PROBE_RESULTS } from "./probe-request.ts";
 
@@ -19,12 +20,11 @@ export class OwnerProbes {
   readonly #options: OwnerProbesOptions;
   readonly #asked: Counter<{ result: typeof PROBE_RESULTS }>;
   readonly #seconds: Histogram<Record<never, never>>;
-  #endpoints: Promise<ProbeEndpoints> | undefined;
+  readonly #endpoints = loadOnce(() => this.#load());
   #loaded: ProbeEndpoints | undefined;
 
   readonly ask: AskOwner = async (request) => {
-    this.#endpoints ??= this.#load();
-    return (await this.#endpoints).ask(request);
+    return (await this.#endpoints()).ask(request);
   };
 
   constructor(options: OwnerProbesOptions) {

@@ -43,7 +43,11 @@ export class DisruptionEvents {
     this.#notes ??= this.#load();
     this.#notes.then(
       (notes) => notes.record(record),
-      () => this.#ended("failed"),
+      () => {
+        // The next one tries again.
+        this.#notes = undefined;
+        this.#ended("failed");
+      },
     );
   };
 

@@ -70,7 +70,7 @@ export class CredentialFile {
 function fileError(error: unknown, path: string, what: string): AccessError {
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
   const tag = code === "ENOENT" || code === "ENOTDIR" ? "missing" : "unreadable";
-  const message = `${what} ${path} cannot be read (${code}); check its path, owner and mode, or mount it`;
+  const message = `${what} ${path} cannot be read (${code}); check its path, owner and mode`;
   return new AccessError(tag, message, { cause: error });
 }
 
