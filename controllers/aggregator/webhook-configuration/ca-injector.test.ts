@@ -6,6 +6,7 @@ import {
   PUBLISHED_KEY,
   TRUSTED_CONFIG_MAP,
 } from "../../../shared/certificates/ca-bundle.ts";
+import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
 import { ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
@@ -13,7 +14,9 @@ import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { CaInjector, type CaInjectorEvent } from "./ca-injector.ts";
 import { encodeCaBundle } from "./desired-configuration.ts";
 
-const PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+const VALID = { notBeforeMs: 0, notAfterMs: Date.UTC(2100, 0, 1) };
+const PEM = `${(await createCertificateAuthority({ ...VALID, commonName: "test" })).certificatePem.trim()}\n`;
+const UNREADABLE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 const CELL = "cell";
 const VALIDATING = "validatingwebhookconfigurations/podseidon";
 const MUTATING = "mutatingwebhookconfigurations/podseidon";
@@ -28,6 +31,7 @@ interface StoredConfiguration {
 class TableOfObjects implements Transport {
   readonly configurations = new Map<string, StoredConfiguration>();
   readonly acknowledgements: unknown[] = [];
+  published = PEM;
   readonly #streams: { readonly of: string; readonly stream: ScriptedStream }[] = [];
   #version = 100;
 
@@ -50,7 +54,7 @@ class TableOfObjects implements Transport {
 
   async request({ method, path, body = "" }: ApiRequest): Promise<ApiResponse> {
     const [where = "", query] = path.split("?");
-    if (where.endsWith(PUBLISHED_CONFIG_MAP)) return answer({ data: { [PUBLISHED_KEY]: PEM } });
+    if (where.endsWith(PUBLISHED_CONFIG_MAP)) return answer({ data: { [PUBLISHED_KEY]: this.published } });
     if (where.endsWith(TRUSTED_CONFIG_MAP)) {
       this.acknowledgements.push(JSON.parse(body));
       return answer({});
@@ -97,7 +101,7 @@ function answer(body: unknown): ApiResponse {
   return { status: 200, headers: {}, body: JSON.stringify(body) };
 }
 
-test("both webhook configurations get the published authority, and the counted gate's once it appears", async () => {
+function start() {
   const time = new VirtualTime();
   const cell = new TableOfObjects();
   for (const path of [VALIDATING, MUTATING]) cell.put(path);
@@ -116,6 +120,11 @@ test("both webhook configurations get the published authority, and the counted g
     onEvent: (event) => events.push(event),
     onWatchEvent: () => {},
   });
+  return { time, cell, events, injector };
+}
+
+test("both webhook configurations get the published authority, and the counted gate's once it appears", async () => {
+  const { time, cell, events, injector } = start();
   const end = new AbortController();
   const running = injector.run(end.signal);
   const trusted = [encodeCaBundle(PEM), encodeCaBundle(PEM)];
@@ -132,6 +141,30 @@ test("both webhook configurations get the published authority, and the counted g
   expect(injector.isTrusting).toBe(true);
   expect(events.map(({ kind }) => kind)).toEqual(["injected", "injected", "acknowledged", "injected"]);
 
+  end.abort();
+  await time.advance(10_000);
+  await running;
+});
+
+test.each([
+  ["emptied", ""],
+  ["filled with garbage", "garbage"],
+  ["a certificate that can't be read", UNREADABLE],
+  ["one that can't be read beside the authority", PEM + UNREADABLE],
+])("what is published and can't be used is told of, and the last authority stays: %s", async (_, text) => {
+  const { time, cell, events, injector } = start();
+  const end = new AbortController();
+  const running = injector.run(end.signal);
+  await time.advance(2_000);
+  cell.published = text;
+  await time.advance(2_000);
+  cell.put(VALIDATING);
+  await time.advance(2_000);
+  expect(cell.bundles(VALIDATING)).toEqual([encodeCaBundle(PEM), encodeCaBundle(PEM)]);
+  expect(events).toContainEqual({
+    ...{ kind: "failed", what: PUBLISHED_CONFIG_MAP, tag: "unavailable" },
+    message: expect.stringMatching(/ca\.crt has (no certificate|a certificate that can't be read)/),
+  });
   end.abort();
   await time.advance(10_000);
   await running;

@@ -3,7 +3,7 @@
  * acknowledges it there (docs/decisions/0004-certificates.md): a new authority signs a certificate only when every cell
  * has acknowledged it.
  */
-
+import { X509Certificate } from "node:crypto";
 import {
   cellKey,
   fingerprintOf,
@@ -67,6 +67,26 @@ interface Watched {
   readonly watch: Reflector<LiveConfiguration>;
 }
 
+/**
+ * The certificates that the ConfigMap publishes; none before the first is made. Throws where there must be some, and for
+ * one that can't be read: kube-apiserver takes any text, and then calls no webhook.
+ */
+function publishedIn(raw: unknown, mustBeSome: boolean): string[] {
+  const text = parseConfigMapData(raw)[PUBLISHED_KEY] ?? "";
+  const certificates = splitCertificates(text);
+  if (certificates.length === 0 && (mustBeSome || text !== "")) throw new Error(`${PUBLISHED_KEY} has no certificate`);
+  if (!certificates.every(isReadable)) throw new Error(`${PUBLISHED_KEY} has a certificate that can't be read`);
+  return certificates;
+}
+
+function isReadable(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).raw.length > 0;
+  } catch {
+    return false;
+  }
+}
+
 export class CaInjector {
   readonly #options: CaInjectorOptions;
   /** Empty while this process does not lead. */
@@ -110,10 +130,10 @@ export class CaInjector {
   async #reconcile(): Promise<void> {
     const { publisher, namespace, timeoutMs, secretPath } = this.#options;
     const path = configMapPath(namespace, PUBLISHED_CONFIG_MAP);
-    const result = await publisher.get(path, parseConfigMapData, { timeoutMs });
+    const parse = (raw: unknown): string[] => publishedIn(raw, this.#published !== undefined);
+    const result = await publisher.get(path, parse, { timeoutMs });
     if (result.kind === "ok") {
-      const certificates = splitCertificates(result.object[PUBLISHED_KEY] ?? "");
-      // Nothing is published before the first certificate is made.
+      const certificates = result.object;
       const [oldest] = certificates;
       if (oldest === undefined) return;
       // Of the oldest: the replicas of the webhook have known it for long. It stays published beside the next one.
@@ -121,7 +141,7 @@ export class CaInjector {
       const caBundle = encodeCaBundle(certificates.join(""));
       this.#published = { caBundle, segment, fingerprint: fingerprintOf(certificates) };
     } else this.#failed(PUBLISHED_CONFIG_MAP, result);
-    // What was read last stays in force while the publisher can't be reached.
+    // What was read last stays in force while the publisher can't be reached, or publishes what can't be used.
     const published = this.#published;
     if (published === undefined) return;
     for (const { resource, watch } of this.#watches) {
