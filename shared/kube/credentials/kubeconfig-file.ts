@@ -25,7 +25,7 @@ const User = v.looseObject({
   "auth-provider": v.optional(v.unknown()),
 });
 
-const Context = v.looseObject({ cluster: v.string(), user: text, namespace: text });
+const Context = v.looseObject({ cluster: text, user: text, namespace: text });
 
 const Kubeconfig = v.looseObject({
   "current-context": text,
@@ -74,7 +74,7 @@ export async function parseKubeconfig(
   }
   const cluster = config.clusters?.find((candidate) => candidate.name === context.cluster)?.cluster;
   if (cluster === undefined) {
-    const message = `${path}: context "${name}" names the cluster "${context.cluster}", which is not in the file`;
+    const message = `${path}: context "${name}" names the cluster "${context.cluster ?? ""}", which is not in the file`;
     throw new AccessError("unknown-cluster", `${message}; add it with kubectl config set-cluster`);
   }
   return {

@@ -69,6 +69,17 @@ describe("access from a kubeconfig", () => {
     expect((await loadClusterAccess(kubeconfig({ extra: { contexts } }))).namespace).toBeUndefined();
   });
 
+  test("another context without a cluster, as one of a namespace alone, disturbs nothing", async () => {
+    const contexts = [
+      { name: "here", context: { cluster: "c", user: "u", namespace: "ns" } },
+      { name: "other", context: { namespace: "x" } },
+    ];
+    const path = kubeconfig({ extra: { contexts } });
+    expect((await loadClusterAccess(path)).namespace).toBe("ns");
+    const error = await accessError(loadClusterAccess(path, { context: "other" }));
+    expect([error.tag, error.message]).toEqual(["unknown-cluster", expect.stringContaining('the cluster ""')]);
+  });
+
   test("an empty tls-server-name is none: the server is told the name of its URL", async () => {
     const access = await loadClusterAccess(kubeconfig({ cluster: { "tls-server-name": "" }, user: { token: "t" } }));
     expect((await access.credentials.current(0)).tls.serverName).toBeUndefined();
