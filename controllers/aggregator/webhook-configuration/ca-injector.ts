@@ -68,8 +68,8 @@ interface Watched {
 }
 
 /**
- * The certificates that the ConfigMap publishes; none before the first is made. Throws where there must be some, and for
- * one that can't be read: kube-apiserver takes any text, and then calls no webhook.
+ * The certificates that the ConfigMap publishes; none before the first is made. Throws where there must be some, and
+ * for one that can't be read: kube-apiserver takes any text, and then calls no webhook.
  */
 function publishedIn(raw: unknown, mustBeSome: boolean): string[] {
   const text = parseConfigMapData(raw)[PUBLISHED_KEY] ?? "";
