@@ -42,7 +42,7 @@ function read(path: string, what: string): string {
   try {
     return readFileSync(mounted(path), "utf8");
   } catch (cause) {
-    const message = `cannot read the ${what} file (${String(cause)}): check its path and mode`;
+    const message = `cannot read the ${what} file ${path} (${String(cause)}): check its path and mode`;
     throw new CertificateError("unreadable", message, { cause });
   }
 }
@@ -70,11 +70,14 @@ export function readServingCertificate(files: CertificateFiles): ServingCertific
     );
   }
   parsed(certFile, "certificate", () => createSecureContext({ cert, key }));
-  if (clientCaFile === "") return { cert, key };
-  const ca = read(clientCaFile, "client CA");
-  // An empty file would reject every caller, or none with other TLS libraries.
-  parsed(clientCaFile, "client CA", () => new X509Certificate(ca));
-  return { cert, key, ca };
+  return clientCaFile === "" ? { cert, key } : { cert, key, ca: readAuthorities(clientCaFile, "client CA") };
+}
+
+/** Throws {@link CertificateError} for an empty file, too: as `ca`, Node takes it for the public authorities. */
+export function readAuthorities(path: string, what: string): string {
+  const ca = read(path, what);
+  parsed(path, what, () => new X509Certificate(ca));
+  return ca;
 }
 
 interface CertificateReloadOptions extends CertificateFiles {

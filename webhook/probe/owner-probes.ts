@@ -57,7 +57,7 @@ export class OwnerProbes {
 
   async #load(): Promise<ProbeEndpoints> {
     const { ProbeEndpoints, certificatesOf } = await import("./probe-endpoints.ts");
-    const certificates = certificatesOf(this.#options);
+    const certificates = certificatesOf(this.#options, this.#options.log);
     this.#loaded = new ProbeEndpoints({
       ...this.#options,
       ...certificates,

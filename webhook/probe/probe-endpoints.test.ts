@@ -1,9 +1,13 @@
-import { describe, expect, test } from "vitest";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, describe, expect, test } from "vitest";
+import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { FAILURES_TO_OPEN } from "./circuit-breaker.ts";
 import type { ProbeResponse } from "./message.ts";
 import { type ProbeClient, ProbeFailure } from "./probe-client.ts";
-import { MAX_IN_FLIGHT, MAX_QUEUED, ProbeEndpoints } from "./probe-endpoints.ts";
+import { certificatesOf, MAX_IN_FLIGHT, MAX_QUEUED, ProbeEndpoints } from "./probe-endpoints.ts";
 import type { ProbeAnswer, ProbeRequest } from "./probe-request.ts";
 
 const YES: ProbeResponse = { isAllowed: true, error: "" };
@@ -155,7 +159,7 @@ describe("the certificate authorities of probes that name none", () => {
     /** Issuer of the server's certificate. */
     server: string;
     readonly connections: (string | undefined)[];
-    ask(): Promise<ProbeAnswer["result"]>;
+    ask(more?: { readonly caBundle: string }): Promise<ProbeAnswer["result"]>;
   }
 
   function authorities(file: string | undefined): Authorities {
@@ -184,14 +188,19 @@ describe("the certificate authorities of probes that name none", () => {
       file,
       server: "first",
       connections,
-      ask: async () => {
+      ask: async (more) => {
         const names = { podNamespace: "data", podName: "db-0", budgetNamespace: "data", budgetName: "db" };
         const deadlineMs = time.clock.monotonicMs() + 9_000;
-        return (await probes.ask({ probe: { endpoint: "db:1" }, ...names, deadlineMs })).result;
+        return (await probes.ask({ probe: { endpoint: "db:1", ...more }, ...names, deadlineMs })).result;
       },
     };
     return world;
   }
+
+  test("are also those of a probe whose caBundle is empty", async () => {
+    const world = authorities("first");
+    expect(await world.ask({ caBundle: "" })).toBe("allowed");
+  });
 
   test("that could not be read for a new endpoint are read when it is asked again", async () => {
     const world = authorities(undefined);
@@ -222,5 +231,59 @@ describe("the certificate authorities of probes that name none", () => {
     world.server = "first";
     expect(await world.ask()).toBe("allowed");
     expect(world.connections).toEqual(["first"]);
+  });
+});
+
+describe("the files of certificates", async () => {
+  const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
+  const authority = await createCertificateAuthority({ ...validity, commonName: "probes" });
+  const [own, other] = await Promise.all(
+    ["webhook", "other"].map((commonName) =>
+      issueCertificate(authority, { ...validity, commonName, usages: ["client"] }),
+    ),
+  );
+  const folder = mkdtempSync(join(tmpdir(), "probe-files-"));
+  const paths = {
+    caFile: join(folder, "ca"),
+    clientCertFile: join(folder, "cert"),
+    clientKeyFile: join(folder, "key"),
+  };
+  const { caFile, clientCertFile } = paths;
+  afterEach(() => rmSync(folder, { recursive: true }));
+
+  test.each<[string, string, () => void]>([
+    ["an emptied CA, which Node takes for the public authorities", caFile, () => writeFileSync(caFile, "")],
+    ["a CA, half written", caFile, () => writeFileSync(caFile, authority.certificatePem.slice(0, 99))],
+    ["a CA, deleted", caFile, () => rmSync(caFile)],
+    ["a CA, now a directory", caFile, () => [rmSync(caFile), mkdirSync(caFile)]],
+    ["an emptied client certificate", clientCertFile, () => writeFileSync(clientCertFile, "")],
+    [
+      "the client certificate of another key",
+      clientCertFile,
+      () => writeFileSync(clientCertFile, other?.certificatePem ?? ""),
+    ],
+  ])("%s: told once, and the last content serves; without any, no endpoint is asked", (_, path, spoil) => {
+    const restore = (): void => {
+      rmSync(folder, { recursive: true });
+      mkdirSync(folder);
+      writeFileSync(caFile, authority.certificatePem);
+      writeFileSync(clientCertFile, own?.certificatePem ?? "");
+      writeFileSync(paths.clientKeyFile, own?.privateKeyPem ?? "");
+    };
+    mkdirSync(folder, { recursive: true });
+    restore();
+    const told: string[] = [];
+    const log = { error: ({ error }: Readonly<Record<string, unknown>>) => void told.push(String(error)) };
+    const files = certificatesOf(paths, log);
+    const read = () => [files.defaultCa(), files.clientCertificate()];
+    const good = [authority.certificatePem, { cert: own?.certificatePem, key: own?.privateKeyPem }];
+    expect(read()).toEqual(good);
+    spoil();
+    expect([read(), read()]).toEqual([good, good]);
+    expect(told).toEqual([expect.stringContaining(path)]);
+    const fresh = certificatesOf(paths, log);
+    expect(() => [fresh.defaultCa(), fresh.clientCertificate()]).toThrow(/--probe-(ca|client-cert)-file can't be used/);
+    restore();
+    expect([read(), [fresh.defaultCa(), fresh.clientCertificate()]]).toEqual([good, good]);
   });
 });

@@ -2,8 +2,9 @@
  * The endpoints that are asked (docs/design.md#owner-probe). Each has a semaphore and a circuit breaker, so that an
  * endpoint that is slow or down costs the others nothing. No answer is a denial.
  */
-import { readFileSync } from "node:fs";
+import type { Log } from "../../shared/observe/log.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
+import { readAuthorities, readServingCertificate } from "../http/serving-certificate.ts";
 import { CircuitBreaker } from "./circuit-breaker.ts";
 import { GrpcProbeClient } from "./grpc-client.ts";
 import { HttpProbeClient } from "./http-client.ts";
@@ -72,12 +73,38 @@ export interface ProbeCertificateFiles {
 }
 
 /** Reads the files for each new or failing endpoint, so that replaced ones are followed. */
-export function certificatesOf({ caFile, clientCertFile, clientKeyFile }: ProbeCertificateFiles) {
-  const read = (path: string): string => readFileSync(path, "utf8");
+export function certificatesOf(
+  { caFile, clientCertFile, clientKeyFile }: ProbeCertificateFiles,
+  log: Pick<Log, "error">,
+) {
   return {
-    defaultCa: () => (caFile === "" ? undefined : read(caFile)),
-    clientCertificate: () =>
-      clientCertFile === "" ? undefined : { cert: read(clientCertFile), key: read(clientKeyFile) },
+    defaultCa: keepingLast(log, "--probe-ca-file", () =>
+      caFile === "" ? undefined : readAuthorities(caFile, "probe CA"),
+    ),
+    clientCertificate: keepingLast(log, "--probe-client-cert-file", (): ClientCertificate | undefined =>
+      clientCertFile === ""
+        ? undefined
+        : readServingCertificate({ tlsCertFile: clientCertFile, tlsPrivateKeyFile: clientKeyFile }),
+    ),
+  };
+}
+
+/** While `read` throws, what it returned last, if anything; the reason is told once. */
+function keepingLast<T>(log: Pick<Log, "error">, flag: string, read: () => T): () => T | undefined {
+  let last: T | undefined;
+  let told = "";
+  return () => {
+    try {
+      last = read();
+      told = "";
+    } catch (error) {
+      if (told !== String(error))
+        log.error({ flag, error }, "Certificates for probes can't be used; the last ones serve, if any");
+      told = String(error);
+      // Whoever deletes a pod reads it: the file's path is for the log.
+      if (last === undefined) throw new ProbeFailure(`the file of the webhook's ${flag} can't be used`);
+    }
+    return last;
   };
 }
 
@@ -200,7 +227,7 @@ export class ProbeEndpoints {
         const what = `${text} is not among the hosts that the operator allows`;
         throw new ProbeFailure(`${what}: name a Service as NAME.NAMESPACE.svc, or see --probe-allow`);
       }
-      const caBundle = probe.caBundle ?? defaultCa?.();
+      const caBundle = probe.caBundle || defaultCa?.();
       const shown = clientCertificate?.();
       const certificates = JSON.stringify([caBundle, shown]);
       if (endpoint.client !== undefined && endpoint.certificates === certificates) return;
