@@ -21,7 +21,8 @@ import {
 import type { Ports } from "../shared/runtime/clock.ts";
 import { HealthServer, type ServerFactory } from "../shared/runtime/health-server.ts";
 import { Lifecycle, type Part } from "../shared/runtime/lifecycle.ts";
-import type * as common from "../shared/runtime/options/common-options.ts";
+import type { observeOptions } from "../shared/runtime/options/common-options.ts";
+import type { kubeconfigOptions, leaderElectionOptions } from "../shared/runtime/options/controller-options.ts";
 import type { OptionValues } from "../shared/runtime/options/options.ts";
 import { systemPorts as ports } from "../shared/runtime/system-ports.ts";
 import { systemProcess } from "../shared/runtime/system-process.ts";
@@ -33,10 +34,10 @@ export const DEFAULT_NAMESPACE = "podseidon-system";
 /** For Kubernetes Events and quorum reads, beside one connection for each worker. */
 const OTHER_CALLS = 4;
 
-type ControllerFlags = OptionValues<typeof common.kubeconfigOptions & typeof common.observeOptions>;
+type ControllerFlags = OptionValues<typeof kubeconfigOptions & typeof observeOptions>;
 
 /** The flags of leader election, and the name of the Lease. */
-interface LeaseFlags extends OptionValues<typeof common.leaderElectionOptions> {
+interface LeaseFlags extends OptionValues<typeof leaderElectionOptions> {
   readonly lease: string;
 }
 

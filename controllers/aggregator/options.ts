@@ -1,11 +1,10 @@
 import { SYNC_TIME_ALGORITHMS } from "../../shared/decide/settling/settle-history.ts";
+import { coreOptions, observeOptions } from "../../shared/runtime/options/common-options.ts";
 import {
   checkLeaderElection,
-  coreOptions,
   kubeconfigOptions,
   leaderElectionOptions,
-  observeOptions,
-} from "../../shared/runtime/options/common-options.ts";
+} from "../../shared/runtime/options/controller-options.ts";
 import {
   boolean,
   choice,

@@ -6,12 +6,12 @@ import { observeKubernetesEvents } from "../../shared/observe/process-observer.t
 import { observeReconciles } from "../../shared/observe/reconcile-observer.ts";
 import { observeListWatch } from "../../shared/observe/watch-observer.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
+import { observeOptions } from "../../shared/runtime/options/common-options.ts";
 import {
   checkLeaderElection,
   kubeconfigOptions,
   leaderElectionOptions,
-  observeOptions,
-} from "../../shared/runtime/options/common-options.ts";
+} from "../../shared/runtime/options/controller-options.ts";
 import { duration, option } from "../../shared/runtime/options/option-types.ts";
 import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
 import { version } from "../../shared/runtime/version.ts";

@@ -5,12 +5,12 @@ import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { EventRecorder } from "../../shared/observe/event-recorder.ts";
 import { observeKubernetesEvents } from "../../shared/observe/process-observer.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
+import { observeOptions } from "../../shared/runtime/options/common-options.ts";
 import {
   checkLeaderElection,
   kubeconfigOptions,
   leaderElectionOptions,
-  observeOptions,
-} from "../../shared/runtime/options/common-options.ts";
+} from "../../shared/runtime/options/controller-options.ts";
 import {
   boolean,
   choice,

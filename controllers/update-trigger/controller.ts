@@ -5,12 +5,12 @@
  */
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
+import { observeOptions } from "../../shared/runtime/options/common-options.ts";
 import {
   checkLeaderElection,
   kubeconfigOptions,
   leaderElectionOptions,
-  observeOptions,
-} from "../../shared/runtime/options/common-options.ts";
+} from "../../shared/runtime/options/controller-options.ts";
 import { duration, list, option, text } from "../../shared/runtime/options/option-types.ts";
 import { defineOptions, type OptionValues } from "../../shared/runtime/options/options.ts";
 import { version } from "../../shared/runtime/version.ts";

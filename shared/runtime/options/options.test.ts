@@ -1,11 +1,6 @@
 import { describe, expect, test } from "vitest";
-import {
-  checkLeaderElection,
-  coreOptions,
-  kubeconfigOptions,
-  leaderElectionOptions,
-  observeOptions,
-} from "./common-options.ts";
+import { coreOptions, observeOptions } from "./common-options.ts";
+import { checkLeaderElection, kubeconfigOptions, leaderElectionOptions } from "./controller-options.ts";
 import {
   choice,
   duration,
