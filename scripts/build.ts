@@ -175,6 +175,7 @@ const ON_DEMAND = [
   "shared/decide/availability/selector-text.ts",
   "shared/kube/client/proxy-tunnel.ts",
   "shared/observe/metrics-auth.ts",
+  "shared/runtime/options/option-help.ts",
   "controllers/aggregator/counting/expected-pods.ts",
   "controllers/aggregator/counting/namespace-marker.ts",
   "controllers/aggregator/observe/vanished-events.ts",

@@ -6,8 +6,9 @@ import { certificatesOptions } from "../controllers/certificates/controller.ts";
 import { evictionRetryOptions } from "../controllers/eviction-retry/controller.ts";
 import { generatorOptions } from "../controllers/generator/controller.ts";
 import { updateTriggerOptions } from "../controllers/update-trigger/controller.ts";
+import { initialText } from "../shared/runtime/options/option-help.ts";
 import { flagName } from "../shared/runtime/options/option-sources.ts";
-import { initialText, type OptionSet } from "../shared/runtime/options/options.ts";
+import type { OptionSet } from "../shared/runtime/options/options.ts";
 import { webhookOptions } from "../webhook/options.ts";
 import { root } from "./root.ts";
 

@@ -2,7 +2,8 @@
  * The configuration of a component: a flag overrides the environment, the environment overrides the config file, and
  * that overrides the default of the definition. A definition is data, and reading it touches nothing but its arguments.
  * All problems are found at once. Read beside it: `option-types.ts` (kinds of values), `option-sources.ts`,
- * `common-options.ts` (options that components share).
+ * `option-help.ts` (`--help`), `common-options.ts` (options that components share),
+ * `controller-options.ts` (those of controllers).
  */
 import * as v from "valibot";
 import { describeValue } from "../../schema/schema-error.ts";
@@ -64,7 +65,8 @@ export async function parseOptions<const O extends OptionSet>(
   const all: OptionSet = { ...definition.options, ...GENERAL };
   const flags = readFlags(argv, all);
   const asked = (key: keyof typeof GENERAL): boolean => flags.values.get(key)?.at(-1) === "true";
-  if (asked("help")) return { kind: "exit", code: 0, text: helpText(definition, all) };
+  const texts = () => import("./option-help.ts");
+  if (asked("help")) return { kind: "exit", code: 0, text: (await texts()).helpText(definition, all) };
   if (asked("version")) return { kind: "exit", code: 0, text: `${definition.name} v${definition.version}\n` };
 
   const path = flags.values.get("config")?.at(-1) ?? environment[variableName("config")] ?? "";
@@ -87,7 +89,8 @@ export async function parseOptions<const O extends OptionSet>(
   if (problems.length > 0 || !isWhole(definition, values)) {
     return { kind: "exit", code: 2, text: problemText(definition.name, problems) };
   }
-  if (asked("printConfig")) return { kind: "exit", code: 0, text: configText(definition.options, values) };
+  if (asked("printConfig"))
+    return { kind: "exit", code: 0, text: (await texts()).configText(definition.options, values) };
   return { kind: "run", values };
 }
 
@@ -132,58 +135,4 @@ function problemText(name: string, problems: readonly string[]): string {
   const head = problems.length === 1 ? "a problem" : `${problems.length} problems`;
   const lines = problems.map((problem) => `  ${problem}`);
   return `${name}: ${head} with the configuration\n${lines.join("\n")}\nSee ${name} --help\n`;
-}
-
-/** Returns a config file with these values. */
-function configText(options: OptionSet, values: Readonly<Record<string, unknown>>): string {
-  const shown = Object.entries(options).map(([key, one]) => [key, one.show(values[key])] as const);
-  return `${JSON.stringify(Object.fromEntries(shown), undefined, 2)}\n`;
-}
-
-const HELP_COLUMNS = 100;
-const HELP_INDENT = "      ";
-
-/** The answer to `--help`. */
-function helpText(program: { readonly name: string; readonly summary: string }, options: OptionSet): string {
-  const example = Object.keys(options).find((key) => key.includes("B")) ?? Object.keys(options)[0] ?? "";
-  return [
-    `${program.name}: ${program.summary}`,
-    "",
-    `Usage: ${program.name} [flags]`,
-    "",
-    ...Object.entries(options).map(optionHelp),
-    "",
-    `Each flag is also an environment variable (${flagName(example)} is ${variableName(example)}) and a key of the`,
-    `--config file (${example}). A flag overrides the environment, the environment overrides the file.`,
-    "",
-  ].join("\n");
-}
-
-function optionHelp([key, one]: readonly [string, Option<unknown>]): string {
-  const value = one.isBoolean ? "" : ` ${one.valueName}`;
-  const repeated = one.isRepeated ? " (repeatable)" : "";
-  return `  ${flagName(key)}${value}${repeated}\n${wrap(`${one.help}${initialText(one)}`)}`;
-}
-
-/** The default, as the end of an option's help. */
-export function initialText(one: Option<unknown>): string {
-  if (one.isRequired) return " Required.";
-  const shown = one.show(one.initial);
-  if (shown === undefined || shown === "") return "";
-  if (Array.isArray(shown)) return shown.length === 0 ? "" : ` Default: ${shown.join(",")}`;
-  if (typeof shown === "object" && shown !== null && Object.keys(shown).length === 0) return "";
-  return ` Default: ${typeof shown === "string" ? shown : JSON.stringify(shown)}`;
-}
-
-function wrap(sentences: string): string {
-  const lines: string[] = [];
-  let line = HELP_INDENT;
-  for (const word of sentences.split(" ")) {
-    if (line.length + word.length > HELP_COLUMNS && line !== HELP_INDENT) {
-      lines.push(line.trimEnd());
-      line = HELP_INDENT;
-    }
-    line += `${word} `;
-  }
-  return [...lines, line.trimEnd()].join("\n");
 }
