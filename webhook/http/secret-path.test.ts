@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -19,7 +19,7 @@ test("the segments of all published authorities are known, and those before them
   const time = new VirtualTime();
   const file = join(folder, "ca.crt");
   writeFileSync(file, FIRST);
-  const isKnown = secretPaths(file, time.clock);
+  const isKnown = secretPaths(file, time.clock, () => undefined);
   const known = (): boolean[] => [FIRST, SECOND, THIRD].map((one) => isKnown(pathSegment(one)));
   expect(known()).toEqual([true, false, false]);
   expect(["", "~", "AAAA", `${pathSegment(FIRST)}x`].map(isKnown)).toEqual([false, false, false, false]);
@@ -36,6 +36,34 @@ test("the segments of all published authorities are known, and those before them
   await time.advance(1_000);
   expect([isKnown("guess"), isKnown(pathSegment(THIRD))]).toEqual([false, true]);
 });
+
+test.each([
+  ["emptied", (file: string) => writeFileSync(file, ""), /no certificate/],
+  ["half written", (file: string) => writeFileSync(file, FIRST.slice(0, 30)), /no certificate/],
+  ["deleted", (file: string) => rmSync(file), /ENOENT/],
+  ["now a directory", (file: string) => [rmSync(file), mkdirSync(file)], /EISDIR/],
+])(
+  "a file that is %s is told of once; what it held stays in force, and a new one is followed",
+  async (_, spoil, why) => {
+    const time = new VirtualTime();
+    const file = join(folder, "spoilt.crt");
+    rmSync(file, { recursive: true, force: true });
+    writeFileSync(file, FIRST);
+    const told: string[] = [];
+    const isKnown = secretPaths(file, time.clock, (text) => told.push(text));
+    spoil(file);
+    for (let times = 0; times < 3; times++) {
+      await time.advance(1_000);
+      expect([isKnown(pathSegment(SECOND)), isKnown(pathSegment(FIRST))]).toEqual([false, true]);
+    }
+    expect(told).toEqual([expect.stringMatching(why)]);
+    rmSync(file, { recursive: true, force: true });
+    writeFileSync(file, SECOND);
+    await time.advance(1_000);
+    expect(isKnown(pathSegment(SECOND))).toBe(true);
+    expect(told).toHaveLength(1);
+  },
+);
 
 test("a file without a certificate is an error, not an open door", () => {
   const file = join(folder, "empty");

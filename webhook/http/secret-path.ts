@@ -16,29 +16,41 @@ const MAX_KNOWN = 8;
 /** The configuration names something that is missing or unusable. */
 const EXIT_CONFIGURATION = 2;
 
+function tell(text: string): void {
+  process.stderr.write(`podseidon-webhook: --secret-path-file: ${text}\n`);
+}
+
 /** As {@link secretPaths}. Without a certificate it says why, and the process exits with 2. */
 export function secretPathsOrExit(...from: Parameters<typeof secretPaths>): ReturnType<typeof secretPaths> {
   try {
     return secretPaths(...from);
   } catch (error) {
-    process.stderr.write(`podseidon-webhook: --secret-path-file: ${String(error)}\n`);
+    tell(String(error));
     process.exit(EXIT_CONFIGURATION);
   }
 }
 
-/** Whether a segment is of one of the certificates in `file`, now or since the start. Throws without any. */
-export function secretPaths(file: string, clock: Pick<Clock, "monotonicMs">): (segment: string) => boolean {
+/**
+ * Whether a segment is of one of the certificates in `file`, now or since the start. Throws without any. A file that
+ * can't be used later is told of once, when a segment is unknown.
+ */
+export function secretPaths(
+  file: string,
+  clock: Pick<Clock, "monotonicMs">,
+  told: (text: string) => void = tell,
+): (segment: string) => boolean {
+  let isTold = false;
   let known: readonly Buffer[] = [];
   let readMs = clock.monotonicMs();
   const read = (): void => {
     const segments = splitCertificates(readFileSync(mounted(file), "utf8")).map((pem) => digest(pathSegment(pem)));
+    if (segments.length === 0) throw new Error(`${file} holds no certificate in PEM form`);
     const others = known.filter((one) => !segments.some((segment) => segment.equals(one)));
     known = [...others, ...segments].slice(-MAX_KNOWN);
   };
   // Each is compared, and for as long whatever was given.
   const isKnown = (given: Buffer): boolean => known.filter((one) => timingSafeEqual(one, given)).length > 0;
   read();
-  if (known.length === 0) throw new Error(`${file} holds no certificate in PEM form`);
   return (segment) => {
     const given = digest(segment);
     const nowMs = clock.monotonicMs();
@@ -47,8 +59,10 @@ export function secretPaths(file: string, clock: Pick<Clock, "monotonicMs">): (s
     readMs = nowMs;
     try {
       read();
-    } catch {
-      // What was read last stays in force.
+      isTold = false;
+    } catch (error) {
+      if (!isTold) told(`${String(error)}; what was read last stays in force, and calls by a newer path get 404`);
+      isTold = true;
     }
     return isKnown(given);
   };
