@@ -166,7 +166,8 @@ export const aggregatorOptions = defineOptions({
     registrationFile: option(
       text("FILE"),
       "",
-      "YAML of the desired webhook configurations, CELL in paths for the cell's id; empty is what was last applied.",
+      "YAML of the desired webhook configurations, CELL in paths for the cell's id, read at the start; " +
+        "empty is what was last applied.",
     ),
     copyInterval: option(duration({ minMs: 100 }), 5_000, "The least time between two writes of the backups."),
     caCluster: option(

@@ -263,5 +263,6 @@ export async function readDeclared(file: string, cellID: string): Promise<Readon
     if (typeof kind !== "string" || !kinds.includes(kind)) continue;
     declared.set(kind, forCell(parseDeclaredConfiguration(document), cellID));
   }
+  if (declared.size === 0) throw new Error(`${file} holds no webhook configuration`);
   return declared;
 }
