@@ -270,6 +270,16 @@ describe("a kind that is not installed", () => {
   });
 });
 
+const AWAY = {
+  apiVersion: "apiregistration.k8s.io/v1",
+  kind: "APIService",
+  metadata: { name: "v1.away.example.com" },
+  spec: {
+    ...{ group: "away.example.com", version: "v1", groupPriorityMinimum: 1000, versionPriority: 1 },
+    ...{ insecureSkipTLSVerify: true, service: { namespace: "kube-system", name: "away" } },
+  },
+};
+
 describe("a PodDisruptionBudget", () => {
   const path = (): string => `/apis/policy/v1/namespaces/${namespace}/poddisruptionbudgets/web`;
 
@@ -289,14 +299,17 @@ describe("a PodDisruptionBudget", () => {
     ["batch/v1", "Job", "Job does not implement the scale subresource"],
     // Its `spec.size` is absent, and kube-apiserver answers 500.
     ["fleet.example.com/v1", "Workload", "Workload web can't be read: try kubectl get --raw /apis/fleet"],
+    // Its APIService has no server behind it, and kube-apiserver answers 503, to discovery too.
+    ["away.example.com/v1", "Engine", "Engine web can't be read: try kubectl get --raw /apis/away.example.com/v1"],
   ])("over pods without a known number (%s %s) requires all of them, and says so", async (apiVersion, kind, why) => {
     const one = start();
     await installCrd(cluster, "workloads.fleet.example.com");
     await cluster.apply([
+      AWAY,
       { apiVersion: "fleet.example.com/v1", kind: "Workload", metadata: { name: "web", namespace } },
     ]);
     const path = `/apis/fleet.example.com/v1/namespaces/${namespace}/workloads/web`;
-    const uid = kind === "Job" ? "u1" : field(await readObject(cluster, path), "metadata", "uid");
+    const uid = kind === "Workload" ? field(await readObject(cluster, path), "metadata", "uid") : "u1";
     const owner = { apiVersion, kind, name: "web", uid, controller: true };
     const pod = (name: string): object => ({
       apiVersion: "v1",

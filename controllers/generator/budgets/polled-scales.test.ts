@@ -95,13 +95,15 @@ test("the first failure ends the reads", async () => {
   const { resolve, time, breakDown } = rig(200);
   await resolve();
   await time.advance(5_000);
-  breakDown(503);
+  breakDown(429);
   expect(await resolve()).toMatchObject({ minimum: "failed", requests: 8 });
 });
 
 // `kept` is the number of the protector that there is.
 test.each<[number | "timeout", number | undefined, number]>([
   [500, undefined, 3],
+  // To discovery, too: the server of an APIService is away.
+  [503, undefined, 3],
   ["timeout", undefined, 3],
   [403, undefined, 3],
   [500, 2, 2],

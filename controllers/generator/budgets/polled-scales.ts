@@ -14,7 +14,13 @@ import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import type { Discovery, DiscoveryResult } from "../sources/discovery.ts";
 import { nullish } from "../sources/interpret.ts";
-import { collectionPath, groupOf, type SourceKind, type WorkloadRef } from "../sources/protection-source.ts";
+import {
+  collectionPath,
+  groupOf,
+  groupVersionPath,
+  type SourceKind,
+  type WorkloadRef,
+} from "../sources/protection-source.ts";
 
 export interface PolledWorkload {
   readonly kind: "found";
@@ -96,7 +102,8 @@ export class PolledScales {
     const group = groupOf(ref.apiVersion);
     const version = group === "" ? ref.apiVersion : ref.apiVersion.slice(group.length + 1);
     const served = await this.#serving(group, version, signal);
-    if (served.kind === "failed") return served;
+    if (served.kind === "failed")
+      return notFound(served.failure, `${ref.kind} ${ref.name}`, groupVersionPath({ group, version }));
     const resource = served.resources.find(({ kind }) => kind === ref.kind);
     if (resource === undefined) return missing(`${ref.apiVersion} ${ref.kind} is not served`);
     const kind = { group, version, kind: ref.kind, resource: resource.resource };
@@ -173,15 +180,16 @@ class KeptFor<T> {
 }
 
 /**
- * A call that fails for one object alone may fail for ever: its CRD names a path for the replicas that the object does
- * not have, or a conversion webhook fails or hangs. Until it succeeds the number is not known.
+ * A call that fails for one object or one API alone may fail for ever: its CRD names a path for the replicas that the
+ * object does not have, a conversion webhook fails or hangs, or the server of an APIService is away. Until it succeeds
+ * the number is not known.
  */
 function notFound(failure: ApiFailure, what: string, path: string): MissingScale | FailedLookup {
   if (failure.kind === "gone") return missing(`${what} is not there`);
   const isOwn =
-    failure.kind === "unavailable"
-      ? failure.status === 500 || (failure.error instanceof TransportError && failure.error.tag === "timeout")
-      : failure.kind === "rejected";
+    failure.kind !== "unavailable" ||
+    (failure.status !== undefined && failure.status !== 429) ||
+    (failure.error instanceof TransportError && failure.error.tag === "timeout");
   return isOwn ? missing(`${what} can't be read: try kubectl get --raw ${path}`) : { kind: "failed", failure };
 }
 

@@ -62,7 +62,7 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
   const transport: Transport = {
     request: async ({ path }: ApiRequest): Promise<ApiResponse> => {
       const body = given.answers?.[path];
-      if (body === "down") return { status: 503, headers: {}, body: "" };
+      if (body === "down") throw new Error("no connection");
       return body === undefined
         ? { status: 404, headers: {}, body: "404 page not found" }
         : { status: 200, headers: {}, body: JSON.stringify(body) };
