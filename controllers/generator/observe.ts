@@ -56,7 +56,8 @@ export function stateMetrics(metrics: Metrics, generator: Pick<Generator, "lostS
   gaugeOf(metrics, "generator_leader", "1 while this replica leads.", () => generator.isLeading);
 }
 
-const KIND_GONE = "A kind is not served in this version, or without the scale subresource that it needs";
+const KIND_GONE =
+  "A kind is not served in this version, not namespaced, or without the scale subresource that it needs";
 
 function eventObserver({ metrics, log, events }: GeneratorSinks): (event: GeneratorEvent) => void {
   const step: EventRow<GeneratorEvent & { readonly kind: (typeof STEPS)[number] }> = {

@@ -10,6 +10,7 @@ interface ServedResource {
   readonly resource: string;
   readonly kind: string;
   readonly hasScale: boolean;
+  readonly isNamespaced: boolean;
 }
 
 export type DiscoveryResult =
@@ -17,9 +18,8 @@ export type DiscoveryResult =
   | { readonly kind: "ok"; readonly resources: readonly ServedResource[] }
   | { readonly kind: "failed"; readonly failure: ApiFailure };
 
-const parseResourceList = checker(
-  v.looseObject({ resources: v.optional(v.array(v.looseObject({ name: v.string(), kind: v.string() })), []) }),
-);
+const Resource = v.looseObject({ name: v.string(), kind: v.string(), namespaced: v.optional(v.boolean()) });
+const parseResourceList = checker(v.looseObject({ resources: v.optional(v.array(Resource), []) }));
 
 export class Discovery {
   readonly #api: ApiClient;
@@ -42,7 +42,10 @@ export class Discovery {
     const names = new Set(all.map(({ name }) => name));
     const resources = all
       .filter(({ name }) => !name.includes("/"))
-      .map(({ name, kind }) => ({ resource: name, kind, hasScale: names.has(`${name}/scale`) }));
+      .map(({ name, kind, namespaced }) => ({
+        ...{ resource: name, kind, isNamespaced: namespaced !== false },
+        hasScale: names.has(`${name}/scale`),
+      }));
     return { kind: "ok", resources };
   }
 }

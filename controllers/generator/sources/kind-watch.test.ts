@@ -152,8 +152,12 @@ describe("an optional kind", () => {
     harness = new Harness("workloads.fleet.example.com");
     Object.assign(harness.server, { served: ["v1"], resources: [{ name: "workloads", kind: "Workload" }] });
     await harness.run(30_000);
-    expect(harness.events).toEqual(["gone v1 ", "ready"]);
     harness.server.resources.push({ name: "workloads/scale", kind: "Scale" });
+    // Its objects are of the whole cluster, and a protector is in the namespace of its source.
+    Object.assign(harness.server.resources[0] ?? {}, { namespaced: false });
+    await harness.run(30_000);
+    expect(harness.events).toEqual(["gone v1 ", "ready"]);
+    Object.assign(harness.server.resources[0] ?? {}, { namespaced: true });
     await harness.run(30_000);
     expect(harness.watch.kind.kind).toBe("Workload");
     expect(harness.watch.get("shop/web")?.need).toEqual({

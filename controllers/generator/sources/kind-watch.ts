@@ -91,7 +91,8 @@ export class KindWatch {
       const served = await this.#options.discovery.read(kind.group, version, signal);
       if (served.kind === "failed") return "unknown";
       const found = served.resources.find(({ resource }) => resource === kind.resource);
-      if (found !== undefined && (!needsScale || found.hasScale)) return { ...kind, version, kind: found.kind };
+      const isUsable = found?.isNamespaced === true && (!needsScale || found.hasScale);
+      if (isUsable) return { ...kind, version, kind: found.kind };
     }
     return "notServed";
   }

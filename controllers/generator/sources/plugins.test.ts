@@ -133,6 +133,10 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
     expect(requires(source)).toBe(inScope && !ignored);
   });
 
+  test("of the whole cluster is out of scope, because a protector is in a namespace", () => {
+    expect(read(name, { namespace: "" }, lenient).decision).toBe("OutOfScope");
+  });
+
   test.each([
     ["Warn", "Warn"],
     ["Off", "Off"],

@@ -115,7 +115,8 @@ export function coveredNamespaces({
 }: Pick<PluginOptions, "namespaces" | "excludedNamespaces">): (namespace: string) => boolean {
   const only = new Set(namespaces);
   const excluded = new Set(excludedNamespaces);
-  return (namespace) => !excluded.has(namespace) && (only.size === 0 || only.has(namespace));
+  // A protector is in the namespace of its source: an object of the whole cluster can have none.
+  return (namespace) => namespace !== "" && !excluded.has(namespace) && (only.size === 0 || only.has(namespace));
 }
 
 /** By namespace, label, and an annotation that overrides the label. */
