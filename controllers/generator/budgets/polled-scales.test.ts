@@ -12,6 +12,7 @@ import { WorkloadScales } from "./workload-scales.ts";
 
 const API = "/apis/apps.kruise.io/v1alpha1";
 const LATENCY_MS = 5;
+const TIMEOUT_MS = 500;
 
 /** A budget over the pods of so many CloneSets of one replica each, in a cluster that answers in 5 ms. */
 function rig(count: number) {
@@ -29,7 +30,10 @@ function rig(count: number) {
         ? { resources: ["clonesets", "clonesets/scale"].map((one) => ({ name: one, kind: "CloneSet" })) }
         : { metadata: { name, uid: uids.get(name) ?? name }, spec: { replicas: replicas.get(name) } };
     const isScale = path !== API;
-    if (isScale && failure === "timeout") throw new TransportError("timeout", true, "no answer");
+    if (isScale && failure === "timeout") {
+      await sleep(time, TIMEOUT_MS);
+      throw new TransportError("timeout", true, "no answer");
+    }
     const status = typeof failure === "number" && (isScale || failure === 503) ? failure : 200;
     return { status, headers: {}, body: status === 200 ? JSON.stringify(body) : "" };
   };
@@ -67,7 +71,21 @@ function rig(count: number) {
   const breakDown = (how: number | "timeout"): void => {
     failure = how;
   };
-  return { time, replicas, uids, resolve, breakDown };
+  /** How long so many workers take that ask for one CloneSet after the other. */
+  const askForAll = async (workers: number): Promise<number> => {
+    const [waiting, fromMs] = [refs().values(), time.elapsedMs];
+    const work = async (): Promise<void> => {
+      for (const ref of waiting) await workloads.find("k", ref, "shop", new AbortController().signal);
+    };
+    let tookMs = 0;
+    const all = Promise.all(Array.from({ length: workers }, work)).then(() => {
+      tookMs = time.elapsedMs - fromMs;
+    });
+    await time.advance(60_000);
+    await all;
+    return tookMs;
+  };
+  return { time, replicas, uids, resolve, breakDown, askForAll };
 }
 
 test("a budget over many polled workloads asks for each once, several at a time, and not at each pod", async () => {
@@ -115,3 +133,11 @@ test.each<[number | "timeout", number | undefined, number]>([
     expect(await resolve(kept)).toMatchObject({ minimum: least });
   },
 );
+
+test("an API that hangs takes the time of the workers once, and not for each of its objects", async () => {
+  const { askForAll, breakDown, resolve } = rig(200);
+  breakDown("timeout");
+  expect(await askForAll(20)).toBeLessThan(2 * TIMEOUT_MS);
+  breakDown(200);
+  expect(await resolve()).toMatchObject({ minimum: 199 });
+});

@@ -77,20 +77,28 @@ export class PolledScales {
   readonly #scales: KeptFor<PolledWorkload>;
   /** By group and version. */
   readonly #served: KeptFor<Promise<DiscoveryResult>>;
+  /** Groups and versions that gave no answer in time: thousands of budgets would wait for them, and others for these. */
+  readonly #hanging: KeptFor<true>;
 
   constructor(options: PolledScalesOptions) {
     this.#options = options;
     this.#scales = new KeptFor(options.clock, KEEP_SCALE_MS);
     this.#served = new KeptFor(options.clock, KEEP_DISCOVERY_MS);
+    this.#hanging = new KeptFor(options.clock, KEEP_SCALE_MS);
   }
 
   /** Reads the scale subresource of one object. */
   async read(kind: SourceKind, namespace: string, name: string, signal: AbortSignal): Promise<PolledLookup> {
     const { api, timeoutMs } = this.#options;
     const path = `${collectionPath(kind, namespace)}/${pathSegment(name)}/scale`;
-    const result = await api.get(path, parseScale, { timeoutMs, signal });
     const what = `${kind.kind} ${name}`;
-    if (result.kind !== "ok") return notFound(result, what, path);
+    const group = groupVersionPath(kind);
+    if (this.#hanging.get(group)) return unreadable(what, path);
+    const result = await api.get(path, parseScale, { timeoutMs, signal });
+    if (result.kind !== "ok") {
+      if (isTimeout(result)) this.#hanging.set(group, true);
+      return notFound(result, what, path);
+    }
     const { metadata, spec, status } = result.object;
     const text = status?.selector ?? "";
     const selector = text === "" ? undefined : parseSelectorText(text);
@@ -187,10 +195,16 @@ class KeptFor<T> {
 function notFound(failure: ApiFailure, what: string, path: string): MissingScale | FailedLookup {
   if (failure.kind === "gone") return missing(`${what} is not there`);
   const isOwn =
-    failure.kind !== "unavailable" ||
-    (failure.status !== undefined && failure.status !== 429) ||
-    (failure.error instanceof TransportError && failure.error.tag === "timeout");
-  return isOwn ? missing(`${what} can't be read: try kubectl get --raw ${path}`) : { kind: "failed", failure };
+    failure.kind !== "unavailable" || (failure.status !== undefined && failure.status !== 429) || isTimeout(failure);
+  return isOwn ? unreadable(what, path) : { kind: "failed", failure };
+}
+
+function isTimeout(failure: ApiFailure): boolean {
+  return failure.kind === "unavailable" && failure.error instanceof TransportError && failure.error.tag === "timeout";
+}
+
+function unreadable(what: string, path: string): MissingScale {
+  return missing(`${what} can't be read: try kubectl get --raw ${path}`);
 }
 
 export function missing(why: string): MissingScale {
