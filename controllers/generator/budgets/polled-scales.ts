@@ -77,7 +77,7 @@ export class PolledScales {
   readonly #scales: KeptFor<PolledWorkload>;
   /** By group and version. */
   readonly #served: KeptFor<Promise<DiscoveryResult>>;
-  /** Groups and versions that gave no answer in time: thousands of budgets would wait for them, and others for these. */
+  /** By group and version: gave no answer in time. Each worker would wait for it once for each of its objects. */
   readonly #hanging: KeptFor<true>;
 
   constructor(options: PolledScalesOptions) {
