@@ -53,6 +53,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "the same, of a pod that was set to Failed 27 s after that was allowed",
   },
   {
+    seed: 3184818,
+    features: ["suspend", "nodes"],
+    what: "a status write allowed as suspended has no record while only that of its node's deletion is there",
+  },
+  {
     seed: 3090776,
     features: ["suspend", "finalizers"],
     what: "an eviction allowed as suspended has no record while only a deletion's is there",

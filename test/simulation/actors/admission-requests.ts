@@ -12,7 +12,7 @@ import { closesGate } from "../apiserver/pod-conditions.ts";
 import type { Coverage } from "../judge/coverage.ts";
 import type { Chance } from "../scenario/random.ts";
 import type { Scenario } from "../scenario/scenario.ts";
-import { leavesNoRecord } from "../truth/pod-truth.ts";
+import { isRegardless, leavesNoRecord } from "../truth/pod-truth.ts";
 import { restartsContainer } from "./container-restarts.ts";
 import { requestsOfNode } from "./node-deletions.ts";
 import type { Replica } from "./replica.ts";
@@ -125,9 +125,8 @@ export class AdmissionRequests implements AdmissionChain {
   }
 
   /**
-   * Whether this protector allowed a request for this UID that can still commit, and of which there may be a record
-   * whose last nonce was written at `recordedMs`. S8 covers requests that have no response yet, and protectors that
-   * should have been asked.
+   * Whether this protector allowed a request for this UID that can still commit, and of which the record may be whose
+   * last nonce was written at `recordedMs`. S8 covers requests without a response, and protectors that were not asked.
    */
   isPending(protector: string, uid: string, operation: string, recordedMs = Number.POSITIVE_INFINITY): boolean {
     for (const inFlight of this.#inFlight.values()) {
@@ -136,12 +135,14 @@ export class AdmissionRequests implements AdmissionChain {
       if (inFlight.wasDenied || inFlight.wasHeard !== true) continue;
       // A process that has removed the record has seen that the request was superseded.
       if (inFlight.isRevived) continue;
-      // Allowed without a verdict or by force, and asked after the record was written: it is of another request.
-      if ((inFlight.decisions === undefined || inFlight.forced) && recordedMs < inFlight.askedMs) continue;
+      const ofProtector = (decision: string): boolean => decision.split("=")[0]?.endsWith(`/${protector}`) === true;
+      const isOfQuota = inFlight.decisions?.some((one) => ofProtector(one) && isRegardless(one)) === false;
+      // Asked after the record was written, and allowed with or without one: the record is of another request.
+      if ((!isOfQuota || inFlight.forced) && recordedMs < inFlight.askedMs) continue;
       // Allowed without a verdict, and the record may belong to the duplicate, which was denied.
       if (inFlight.decisions === undefined && inFlight.isDuplicateDenied) continue;
       // The protector let the request pass without a record, or did not decide it: its selector may have changed since.
-      if (inFlight.recorded?.some((decision) => decision.split("=")[0]?.endsWith(`/${protector}`)) === false) continue;
+      if (inFlight.recorded?.some(ofProtector) === false) continue;
       if (this.#canCommit(inFlight)) return true;
     }
     return false;

@@ -53,13 +53,17 @@ export function isTrulyAvailable(pod: Json, wanted: WantedPods, cutoffMs: number
   return isAvailable(factsOf(pod), wanted, cutoffMs);
 }
 
-/** Reasons that allow a pod whatever the counts say. */
+/** Reasons that allow a pod whatever the counts say, and whether or not that can be recorded. */
 const REGARDLESS = ["Suspended", "Forced", "NothingPromised"];
+
+/** Whether this decision, `PROTECTOR=Reason`, has such a reason. */
+export function isRegardless(decision: string): boolean {
+  return REGARDLESS.includes(decision.slice(decision.indexOf("=") + 1));
+}
 
 /** Whether this decision, `PROTECTOR=Reason`, of a deletion is not recorded: the pod is not Ready as reviewed. */
 export function leavesNoRecord(decision: string, pod: Json): boolean {
-  const reason = decision.slice(decision.indexOf("=") + 1);
-  return reason === "Unavailable" || (REGARDLESS.includes(reason) && !factsOf(pod).ready);
+  return decision.endsWith("=Unavailable") || (isRegardless(decision) && !factsOf(pod).ready);
 }
 
 function isAvailable(pod: PodFacts, wanted: WantedPods, cutoffMs: number): boolean {
