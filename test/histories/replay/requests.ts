@@ -131,6 +131,7 @@ interface StoredNonce {
   readonly uid: string;
   readonly operation: string;
   readonly nonce: string;
+  readonly admittedMs: number;
 }
 
 /** Every nonce that a state has. */
@@ -139,15 +140,19 @@ export function noncesIn(state: StoredStep["after"], cell?: string): readonly St
     cell !== undefined && cell !== id
       ? []
       : [...reservations].flatMap(([uid, { records }]) =>
-          [...records].flatMap(([operation, { nonces }]) =>
-            nonces.map((nonce) => ({ cell: id, uid, operation, nonce })),
+          [...records].flatMap(([operation, { nonces, admittedMs }]) =>
+            nonces.map((nonce) => ({ cell: id, uid, operation, nonce, admittedMs })),
           ),
         ),
   );
 }
 
-/** Those that the version adds. */
+/**
+ * Those that the version adds, in the order of their admissions: what reservations take from a cell that counts fewer
+ * pods than they are depends on it.
+ */
 export function newNonces({ before, after }: StoredStep): readonly StoredNonce[] {
   const known = new Set(noncesIn(before).map(({ nonce }) => nonce));
-  return noncesIn(after).filter(({ nonce }) => !known.has(nonce));
+  const added = noncesIn(after).filter(({ nonce }) => !known.has(nonce));
+  return added.sort((a, b) => a.admittedMs - b.admittedMs);
 }
