@@ -55,9 +55,14 @@ function parsed<T>(path: string, what: string, parse: () => T): T {
   }
 }
 
-/** Also checks the pair: a wrong one would fail only at each handshake. Throws {@link CertificateError}. */
 export function readServingCertificate(files: CertificateFiles): ServingCertificate {
-  const { tlsCertFile: certFile, tlsPrivateKeyFile: keyFile, clientCaFile = "" } = files;
+  const { tlsCertFile, tlsPrivateKeyFile, clientCaFile = "" } = files;
+  const pair = readKeyPair(tlsCertFile, tlsPrivateKeyFile);
+  return clientCaFile === "" ? pair : { ...pair, ca: readAuthorities(clientCaFile, "client CA") };
+}
+
+/** Also checks the pair: a wrong one would fail only at each handshake. Throws {@link CertificateError}. */
+export function readKeyPair(certFile: string, keyFile: string): { readonly cert: string; readonly key: string } {
   const cert = read(certFile, "certificate");
   const key = read(keyFile, "private key");
   const certificate = parsed(certFile, "certificate", () => new X509Certificate(cert));
@@ -70,7 +75,7 @@ export function readServingCertificate(files: CertificateFiles): ServingCertific
     );
   }
   parsed(certFile, "certificate", () => createSecureContext({ cert, key }));
-  return clientCaFile === "" ? { cert, key } : { cert, key, ca: readAuthorities(clientCaFile, "client CA") };
+  return { cert, key };
 }
 
 /** Throws {@link CertificateError} for an empty file, too: as `ca`, Node takes it for the public authorities. */

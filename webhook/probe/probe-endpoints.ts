@@ -4,7 +4,7 @@
  */
 import type { Log } from "../../shared/observe/log.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
-import { readAuthorities, readServingCertificate } from "../http/serving-certificate.ts";
+import { readAuthorities, readKeyPair } from "../http/serving-certificate.ts";
 import { CircuitBreaker } from "./circuit-breaker.ts";
 import { GrpcProbeClient } from "./grpc-client.ts";
 import { HttpProbeClient } from "./http-client.ts";
@@ -81,10 +81,8 @@ export function certificatesOf(
     defaultCa: keepingLast(log, "--probe-ca-file", () =>
       caFile === "" ? undefined : readAuthorities(caFile, "probe CA"),
     ),
-    clientCertificate: keepingLast(log, "--probe-client-cert-file", (): ClientCertificate | undefined =>
-      clientCertFile === ""
-        ? undefined
-        : readServingCertificate({ tlsCertFile: clientCertFile, tlsPrivateKeyFile: clientKeyFile }),
+    clientCertificate: keepingLast(log, "--probe-client-cert-file", () =>
+      clientCertFile === "" ? undefined : readKeyPair(clientCertFile, clientKeyFile),
     ),
   };
 }
