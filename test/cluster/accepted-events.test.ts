@@ -3,7 +3,8 @@
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { BARE } from "../../scripts/control-plane/cluster.ts";
-import { AdmissionHarness, NAMESPACE, protectorsIn, verdictOf } from "../support/cluster/admission-harness.ts";
+import { AdmissionHarness, NAMESPACE, protectorsIn } from "../support/cluster/admission-harness.ts";
+import { verdictOf } from "../support/cluster/ask.ts";
 
 let harness: AdmissionHarness;
 

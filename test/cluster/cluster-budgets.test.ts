@@ -2,6 +2,7 @@
  * XPodDisruptionBudgets of one name in two worker clusters, read by the generator of the core
  * (docs/design.md#budgets-of-worker-clusters), with the permissions of the manifests.
  */
+
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
@@ -9,6 +10,7 @@ import { BARE, type Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
+import { ask } from "../support/cluster/ask.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { installCrd, installGenerator, readObject } from "../support/generator/generator-harness.ts";
@@ -76,7 +78,7 @@ async function startGenerator(unreachable?: string): Promise<void> {
   });
 }
 
-async function ask(cell: string, spec: object, name = "db"): Promise<void> {
+async function applyBudget(cell: string, spec: object, name = "db"): Promise<void> {
   const kind = { apiVersion: "x-pdb.form3.tech/v1alpha1", kind: "XPodDisruptionBudget" };
   const path = `${BUDGETS}/${name}`;
   const isThere = (await readObject(environment.cell(cell), path)) !== undefined;
@@ -94,13 +96,13 @@ async function untilPromised(minAvailable: number): Promise<void> {
 
 async function evict(cell: Cluster, name: string): Promise<number> {
   const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name } };
-  return (await cell.admin.request("POST", `/api/v1/namespaces/default/pods/${name}/eviction`, body)).status;
+  return (await ask(cell, "POST", `/api/v1/namespaces/default/pods/${name}/eviction`, body)).status;
 }
 
 test("the strictest of two budgets counts, over the pods of both clusters, and denies in both", async () => {
-  await ask("a", { minAvailable: "50%" });
+  await applyBudget("a", { minAvailable: "50%" });
   await untilPromised(4);
-  await ask("b", { maxUnavailable: 1 });
+  await applyBudget("b", { maxUnavailable: 1 });
   await untilPromised(7);
   const { metadata, spec } = await readProtector(environment.core, "default", PROTECTOR);
   expect(metadata.annotations?.["podseidon.kubewharf.io/derivation"]).toContain("as cluster b asks");
@@ -111,7 +113,7 @@ test("the strictest of two budgets counts, over the pods of both clusters, and d
 });
 
 test("a cluster that asks for less, suspends, or names other pods takes nothing from another's budget", async () => {
-  await ask("b", { minAvailable: 0, suspend: true });
+  await applyBudget("b", { minAvailable: 0, suspend: true });
   await untilPromised(4);
   const path = `${BUDGETS}/db`;
   await expect
@@ -127,10 +129,10 @@ test("a cluster that asks for less, suspends, or names other pods takes nothing 
 });
 
 test("what a cluster asked for stays while it does not answer, over a restart", async () => {
-  await ask("b", { maxUnavailable: 1 });
+  await applyBudget("b", { maxUnavailable: 1 });
   await untilPromised(7);
   await startGenerator("b");
-  await ask("a", { minAvailable: 1 });
+  await applyBudget("a", { minAvailable: 1 });
   const stated = async () => {
     const merged = await readObject(environment.core, `${BUDGETS}/db`);
     return JSON.parse(String(field(merged, "metadata", "annotations", "podseidon.kubewharf.io/cluster-budgets")));

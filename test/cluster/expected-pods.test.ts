@@ -8,6 +8,7 @@ import { BARE, type Cluster } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
+import { ask, messageOf } from "../support/cluster/ask.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import {
@@ -116,10 +117,12 @@ async function untilPromised(...wanted: readonly number[]): Promise<void> {
   await expect.poll(() => promised().catch(String)).toEqual(wanted);
 }
 
-async function evict(cell: string, name: string): Promise<number> {
+/** @returns the status, and what a denied caller is told */
+async function evict(cell: string, name: string): Promise<{ status: number; message: string }> {
   const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name } };
   const path = `/api/v1/namespaces/default/pods/${name}/eviction`;
-  return (await environment.cell(cell).admin.request("POST", path, body)).status;
+  const answer = await ask(environment.cell(cell), "POST", path, body);
+  return { status: answer.status, message: messageOf(answer) };
 }
 
 describe("a budget over three clusters", () => {
@@ -144,8 +147,9 @@ describe("a budget over three clusters", () => {
   });
 
   it("lets one pod go in all three of them", async () => {
-    const statuses = await Promise.all(["a", "b", "c"].map((cell) => evict(cell, "db-0")));
-    expect(statuses.sort()).toEqual([201, 429, 429]);
+    const answers = await Promise.all(["a", "b", "c"].map((cell) => evict(cell, "db-0")));
+    const statuses = answers.map(({ status }) => status).sort();
+    expect(statuses, answers.map(({ message }) => message).join("\n")).toEqual([201, 429, 429]);
     await waitUntilSettled(environment.core, "default", ONE_LESS, 3 * REPLICAS - 1, SETTLED_WITHIN_MS);
     // The pod is gone, and its StatefulSet still asks for it.
     expect(await promised()).toEqual([8, 5]);

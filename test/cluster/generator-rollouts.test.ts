@@ -3,6 +3,7 @@
  * controller's own steps are not denied once the count that they need is published, and a mass deletion at the same
  * time never goes below the minimum.
  */
+
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { plugins } from "../../controllers/generator/sources/plugins.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
@@ -13,6 +14,7 @@ import type { Transport } from "../../shared/kube/client/transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
 import { systemPorts as ports } from "../../shared/runtime/system-ports.ts";
 import { Chance } from "../simulation/scenario/random.ts";
+import { ask } from "../support/cluster/ask.ts";
 import { AUDITED, readDeletions } from "../support/cluster/deletions.ts";
 import { waitUntilSettled } from "../support/cluster/protectors.ts";
 import {
@@ -286,7 +288,7 @@ test("below a budget, dead pods go: from a tainted node, and by the rollback of 
   const [victim] = await bad();
   const [name, uid, node] = [field(victim, "metadata", "name"), field(victim, "metadata", "uid"), nodeOf(victim)];
   const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace } };
-  const evicted = await core.admin.request("POST", `${paths.pods}/${name}/eviction`, eviction);
+  const evicted = await ask(core, "POST", `${paths.pods}/${name}/eviction`, eviction);
   expect(evicted.status).toBe(429);
 
   const taintedMs = Date.now();
@@ -343,11 +345,11 @@ test("under Recreate an eviction is held to a number, a deletion and a rollout a
   await waitUntilSettled(core, namespace, protector, 4, WITHIN_MS);
   const evict = async (name: string | undefined): Promise<number> => {
     const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace } };
-    return (await core.admin.request("POST", `${pods}/${name}/eviction`, eviction)).status;
+    return (await ask(core, "POST", `${pods}/${name}/eviction`, eviction)).status;
   };
   expect(await evict(first[0])).toBe(201);
   expect(await evict(first[1])).toBe(429);
-  expect((await core.admin.request("DELETE", `${pods}/${first[1]}`)).status).toBe(200);
+  expect((await ask(core, "DELETE", `${pods}/${first[1]}`)).status).toBe(200);
 
   const spec = {
     metadata: { annotations: { [KWOK_ANNOTATIONS.readyAfter]: null } },

@@ -2,11 +2,13 @@
  * An in-place update as OpenKruise makes it: the controller closes a voluntary readiness gate by a status
  * write, changes the image once the pod is out of service, and opens the gate again (docs/design.md#status-writes).
  */
+
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { conditionStatus, field, items } from "../../scripts/control-plane/api-client.ts";
 import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { ask } from "../support/cluster/ask.ts";
 import { eachAtMost } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
@@ -52,7 +54,7 @@ function names(): string[] {
 
 async function setGate(pod: string, status: "True" | "False"): Promise<number> {
   const body = { status: { conditions: [{ type: gateOf(pod), status }] } };
-  const answer = await environment.core.admin.request("PATCH", `${PODS}/${pod}/status`, body, STRATEGIC);
+  const answer = await ask(environment.core, "PATCH", `${PODS}/${pod}/status`, body, STRATEGIC);
   expect([200, 429], answer.text).toContain(answer.status);
   return answer.status;
 }

@@ -2,6 +2,7 @@
  * A worker cluster joins a core by `kubectl podseidon join`, and its processes, as the manifests start them, work with
  * accounts of their own there. The core cluster itself is a second cell.
  */
+
 import { execFile } from "node:child_process";
 import { createPrivateKey } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -16,6 +17,7 @@ import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
 import { root } from "../../scripts/root.ts";
 import { readAccountToken } from "../../shared/kube/credentials/account-token.ts";
+import { ask } from "../support/cluster/ask.ts";
 import { DeletionLoad } from "../support/cluster/deletion-load.ts";
 import { block } from "../support/cluster/documented.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
@@ -201,7 +203,7 @@ test("webhook and aggregator of the manifests work by the accounts of their cell
     const [cell] = (await readProtector(core, "default", "web")).status?.cells ?? [];
     return cell?.cellID === CELL && cell.aggregation?.availableReplicas === 3;
   });
-  const remove = (name: string) => worker.admin.request("DELETE", `/api/v1/namespaces/default/pods/${name}`);
+  const remove = (name: string) => ask(worker, "DELETE", `/api/v1/namespaces/default/pods/${name}`);
   expect((await remove("web-0")).status).toBe(200);
   expect((await remove("web-1")).status).toBe(429);
 });

@@ -12,7 +12,7 @@ import {
 } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
-import { messageOf, verdictOf } from "../support/cluster/admission-harness.ts";
+import { ask, messageOf, untilDecided, verdictOf } from "../support/cluster/ask.ts";
 import { eachAtMost } from "../support/cluster/pods.ts";
 import { createProtector, readProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
 
@@ -85,7 +85,7 @@ async function serving(app: string): Promise<number> {
 }
 
 function remove(path: string): Promise<ApiAnswer> {
-  return cluster.admin.request("DELETE", path);
+  return ask(cluster, "DELETE", path);
 }
 
 async function node(name: string): Promise<string> {
@@ -94,7 +94,7 @@ async function node(name: string): Promise<string> {
 
 /** Sets a pod's phase as `client`. */
 function setPhase(client: ApiserverClient, name: string, phase: string): Promise<ApiAnswer> {
-  return client.request("PATCH", `${PODS}/${name}/status`, { status: { phase } });
+  return untilDecided(cluster, () => client.request("PATCH", `${PODS}/${name}/status`, { status: { phase } }));
 }
 
 /** Reviews of a kind with this outcome; with any by default. */
@@ -248,13 +248,6 @@ describe("the deletion of a node", () => {
     }
     expect(field(await cluster.admin.get(path), "metadata", "deletionTimestamp")).toBeUndefined();
     expect(reservationCount(await readProtector(cluster, "default", "late"))).toBe(0);
-    // It stood still, so it reserves nothing for a while (docs/design.md#after-an-outage-of-a-core).
-    await given({ app: "awake", minAvailable: 1, on: { late: 2 } });
-    await cluster.waitFor(
-      "the webhook to reserve again",
-      async () => verdictOf(await remove(`${PODS}/awake-late-0`)) === "allow",
-      SETTLED_WITHIN_MS,
-    );
   });
 
   test("with finalizers: heartbeats, and the removal of one that is not the last, ask nobody", async () => {

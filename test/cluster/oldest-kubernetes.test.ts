@@ -9,6 +9,7 @@ import { field } from "../../scripts/control-plane/api-client.ts";
 import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
+import { ask } from "../support/cluster/ask.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { oldestBinaries, oldestKubernetes } from "../support/cluster/test-tools.ts";
@@ -48,9 +49,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${olde
       const path = `/api/v1/namespaces/default/pods/${name}`;
       const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: "default" } };
       const { status } =
-        way === "deleted"
-          ? await core.admin.request("DELETE", path)
-          : await core.admin.request("POST", `${path}/eviction`, eviction);
+        way === "deleted" ? await ask(core, "DELETE", path) : await ask(core, "POST", `${path}/eviction`, eviction);
       statuses.push(status);
     }
     const spare = PODS - MIN_AVAILABLE;

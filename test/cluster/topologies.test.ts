@@ -2,6 +2,7 @@
  * A cell that is one namespace and obeys two cores, installed from the folders of docs/topologies.md. (One webhook for
  * all clusters is how the demo runs: `test/cluster/demo.test.ts`.)
  */
+
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -11,6 +12,7 @@ import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from ".
 import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
 import { root } from "../../scripts/root.ts";
+import { ask } from "../support/cluster/ask.ts";
 import { behind, block } from "../support/cluster/documented.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
@@ -95,7 +97,7 @@ test("what one core denies is denied, also where the other has pods to spare", a
     return status === 429 && said.includes("(core second)");
   });
   expect(said).toContain(`needs ${PODS} available pods, ${PODS} are available`);
-  expect((await worker.admin.request("DELETE", path)).status).toBe(429);
+  expect((await ask(worker, "DELETE", path)).status).toBe(429);
 });
 
 test("in another namespace nobody is asked", async () => {

@@ -2,6 +2,7 @@
  * What PodUnavailableBudget promises, on a real control plane with the manifests' webhook configuration and a budget
  * migrated by the steps of its page: the table of operations, and three scenarios of two teams with the same pods.
  */
+
 import { readFileSync } from "node:fs";
 import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -10,6 +11,7 @@ import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.t
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
+import { ask } from "../support/cluster/ask.ts";
 import { shellCommand } from "../support/cluster/documented.ts";
 import { KRUISE_MANAGER, KRUISE_OBJECTS } from "../support/cluster/foreign-kinds.ts";
 import { OtherWebhook } from "../support/cluster/other-webhook.ts";
@@ -142,21 +144,21 @@ async function recovered(): Promise<void> {
 
 async function setImage(pod: string, container: string, image: string): Promise<ApiAnswer> {
   const body = { spec: { containers: [{ name: container, image }] } };
-  return environment.core.admin.request("PATCH", `${PODS}/${pod}`, body, STRATEGIC);
+  return ask(environment.core, "PATCH", `${PODS}/${pod}`, body, STRATEGIC);
 }
 
 async function resize(pod: string, resource: "cpu" | "memory", amount: string): Promise<ApiAnswer> {
   const body = { spec: { containers: [{ name: "app", resources: { requests: { [resource]: amount } } }] } };
-  return environment.core.admin.request("PATCH", `${PODS}/${pod}/resize`, body, STRATEGIC);
+  return ask(environment.core, "PATCH", `${PODS}/${pod}/resize`, body, STRATEGIC);
 }
 
 async function annotate(pod: string, annotations: Readonly<Record<string, string | null>>): Promise<ApiAnswer> {
-  return environment.core.admin.request("PATCH", `${PODS}/${pod}`, { metadata: { annotations } }, STRATEGIC);
+  return ask(environment.core, "PATCH", `${PODS}/${pod}`, { metadata: { annotations } }, STRATEGIC);
 }
 
 async function evict(pod: string): Promise<ApiAnswer> {
   const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: pod, namespace: "default" } };
-  return environment.core.admin.request("POST", `${PODS}/${pod}/eviction`, body);
+  return ask(environment.core, "POST", `${PODS}/${pod}/eviction`, body);
 }
 
 async function setBudget(name: string, maxUnavailable: number): Promise<void> {
@@ -200,7 +202,7 @@ describe("the migration", () => {
 
 describe("the table of operations", () => {
   const operations: Record<string, (pod: string) => Promise<ApiAnswer>> = {
-    "a deletion": (pod) => environment.core.admin.request("DELETE", `${PODS}/${pod}`),
+    "a deletion": (pod) => ask(environment.core, "DELETE", `${PODS}/${pod}`),
     "an eviction": evict,
     "a new image": (pod) => setImage(pod, "app", "app:2"),
     "a new image of a sidecar": (pod) => setImage(pod, "envoy", "envoy:2"),
@@ -210,7 +212,7 @@ describe("the table of operations", () => {
     "an annotation": (pod) => annotate(pod, { note: "x" }),
     "a new image of an init container that has run": (pod) => {
       const spec = { initContainers: [{ name: "migrate", image: "migrate:2" }] };
-      return environment.core.admin.request("PATCH", `${PODS}/${pod}`, { spec }, STRATEGIC);
+      return ask(environment.core, "PATCH", `${PODS}/${pod}`, { spec }, STRATEGIC);
     },
     "a resize without a restart": (pod) => resize(pod, "cpu", "20m"),
   };
@@ -252,7 +254,7 @@ describe("the table of operations", () => {
     await recovered();
     await annotate(pod, { [KWOK_ANNOTATIONS.readyAfter]: "never" });
     expect((await setImage(pod, "app", "app:5")).status).toBe(200);
-    expect((await environment.core.admin.request("DELETE", `${PODS}/${pod}`)).status).toBe(200);
+    expect((await ask(environment.core, "DELETE", `${PODS}/${pod}`)).status).toBe(200);
     expect((await setImage(other, "app", "app:5")).status).toBe(429);
     await recovered();
   });
@@ -260,13 +262,13 @@ describe("the table of operations", () => {
   it("counts a pod that gets a deadline, or an earlier one, until the pod is dead", async () => {
     const [pod = "", other = ""] = await podNames("table");
     const setDeadline = (name: string, activeDeadlineSeconds: number): Promise<ApiAnswer> =>
-      environment.core.admin.request("PATCH", `${PODS}/${name}`, { spec: { activeDeadlineSeconds } }, STRATEGIC);
+      ask(environment.core, "PATCH", `${PODS}/${name}`, { spec: { activeDeadlineSeconds } }, STRATEGIC);
     expect((await setDeadline(pod, 3600)).status).toBe(200);
     expect((await setDeadline(pod, 60)).status).toBe(200);
     const { status, text } = await setDeadline(other, 60);
     expect([status, text]).toEqual([429, expect.stringContaining("ended by activeDeadlineSeconds")]);
     expect((await setImage(other, "app", "app:6")).status).toBe(429);
-    expect((await environment.core.admin.request("DELETE", `${PODS}/${pod}`)).status).toBe(200);
+    expect((await ask(environment.core, "DELETE", `${PODS}/${pod}`)).status).toBe(200);
     await recovered();
   });
 

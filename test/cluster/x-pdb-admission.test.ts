@@ -18,13 +18,8 @@ import {
   PRE_ACTIVITY_PREFIX,
 } from "../../shared/schema/annotations.ts";
 import { GrpcProbeClient } from "../../webhook/probe/grpc-client.ts";
-import {
-  AdmissionHarness,
-  messageOf,
-  NAMESPACE,
-  protectorsIn,
-  verdictOf,
-} from "../support/cluster/admission-harness.ts";
+import { AdmissionHarness, NAMESPACE, protectorsIn } from "../support/cluster/admission-harness.ts";
+import { messageOf, verdictOf } from "../support/cluster/ask.ts";
 import { AUDITED, type Deletion, readDeletions } from "../support/cluster/deletions.ts";
 import { type ProbeOpinion, ProbeServer } from "../support/webhook/probe-server.ts";
 

@@ -3,6 +3,7 @@
  * clusters at the same moment. x-pdb allows one and waits five seconds for the next. Here as many as the budget can
  * spare are allowed at once, and no more.
  */
+
 import { readFileSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { ApiAnswer } from "../../scripts/control-plane/api-client.ts";
@@ -10,6 +11,7 @@ import { BARE, type Cluster } from "../../scripts/control-plane/cluster.ts";
 import { AvailabilityJudge } from "../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
+import { ask } from "../support/cluster/ask.ts";
 import { shellCommand } from "../support/cluster/documented.ts";
 import { OtherWebhook } from "../support/cluster/other-webhook.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
@@ -97,7 +99,7 @@ async function fill(round: number, count = PER_CLUSTER): Promise<string[]> {
 
 async function tryToEvict(cluster: Cluster, name: string): Promise<ApiAnswer> {
   const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace: "default" } };
-  return cluster.admin.request("POST", `/api/v1/namespaces/default/pods/${name}/eviction`, body);
+  return ask(cluster, "POST", `/api/v1/namespaces/default/pods/${name}/eviction`, body);
 }
 
 async function evict(cluster: Cluster, name: string): Promise<number> {

@@ -8,7 +8,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { startWebhook, type WebhookReplica } from "../../scripts/environment/webhook-process.ts";
-import { AdmissionHarness, CELL, messageOf, NAMESPACE, verdictOf } from "../support/cluster/admission-harness.ts";
+import { AdmissionHarness, CELL, NAMESPACE } from "../support/cluster/admission-harness.ts";
+import { messageOf, verdictOf } from "../support/cluster/ask.ts";
 import { reservationCount } from "../support/cluster/protectors.ts";
 
 let harness: AdmissionHarness;

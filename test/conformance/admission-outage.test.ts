@@ -11,7 +11,8 @@ import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Component, servingFiles } from "../../scripts/environment/component.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { startWebhook, type WebhookReplica } from "../../scripts/environment/webhook-process.ts";
-import { AdmissionHarness, CELL, messageOf, NAMESPACE, verdictOf } from "../support/cluster/admission-harness.ts";
+import { AdmissionHarness, CELL, NAMESPACE } from "../support/cluster/admission-harness.ts";
+import { messageOf, verdictOf } from "../support/cluster/ask.ts";
 
 /** The second core cluster, which fails. The first one, which is also the cell, stays. */
 let second: Cluster;

@@ -5,14 +5,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
 import { specHash } from "../../shared/decide/availability/spec-facts.ts";
-import {
-  AdmissionHarness,
-  CELL,
-  messageOf,
-  NAMESPACE,
-  type PodSetting,
-  verdictOf,
-} from "../support/cluster/admission-harness.ts";
+import { AdmissionHarness, CELL, NAMESPACE, type PodSetting } from "../support/cluster/admission-harness.ts";
+import { messageOf, verdictOf } from "../support/cluster/ask.ts";
 import { type AdmissionCase, allow, denial, type Expected, FORCE, ROWS, unready } from "./admission-table.ts";
 
 let harness: AdmissionHarness;

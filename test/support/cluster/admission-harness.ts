@@ -3,11 +3,12 @@
  * counted, so that what an admission leaves in the protector's status stays there to be looked at.
  */
 import { request } from "node:https";
-import { type ApiAnswer, field } from "../../../scripts/control-plane/api-client.ts";
+import type { ApiAnswer } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, type Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { type EnvironmentOptions, TestEnvironment } from "../../../scripts/environment/environment.ts";
 import type { WebhookReplica } from "../../../scripts/environment/webhook-process.ts";
 import type { Bucket, PodProtector } from "../../../shared/schema/podprotector.ts";
+import { untilDecided } from "./ask.ts";
 import { readProtector } from "./protectors.ts";
 
 export const CELL = "cell-1";
@@ -42,8 +43,6 @@ interface CountSetting {
   /** Default {@link CELL}. */
   readonly cell?: string;
 }
-
-const RECOVERING = /was out of reach until just now/;
 
 export class AdmissionHarness implements AsyncDisposable {
   readonly environment: TestEnvironment;
@@ -186,14 +185,7 @@ export class AdmissionHarness implements AsyncDisposable {
   }
 
   async #asked(call: () => Promise<ApiAnswer>): Promise<ApiAnswer> {
-    let answer = await call();
-    if (!this.isPatient) return answer;
-    await this.cluster.waitFor("the core to be trusted again", async () => {
-      if (!RECOVERING.test(messageOf(answer))) return true;
-      answer = await call();
-      return false;
-    });
-    return answer;
+    return this.isPatient ? await untilDecided(this.cluster, call) : await call();
   }
 
   /** Sends a review to the webhook itself, for what no apiserver would send. */
@@ -250,16 +242,4 @@ export class AdmissionHarness implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.environment.stop();
   }
-}
-
-/** The verdict on a request, in the words of docs/design.md#admission-table. */
-export function verdictOf(answer: ApiAnswer): string {
-  if (answer.status < 300) return "allow";
-  if (answer.status !== 429) return String(answer.status);
-  return field(answer.body, "details", "retryAfterSeconds") === undefined ? "denial" : "busy";
-}
-
-export function messageOf(answer: ApiAnswer): string {
-  const message = field(answer.body, "message");
-  return typeof message === "string" ? message : answer.text;
 }

@@ -1,0 +1,44 @@
+import { type ApiAnswer, type ApiCallOptions, field } from "../../../scripts/control-plane/api-client.ts";
+import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+
+/** What the webhook says for a while after its core, or the machine, stood still for a second. */
+const NOT_DECIDED = /was out of reach until just now|could not decide before the deadline/;
+
+/**
+ * A request that the webhook decides, as the administrator sends it. Where it is told to come again because nothing
+ * could be decided yet, it comes again, as every client does (docs/design.md#after-an-outage-of-a-core).
+ */
+export function ask(
+  cluster: Cluster,
+  method: string,
+  path: string,
+  body?: unknown,
+  options?: ApiCallOptions,
+): Promise<ApiAnswer> {
+  return untilDecided(cluster, () => cluster.admin.request(method, path, body, options));
+}
+
+/** Any other call of this kind. */
+export async function untilDecided(cluster: Cluster, call: () => Promise<ApiAnswer>): Promise<ApiAnswer> {
+  let answer = await call();
+  const isDecided = (): boolean => answer.status !== 429 || !NOT_DECIDED.test(messageOf(answer));
+  if (isDecided()) return answer;
+  await cluster.waitFor("the webhook to decide", async () => {
+    answer = await call();
+    return isDecided();
+  });
+  return answer;
+}
+
+/** What a denied caller is told. */
+export function messageOf(answer: ApiAnswer): string {
+  const message = field(answer.body, "message");
+  return typeof message === "string" ? message : answer.text;
+}
+
+/** The verdict on a request, in the words of docs/design.md#admission-table. */
+export function verdictOf(answer: ApiAnswer): string {
+  if (answer.status < 300) return "allow";
+  if (answer.status !== 429) return String(answer.status);
+  return field(answer.body, "details", "retryAfterSeconds") === undefined ? "denial" : "busy";
+}
