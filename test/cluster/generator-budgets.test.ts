@@ -8,11 +8,14 @@ import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { type Group, Groups } from "../support/generator/budget-groups.ts";
 import {
+  eventually,
   generatorTransport,
   installCrd,
   installGenerator,
+  PROTECTED,
   protectorPath,
   type RunningGenerator,
+  readObject,
   startGenerator,
 } from "../support/generator/generator-harness.ts";
 
@@ -114,4 +117,43 @@ test(`${BUDGETS} budgets require what the disruption controller computes, before
   expect(new Set(limits).size).toBe(4);
   const failures = running.events.filter((event) => event.kind === "failed" && event.tag === "rejected");
   expect(failures).toEqual([]);
+});
+
+test("a StatefulSet that is deleted without its pods, to be created again, leaves the budget its number", async () => {
+  const namespace = "orphans";
+  const labels = { app: "db" };
+  const template = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } };
+  const budget = `/apis/policy/v1/namespaces/${namespace}/poddisruptionbudgets/db`;
+  const protector = protectorPath(namespace, "poddisruptionbudget-db");
+  const status = async (name: string): Promise<unknown> => field(await readObject(cluster, budget), "status", name);
+  await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } }]);
+  const metadata = { name: "db", namespace };
+  const set = {
+    apiVersion: "apps/v1",
+    kind: "StatefulSet",
+    metadata,
+    spec: { replicas: 3, serviceName: "db", selector: { matchLabels: labels }, template },
+  };
+  await cluster.apply([
+    set,
+    {
+      apiVersion: "policy/v1",
+      kind: "PodDisruptionBudget",
+      metadata: { ...metadata, labels: PROTECTED },
+      spec: { maxUnavailable: 1, selector: { matchLabels: labels } },
+    },
+  ]);
+  await cluster.waitFor("the pods", async () => (await status("currentHealthy")) === 3);
+  await eventually(cluster, protector, (one) => field(one, "spec", "minAvailable") === 2);
+  await cluster.kubectl(["delete", "statefulset", "db", "--namespace", namespace, "--cascade=orphan"]);
+  // The disruption controller has seen the pods without a controller, and allows no eviction.
+  await cluster.waitFor("the orphans", async () => (await status("expectedPods")) === 0);
+  expect(await status("disruptionsAllowed")).toBe(0);
+  const derivation = (one: unknown): string =>
+    String(field(one, "metadata", "annotations", "podseidon.kubewharf.io/derivation"));
+  const kept = await eventually(cluster, protector, (one) => derivation(one).includes("its pods have no controller"));
+  expect(field(kept, "spec", "minAvailable")).toBe(2);
+  await cluster.apply([set]);
+  await cluster.waitFor("their adoption", async () => (await status("expectedPods")) === 3);
+  await eventually(cluster, protector, (one) => derivation(one).startsWith("expected 3 (StatefulSet db 3)"));
 });

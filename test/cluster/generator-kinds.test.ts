@@ -301,28 +301,29 @@ describe("a PodDisruptionBudget", () => {
     ["fleet.example.com/v1", "Workload", "Workload web can't be read: try kubectl get --raw /apis/fleet"],
     // Its APIService has no server behind it, and kube-apiserver answers 503, to discovery too.
     ["away.example.com/v1", "Engine", "Engine web can't be read: try kubectl get --raw /apis/away.example.com/v1"],
+    ["v1", "Pod", "its pods have no controller"],
   ])("over pods without a known number (%s %s) requires all of them, and says so", async (apiVersion, kind, why) => {
     const one = start();
     await installCrd(cluster, "workloads.fleet.example.com");
-    await cluster.apply([
-      AWAY,
-      { apiVersion: "fleet.example.com/v1", kind: "Workload", metadata: { name: "web", namespace } },
-    ]);
+    const owning = { apiVersion: "fleet.example.com/v1", kind: "Workload", metadata: { name: "web", namespace } };
+    await cluster.apply([AWAY, owning]);
     const path = `/apis/fleet.example.com/v1/namespaces/${namespace}/workloads/web`;
     const uid = kind === "Workload" ? field(await readObject(cluster, path), "metadata", "uid") : "u1";
     const owner = { apiVersion, kind, name: "web", uid, controller: true };
     const pod = (name: string): object => ({
       apiVersion: "v1",
       kind: "Pod",
-      metadata: { name, namespace, labels: { app: "web" }, ownerReferences: [owner] },
+      metadata: { name, namespace, labels: { app: "web" }, ownerReferences: kind === "Pod" ? [] : [owner] },
       spec: { ...template.spec, automountServiceAccountToken: false },
     });
     await cluster.apply([
       { apiVersion: "v1", kind: "ServiceAccount", metadata: { name: "default", namespace } },
-      pod("a"),
-      pod("b"),
       budget("policy/v1", "PodDisruptionBudget", { maxUnavailable: "50%", selector }),
     ]);
+    await minimum("poddisruptionbudget-web", 0);
+    await cluster.apply([pod("a")]);
+    await minimum("poddisruptionbudget-web", 1);
+    await cluster.apply([pod("b")]);
     await told(one, "unresolved");
     const found = await minimum("poddisruptionbudget-web", 2);
     expect(field(found, "metadata", "annotations", `${GROUP}/derivation`)).toContain(why);

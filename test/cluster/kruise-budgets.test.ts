@@ -82,8 +82,8 @@ const CASES: Readonly<Record<string, Case>> = {
     ],
     limit: { maxUnavailable: 1 },
   },
-  bare: { pods: [["Pod", 2]], limit: { maxUnavailable: 1 } },
-  "bare-minimum": { pods: [["Pod", 2]], limit: { minAvailable: "50%" } },
+  bare: { pods: [["Pod", 2]], limit: { maxUnavailable: 1 }, differs: [0, 2] },
+  "bare-minimum": { pods: [["Pod", 2]], limit: { minAvailable: "50%" }, differs: [0, 2] },
   total: { pods: [["Deployment", 5]], limit: { maxUnavailable: "20%" }, annotations: { [TOTAL]: "10" } },
   "total-none": { pods: [["Deployment", 5]], limit: { maxUnavailable: 1 }, annotations: { [TOTAL]: "0" } },
   "total-target": {

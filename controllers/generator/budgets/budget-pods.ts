@@ -28,7 +28,7 @@ export interface SelectedPods {
   /** Pods that match; in any phase, unless finished ones are left out. */
   readonly total: number;
   /** The controllers of those pods, each once. */
-  readonly controllers: Iterable<WorkloadRef>;
+  readonly controllers: readonly WorkloadRef[];
 }
 
 /** The pods of one budget, counted. */

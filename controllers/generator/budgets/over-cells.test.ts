@@ -127,7 +127,13 @@ test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
     11,
     true,
   ],
-  ["pods without a workload in the core", {}, { pods: bare, present: 0, cells: [[4, undefined]] }, 0, false],
+  [
+    "pods without a workload in the core",
+    {},
+    { pods: bare, present: 0, derivation: "expected 0 (no workload matches) - 1", cells: [[4, undefined]] },
+    4,
+    false,
+  ],
 ])("over cells: %s", async (_, budget, given, expected, isAsked) => {
   const resolution = await resolve({ maxUnavailable: 1, ...budget }, given);
   expect(minimum(resolution)).toBe(expected);

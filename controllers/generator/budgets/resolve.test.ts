@@ -46,7 +46,12 @@ describe("the number of pods that there should be", () => {
       },
       6,
     ],
-    ["pods without a controller do not count", { maxUnavailable: 1 }, { pods: { total: 5, controllers: [] } }, 0],
+    [
+      "pods without a controller do not count beside a workload with such pods",
+      { maxUnavailable: 1 },
+      { workloads: [["statefulset/shop/db", workload("StatefulSet", "db", 3)]], pods: { total: 5, controllers: [] } },
+      2,
+    ],
     ["a minAvailable in pods needs no expected number", { minAvailable: 4 }, { notReady: true }, 4],
     ["the budget has the number itself", { maxUnavailable: 1, expectedPods: 8 }, {}, 7],
     [
@@ -88,6 +93,7 @@ describe("the number of pods that there should be", () => {
   });
 
   test.each<[string, GivenBudget]>([
+    ["no pod has a controller", { pods: { total: 5, controllers: [] } }],
     ["the controller is gone", { pods: { total: 5, controllers: [ref("StatefulSet", "db")] } }],
     [
       "another object has the name of the controller",
@@ -110,6 +116,14 @@ describe("the number of pods that there should be", () => {
     expect(minimum(first)).toBe(5);
     expect(first).toMatchObject({ recheck: true, why: expect.any(String) });
     expect(minimum(await resolve({ maxUnavailable: 1 }, { ...given, present: 3 }))).toBe(3);
+    // What was never known is no number to keep: a budget is often there before its pods.
+    const [{ derivation } = {}] = first.kind === "resolved" ? first.protectors : [];
+    expect(minimum(await resolve({ maxUnavailable: 1 }, { ...given, present: 1, derivation }))).toBe(5);
+    const nothing = "expected 0 (no workload matches) - maxUnavailable 1 = minAvailable 0";
+    expect(minimum(await resolve({ maxUnavailable: 1 }, { ...given, present: 0, derivation: nothing }))).toBe(5);
+    // A workload that was scaled to zero, and is gone before its last pods.
+    const stopped = "expected 0 (Deployment web 0) - maxUnavailable 1 = minAvailable 0";
+    expect(minimum(await resolve({ maxUnavailable: 1 }, { ...given, present: 0, derivation: stopped }))).toBe(0);
   });
 
   test.each<[string, Partial<Budget>]>([

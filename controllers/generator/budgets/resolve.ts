@@ -17,6 +17,7 @@ import {
 } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
+import { DERIVATION_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
 import {
   type Budget,
@@ -192,7 +193,7 @@ export class Resolver {
     const { key, source, budget, signal } = request;
     const members = this.#options.pods.of(key, source.namespace, selector, budget.ignoresFinishedPods === true);
     if (members === undefined) return { kind: "waiting" };
-    if (members.total === 0) return this.#byTemplate(request, selector);
+    if (members.controllers.length === 0) return this.#byTemplate(request, selector, members.total);
     const found = await this.#options.workloads.findAll(key, members.controllers, source.namespace, signal);
     if ("kind" in found) {
       return found.kind === "missing" ? { kind: "unknown", pods: members.total, why: found.why } : found;
@@ -201,15 +202,17 @@ export class Resolver {
     return { kind: "counted", ...expectedOf([...byUid.values()]), pods: members.total };
   }
 
-  /** The budget has no pod in this cluster: the workloads whose pod template it selects count. */
-  #byTemplate(request: BudgetRequest, selector: LabelSelector): CoreCount {
+  /** None of the budget's pods here has a controller: the workloads whose pod template it selects count. */
+  #byTemplate(request: BudgetRequest, selector: LabelSelector, pods: number): CoreCount {
     const { key, source, present } = request;
     const { matches } = compileSelector(selector, "fails");
     const found = this.#options.workloads.byTemplate(key, source.namespace, matches);
     if (found === undefined) return { kind: "waiting" };
-    // A workload at zero replicas says so. A missing one may have been erased while its pods run in other clusters.
-    if (found.length === 0 && (present?.spec.minAvailable ?? 0) > 0) {
-      return { kind: "unknown", pods: 0, why: "no workload with such pods is there any more" };
+    // A workload at zero replicas says so. A missing one may have been erased while its pods run in other clusters, or
+    // deleted without its pods. The disruption controller then expects 0 pods, and allows no eviction.
+    if (found.length === 0 && (pods > 0 || (present?.spec.minAvailable ?? 0) > 0)) {
+      const why = pods > 0 ? "its pods have no controller" : "no workload with such pods is there any more";
+      return { kind: "unknown", pods, why };
     }
     return { kind: "counted", ...expectedOf(found), isNowhere: found.length === 0 };
   }
@@ -334,20 +337,27 @@ function unreadable(request: BudgetRequest, selector: LabelSelector, expected: E
   return { kind: "resolved", protectors, recheck: expected.recheck, soon: expected.soon ?? false, why };
 }
 
+/** At the end of the derivation of a minimum that was never known. */
+const ALL = "as many as there are";
+
 /**
  * The disruption controller allows no eviction while it can't tell `expectedPods`, and does not touch `desiredHealthy`.
- * Likewise the minimum stays as it is here; a new protector requires all pods.
+ * Likewise the minimum stays as it is here. Where it was never known all pods are required, also those that come later:
+ * a budget is often there before its pods.
  */
 function unknown(
   request: BudgetRequest,
   selector: LabelSelector,
   { pods, why }: { readonly pods: number; readonly why: string },
 ): Resolution {
-  const kept = request.present?.spec.minAvailable;
-  // Before the first cell has counted, a budget over all cells requires nothing, because nobody has said more.
-  const isKept = kept !== undefined && !(request.isOverCells === true && kept === 0);
+  const { spec, metadata } = request.present ?? {};
+  const kept = spec?.minAvailable;
+  const before = metadata?.annotations?.[DERIVATION_ANNOTATION] ?? "";
+  // A 0 that no workload has said is none to keep. One that a workload has said lets its last pods go.
+  const isUnsaid = kept === 0 && (request.isOverCells === true || before.includes(NOTHING.how));
+  const isKept = kept !== undefined && !isUnsaid && !before.endsWith(ALL);
   const minAvailable = isKept ? kept : pods;
-  const how = isKept ? "kept as it was" : "as many as there are";
+  const how = isKept ? "kept as it was" : ALL;
   const derivation = `how many pods there should be is unknown (${why}): minAvailable ${minAvailable}, ${how}`;
   const protectors = [budgetProtector(request, selector, { minAvailable, derivation })];
   return { kind: "resolved", protectors, recheck: true, why };

@@ -52,6 +52,8 @@ export interface GivenBudget {
   /** Responses by path without query. */
   readonly answers?: Readonly<Record<string, unknown>>;
   readonly present?: number;
+  /** Of the number that is present. */
+  readonly derivation?: string | undefined;
   /** Pods of each cell, and how many its workloads ask for; the protector was told that they count. */
   readonly cells?: readonly (readonly [pods: number, expected: number | undefined])[];
   readonly isCounted?: boolean;
@@ -96,11 +98,11 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
       ...{ minAvailable: given.present ?? 0, minReadySeconds: 0, selector },
       ...(given.isCounted === true ? { countExpectedPods: true } : {}),
     },
-    derivation: "",
+    derivation: given.derivation ?? "",
   };
   const { spec, metadata } = newProtector(kind, source, required, "x");
-  const { name, namespace } = metadata;
-  const stored = { name, namespace, uid: "p", resourceVersion: "1" };
+  const { name, namespace, annotations } = metadata;
+  const stored = { name, namespace, uid: "p", resourceVersion: "1", annotations };
   return await new Resolver({ workloads, pods }).resolve({
     key: "poddisruptionbudget/shop/web",
     kind,
