@@ -99,6 +99,7 @@ test.each<[string, object, object, number]>([
   ["min-available of more than there are", { "podseidon.kubewharf.io/min-available": "20" }, {}, 10],
   ["min-available at zero replicas", { "podseidon.kubewharf.io/min-available": "4" }, { replicas: 0 }, 0],
   ["max-unavailable", { "podseidon.kubewharf.io/max-unavailable": "10%" }, {}, 9],
+  ["max-unavailable of 0 %", { "podseidon.kubewharf.io/max-unavailable": "0%" }, {}, 10],
   [
     "both: the stricter",
     { "podseidon.kubewharf.io/min-available": "4", "podseidon.kubewharf.io/max-unavailable": "5" },

@@ -56,6 +56,8 @@ describe("a workload whose controller is unknown", () => {
     [10, "25%", 8],
     [1, "25%", 0],
     [3, 0, 3],
+    [3, "0%", 3],
+    [3, "1%", 2],
     [3, 5, 0],
     [0, "25%", 0],
     [3, "odd", 3],
@@ -157,7 +159,7 @@ test("any minimum fits into an int32 and stands in its derivation", () => {
 });
 
 test("a StatefulSet and an unknown workload can always be disrupted, and require no more than their replicas", () => {
-  const percentage = fc.integer({ min: 0, max: 100 }).map((percent) => `${percent}%`);
+  const percentage = fc.integer({ min: 1, max: 100 }).map((percent) => `${percent}%`);
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 5000 }), percentage, (total, maxUnavailable) => {
       for (const { minAvailable } of [

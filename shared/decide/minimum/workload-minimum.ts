@@ -153,8 +153,10 @@ export function scaledMinimum(replicas: number, maxUnavailable: IntOrPercent): D
   const scaled = scaledValue(maxUnavailable, replicas, "down");
   if (scaled === undefined) return minimumOf("replicas", replicas, 0, ` (${maxUnavailable} is unreadable)`);
   if (typeof maxUnavailable === "number") return minimumOf("replicas", replicas, clamp(scaled, 0, replicas), "");
-  const how = ` (${maxUnavailable} rounded down${scaled < 1 ? ", at least 1" : ""})`;
-  return minimumOf("replicas", replicas, clamp(scaled, 1, replicas), how);
+  // 0 % is what somebody has stated, as 0 is.
+  const least = Math.min(1, scaledValue(maxUnavailable, replicas, "up") ?? 1);
+  const how = ` (${maxUnavailable} rounded down${scaled < least ? ", at least 1" : ""})`;
+  return minimumOf("replicas", replicas, clamp(scaled, least, replicas), how);
 }
 
 /** What a workload's annotations state, as text: counts or percentages. */
