@@ -42,7 +42,7 @@ afterAll(async () => {
 
 function database(shards: readonly object[]): object {
   const metadata = { name: "web", namespace, labels: PROTECTED };
-  return { apiVersion: "fleet.example.com/v1", kind: "Database", metadata, spec: { shards } };
+  return { apiVersion: "fleet.example.com/v1", kind: "Database", metadata, spec: { minReadySeconds: 30, shards } };
 }
 
 const minimum = (name: string, expected: number): Promise<unknown> =>
@@ -70,6 +70,7 @@ test("a custom resource by the paths of its fields has a protector for each grou
     { key: "db", operator: "In", values: ["web"] },
     { key: "shard", operator: "In", values: ["b"] },
   ]);
+  expect(field(found, "spec", "minReadySeconds")).toBe(30);
   expect(field(found, "metadata", "ownerReferences", 0, "kind")).toBe("Database");
   await shards(a, { name: "b", size: 9, maxUnavailable: 2 }, { name: "c", size: 2 });
   await minimum("database-web-b", 7);

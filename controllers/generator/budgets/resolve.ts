@@ -132,12 +132,12 @@ export class Resolver {
     if (found.kind !== "found") return found;
     if (source.deleting && found.replicas <= 0) return resolved([]);
     const { replicas, what } = found;
-    const { stated, maxUnavailable = DEFAULT_MAX_UNAVAILABLE, selector = found.selector } = need;
+    const { stated, maxUnavailable = DEFAULT_MAX_UNAVAILABLE, selector = found.selector, minReadySeconds = 0 } = need;
     if (selector === undefined) {
       return { kind: "unresolved", why: `the scale subresource of ${what} has no selector in its status` };
     }
     const { minAvailable, derivation } = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, maxUnavailable);
-    const spec = { minAvailable, minReadySeconds: 0, selector };
+    const spec = { minAvailable, minReadySeconds, selector };
     const required = { name: `${pluginName(kind)}-${source.name}`, spec, derivation };
     return resolved(withRunningFloor(required, runningMinimum(replicas, stated)));
   }
@@ -223,10 +223,11 @@ function resolved(protectors: readonly RequiredProtector[], recheck = false, soo
 }
 
 /** One protector for each group of the object's pods, told apart by the end of the name. */
-function byGroups({ kind, source }: ResolveRequest, { groups, problem }: NeedOf<"groups">): Resolution {
+function byGroups({ kind, source }: ResolveRequest, need: NeedOf<"groups">): Resolution {
+  const { groups, problem, minReadySeconds = 0 } = need;
   const all = `${pluginName(kind)}-${source.name}`;
   const protectors = groups.flatMap(({ name, selector, minimum: { minAvailable, derivation }, running }) => {
-    const spec = { minAvailable, minReadySeconds: 0, selector };
+    const spec = { minAvailable, minReadySeconds, selector };
     return withRunningFloor({ name: name === "" ? all : `${all}-${name}`, spec, derivation }, running);
   });
   return problem === undefined ? resolved(protectors) : { kind: "unresolved", why: problem, protectors };

@@ -132,9 +132,15 @@ export type Need =
       readonly stated: StatedLimits;
       readonly selector?: LabelSelector;
       readonly maxUnavailable?: IntOrPercent;
+      readonly minReadySeconds?: number;
     }
   /** The name of the kind, which discovery tells. `problem`: why further groups can't be read. */
-  | { readonly kind: "groups"; readonly groups: readonly PodGroup[]; readonly problem: string | undefined }
+  | {
+      readonly kind: "groups";
+      readonly groups: readonly PodGroup[];
+      readonly problem: string | undefined;
+      readonly minReadySeconds?: number;
+    }
   /** The object itself can't be read. It keeps the protectors that it has. */
   | { readonly kind: "unreadable"; readonly why: string }
   /** A status that the object's controller has not written yet. `required`: what follows without it. */

@@ -169,3 +169,19 @@ describe("a custom resource with a scale subresource", () => {
     expect(need).toMatchObject({ kind: "groups", groups: [], problem: expect.stringContaining(".spec.selector") });
   });
 });
+
+test.each<[unknown, number | undefined]>([
+  [30, 30],
+  [0.5, 1],
+  [2 ** 40, 2 ** 31 - 1],
+  [undefined, undefined],
+  [0, undefined],
+  [-1, undefined],
+  ["30", undefined],
+])("minReadySeconds of %j count as those of a Deployment do", (minReadySeconds, expected) => {
+  for (const scalable of ["a.b/v1/cs", "a.b/v1/cs?replicas=.spec.replicas&selector=.spec.selector"]) {
+    const { need } = read([scalable], { minReadySeconds, replicas: 3, selector: { app: "web" } });
+    expect(need).toHaveProperty("kind", scalable.includes("?") ? "groups" : "scale");
+    expect(need && "minReadySeconds" in need ? need.minReadySeconds : undefined).toBe(expected);
+  }
+});

@@ -8,6 +8,7 @@ import { compileSelector } from "../../../shared/decide/availability/selector.ts
 import { parseSelectorText } from "../../../shared/decide/availability/selector-text.ts";
 import {
   type IntOrPercent,
+  podCount,
   runningMinimum,
   type StatedLimits,
   scaledMinimum,
@@ -34,24 +35,27 @@ export function scalablePlugin({ resource, groups }: ScalableResource, context: 
     interpret(raw) {
       const { metadata, spec } = parseMetadata(raw);
       const stated = statedLimits(metadata);
-      if (isScaled) {
-        const decision = decide(context, metadata, replicasHint(spec));
-        return sourceOf(metadata, decision, isProtected(decision) ? { need: scaleNeed(raw, first, stated) } : {});
-      }
-      const found = podGroups(raw, groups, stated);
-      const decision = decide(context, metadata, found.replicas);
-      return sourceOf(metadata, decision, isProtected(decision) ? { need: found.need } : {});
+      // Most custom resources have `spec.replicas`; it only tells whether one that is deleted still asks for pods.
+      const { need, replicas } = isScaled
+        ? { need: scaleNeed(raw, first, stated), replicas: numberIn(spec, "replicas") ?? 1 }
+        : podGroups(raw, groups, stated);
+      const decision = decide(context, metadata, replicas);
+      // As in the kinds of Kubernetes, Argo's Rollout and OpenKruise's CloneSet.
+      const minReadySeconds = podCount(Math.ceil(numberIn(spec, "minReadySeconds") ?? 0));
+      const ready = minReadySeconds === 0 ? {} : { minReadySeconds };
+      return sourceOf(metadata, decision, isProtected(decision) ? { need: { ...need, ...ready } } : {});
     },
   };
 }
 
-/** Most custom resources have `spec.replicas`; it only tells whether one that is deleted still asks for pods. */
-function replicasHint(spec: unknown): number {
-  const replicas = typeof spec === "object" && spec !== null ? Reflect.get(spec, "replicas") : undefined;
-  return typeof replicas === "number" ? replicas : 1;
+function numberIn(spec: unknown, field: string): number | undefined {
+  const found = typeof spec === "object" && spec !== null ? Reflect.get(spec, field) : undefined;
+  return typeof found === "number" ? found : undefined;
 }
 
-function scaleNeed(raw: unknown, scalable: Scalable | undefined, stated: StatedLimits): Need {
+type ScalableNeed = Extract<Need, { readonly kind: "scale" | "groups" }>;
+
+function scaleNeed(raw: unknown, scalable: Scalable | undefined, stated: StatedLimits): ScalableNeed {
   if (scalable === undefined) return { kind: "scale", stated };
   const limit = maxUnavailableOf(scalable, raw, undefined);
   const maxUnavailable = limit === undefined ? {} : { maxUnavailable: limit };
@@ -62,7 +66,7 @@ function scaleNeed(raw: unknown, scalable: Scalable | undefined, stated: StatedL
 }
 
 interface FoundGroups {
-  readonly need: Need;
+  readonly need: ScalableNeed;
   /** How many pods the object asks for; more than 0 where that can't be read. */
   readonly replicas: number;
 }
