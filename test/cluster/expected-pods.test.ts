@@ -83,7 +83,7 @@ afterAll(async () => {
 
 function budget(name: string, limits: object): object {
   const metadata = { name, namespace: "default", labels: PROTECTED };
-  return { apiVersion: "policy/v1", kind: "PodDisruptionBudget", metadata, spec: { ...limits, selector } };
+  return { apiVersion: "policy/v1", kind: "PodDisruptionBudget", metadata, spec: { selector, ...limits } };
 }
 
 const selector = { matchLabels: labels };
@@ -191,5 +191,17 @@ describe("a budget over three clusters", () => {
     const stated = ["annotate", "poddisruptionbudget", "one-less", "podseidon.kubewharf.io/expected-pods=20"];
     expect(await environment.core.kubectl(stated)).toMatchObject({ code: 0 });
     await untilPromised(19, 4);
+  });
+
+  it("requires all pods whose controller nobody knows, although they came after it", async () => {
+    const cache = { app: "cache" };
+    await environment.core.apply([budget("cache", { maxUnavailable: 1, selector: { matchLabels: cache } })]);
+    const found = () => readProtector(environment.core, "default", "poddisruptionbudget-cache");
+    const said = async () => (await found().catch(() => undefined))?.status?.cells[0]?.aggregation?.expectedReplicas;
+    await expect.poll(said).toBe(0);
+    for (const prefix of ["cache-a", "cache-b"])
+      await createReadyPods(environment.cell("a"), { namespace: "default", prefix, count: REPLICAS, labels: cache });
+    await expect.poll(async () => (await found()).spec.minAvailable).toBe(2 * REPLICAS);
+    expect((await evict("a", "cache-b-0")).status).toBe(429);
   });
 });

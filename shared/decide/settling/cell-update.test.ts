@@ -301,6 +301,19 @@ describe("how many pods the workloads of the cell ask for", () => {
     expect(result.reasons).toEqual(before === published ? [] : ["Expected"]);
     expect(cellUpdate({ stored: result.entry, pods: all, expected }).reasons).toEqual([]);
   });
+
+  // A budget is often there before its pods.
+  test.each<[string, number, readonly Pod[], number | undefined]>([
+    ["when pods of another controller come", 0, pods, undefined],
+    ["and not for the last pods of a workload at zero that is gone", 2, pods, 0],
+  ])("a 0 is taken back %s", (_, before, all, published) => {
+    const { entry } = cellUpdate({
+      stored: makeCell("a", before, [], { expectedReplicas: 0 }),
+      ...{ pods: all, expected: none },
+    });
+    expect(entry.aggregation?.expectedReplicas).toBe(published);
+    expect(cellUpdate({ stored: entry, pods: all, expected: none }).entry).toEqual(entry);
+  });
 });
 
 test("counts that leave pods out by labels say so with their position, and are written again where they do not", () => {

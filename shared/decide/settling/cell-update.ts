@@ -181,13 +181,16 @@ function entryOf(
 
 /**
  * What to publish. Without a workload, nothing says how many pods there should be: those that are there may have a
- * controller of another kind, and a workload that asked for pods before may have been erased. So nothing new is said.
+ * controller of another kind, and a workload that asked for pods before may have been erased. So nothing new is said,
+ * and a 0 of before the first pods is taken back when pods come. That of a workload which is gone before its last pods
+ * lets them go.
  */
 function expectedOf({ expected, stored }: CellUpdateInput, pods: number): number | undefined {
   if (expected === undefined) return undefined;
-  const before = stored?.aggregation?.expectedReplicas;
-  const isSilent = expected === "Unknown" || (expected.workloads === 0 && (pods > 0 || (before ?? 0) > 0));
-  return isSilent ? before : expected.replicas;
+  const { expectedReplicas: before, totalReplicas = 0 } = stored?.aggregation ?? {};
+  if (expected === "Unknown") return before;
+  if (expected.workloads > 0 || (pods === 0 && !before)) return expected.replicas;
+  return before === 0 && pods > totalReplicas ? undefined : before;
 }
 
 function exactFields(
