@@ -240,19 +240,18 @@ function processRows(
   };
 }
 
+type ShownCore = Pick<ProtectorCache, "name" | "size" | "lostCount" | "lost" | "leftOut" | "suspended" | "cacheAgeMs">;
+
 /** Declares the gauges that are read from the running webhook at each scrape. */
 export function declareGauges(
   metrics: Metrics,
-  server: WebhookServer,
-  cores: readonly ProtectorCache[],
+  server: Pick<WebhookServer, "inFlight" | "bodyBytes" | "certificate">,
+  cores: readonly ShownCore[],
   clock: Clock,
 ): void {
-  const byCore = (name: string, help: string, value: (core: ProtectorCache) => number): void =>
+  const byCore = (name: string, help: string, value: (core: ShownCore) => number): void =>
     metrics.gaugeFrom({ name, help, labels: { core: NAMES } }, (set) => {
-      for (const core of cores) {
-        const found = value(core);
-        if (Number.isFinite(found)) set({ core: core.name }, found);
-      }
+      for (const core of cores) set({ core: core.name }, value(core));
     });
   gaugeOf(metrics, "webhook_reviews_in_flight", "Admission requests without a response yet.", () => server.inFlight);
   const bodiesHelp = "Memory for the bodies of admission requests in flight.";
@@ -281,6 +280,13 @@ export function declareGauges(
   byCore("webhook_protectors_left_out", leftOutHelp, ({ leftOut }) => leftOut);
   const suspendedHelp = "Protectors that are suspended at the moment, by core cluster.";
   byCore("webhook_protectors_suspended", suspendedHelp, (core) => core.suspended(clock.nowMs()));
-  const ageHelp = "Time since the protectors of a core were last known to be current; decisions need less than 15.";
-  byCore("webhook_cache_age_seconds", ageHelp, (core) => core.cacheAgeMs(clock.monotonicMs()) / 1000);
+  const ageHelp =
+    "Time since the protectors of a core were last known to be current, at most since the start; " +
+    "decisions need less than 15.";
+  const startedMs = clock.monotonicMs();
+  // A replica that has never reached a core has to show in the alert, too.
+  byCore("webhook_cache_age_seconds", ageHelp, (core) => {
+    const nowMs = clock.monotonicMs();
+    return Math.min(core.cacheAgeMs(nowMs), nowMs - startedMs) / 1000;
+  });
 }
