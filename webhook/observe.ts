@@ -3,7 +3,7 @@
  * series exists at zero from the start.
  */
 import type { ReflectorEvent } from "../shared/kube/informer/reflector-options.ts";
-import { counted, type EventTable, observeEvents } from "../shared/observe/event-table.ts";
+import { counted, type EventTable, limitLines, observeEvents } from "../shared/observe/event-table.ts";
 import { gaugeOf } from "../shared/observe/gauge.ts";
 import type { Log } from "../shared/observe/log.ts";
 import type { Metrics } from "../shared/observe/metrics.ts";
@@ -55,13 +55,22 @@ export const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 const LOST = { max: 200 };
 const SIZES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
+/** Whoever reaches the port may send calls that are rejected: one line in this time for each status. */
+const REJECTED_EVERY_MS = 10_000;
+
 /** Returns the `onEvent` of a replica and its process. */
-export function observeWebhook(metrics: Metrics, log: Log): (event: WebhookEvent) => void {
-  return observeEvents<WebhookEvent>({ log }, { ...callRows(metrics), ...lossRows(metrics), ...processRows(metrics) });
+export function observeWebhook(metrics: Metrics, log: Log, clock: Clock): (event: WebhookEvent) => void {
+  const defects = metrics.counter({
+    name: "webhook_defects_total",
+    help: "Decisions and watch events that failed by a defect; each cost one admission request or one event.",
+  });
+  const defect = (): void => defects.inc({});
+  const table = { ...callRows(metrics, defect), ...lossRows(metrics), ...processRows(metrics, clock, defect) };
+  return observeEvents<WebhookEvent>({ log }, table);
 }
 
 /** Calls to the cores. */
-function callRows(metrics: Metrics): Rows<"wrote" | "read" | "exact" | "inexact" | "watch"> {
+function callRows(metrics: Metrics, defect: () => void): Rows<"wrote" | "read" | "exact" | "inexact" | "watch"> {
   const writes = metrics.counter({
     name: "webhook_status_writes_total",
     help: "Writes of a protector's status, by result.",
@@ -125,6 +134,7 @@ function callRows(metrics: Metrics): Rows<"wrote" | "read" | "exact" | "inexact"
       fields: ({ core, event }) => ({ core, ...event }),
       count({ core, event }) {
         if (event.kind === "unparsable") unparsable.inc({ core });
+        if (event.kind === "handlerFailed") defect();
       },
     },
   };
@@ -133,6 +143,7 @@ function callRows(metrics: Metrics): Rows<"wrote" | "read" | "exact" | "inexact"
 const WATCH_LINES: Readonly<Partial<Record<ReflectorEvent["kind"], readonly ["warn" | "error", string]>>> = {
   failed: ["warn", "Watching the protectors of a core failed"],
   unparsable: ["error", "A protector cannot be read"],
+  handlerFailed: ["error", "A change of a protector was not followed because of a defect"],
   versionWentBack: ["warn", "A core cluster went back in time"],
 };
 
@@ -202,23 +213,25 @@ function lossRows(metrics: Metrics): Rows<"historyLost" | "lost" | "lostEnded" |
 
 function processRows(
   metrics: Metrics,
+  clock: Clock,
+  count: () => void,
 ): Rows<"crashed" | "requestCrashed" | "rejected" | "markFailed" | "certificateReloaded" | "certificateUnusable"> {
-  const defects = metrics.counter({
-    name: "webhook_defects_total",
-    help: "Decisions that failed by a defect; each cost one admission request.",
-  });
   const reloads = metrics.counter({
     name: "webhook_certificate_reloads_total",
     help: "Serving certificates that were read again.",
     labels: { result: ["ok", "failed"] },
   });
-  const count = (): void => defects.inc({});
+  const limited = limitLines(clock, REJECTED_EVERY_MS);
   return {
     crashed: { level: "error", message: "A decision failed because of a defect", count },
     requestCrashed: { level: "error", message: "An admission request failed because of a defect", count },
     rejected: {
-      level: "debug",
-      message: "A call was not an admission request",
+      // Only a POST can be an apiserver's: its disruption fails, and it does not tell its client the reason.
+      line: ({ status }) => [
+        status === 405 ? "debug" : "warn",
+        "A call was rejected; an apiserver's failurePolicy decides",
+      ],
+      fields: ({ status, reason }) => limited(String(status), { status, reason }),
       count: counted(metrics, {
         name: "webhook_rejected_calls_total",
         help: "Calls of a wrong caller, method, type, cell, size or form.",

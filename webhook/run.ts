@@ -139,7 +139,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
       transport: cell.path === undefined ? undefined : await connect("--cell", cell, onKubeconfig),
     })),
   );
-  const onEvent = observeWebhook(metrics, log);
+  const onEvent = observeWebhook(metrics, log, systemPorts.clock);
   const onFinished = finishedObserver(options, metrics, log);
   const owners = new OwnerProbes({
     ...{ metrics, log, ports: systemPorts, caFile: options.probeCaFile, allowed: options.probeAllow },

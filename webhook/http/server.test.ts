@@ -170,7 +170,7 @@ test("a replica that is starting responds 503", async () => {
 describe("a call that is at fault gets an error, and the next call is served", () => {
   const big = "x".repeat(MAX_REQUEST_BYTES + 1);
   test.each<[string, Ask, number, RegExp]>([
-    ["wrong method", { method: "GET", body: "" }, 405, /POST/],
+    ["wrong method, as the health check of a load balancer", { method: "GET", body: "", path: "/" }, 405, /POST/],
     ["wrong method on the mutation", { method: "PUT", path: "/webhook/cell-1/mutate" }, 405, /POST/],
     ["wrong content type", { type: "text/plain" }, 415, /application\/json/],
     ["no content type", { type: undefined }, 415, /application\/json/],

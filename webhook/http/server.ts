@@ -195,7 +195,7 @@ export class WebhookServer {
     app.post(`${pathPrefix}/:cell/gate`, (context) => this.#handle(context, "gate"));
     app.post(`${pathPrefix}/:cell/gate/all`, (context) => this.#handle(context, "gateAll"));
     // Not `all`: a POST that matches two routes goes through Hono's middleware chain, which costs more than the route.
-    app.on(OTHER_METHODS, `${pathPrefix}/*`, (context) =>
+    app.on(OTHER_METHODS, "*", (context) =>
       this.#reject(context, new HttpError(405, "send an AdmissionReview by POST")),
     );
     app.notFound((context) => this.#reject(context, new HttpError(404, `AdmissionReviews go to ${pathPrefix}/CELL`)));
