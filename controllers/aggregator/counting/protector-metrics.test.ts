@@ -55,18 +55,33 @@ test("every trouble has a series from the start, and heartbeats have their age",
   expect(body).toContain('podseidon_cell_heartbeat_age_seconds{core="core",cell="a"} 40\n');
 });
 
-test("each protector that its owner has to look after has a series, up to a bound", async () => {
+test("each protector that its owner has to look after has a series, up to a bound for each", async () => {
   const metrics = new Metrics();
   const trouble = withConditions(["Healthy", "False", "TooFewAvailable"], ["SourceVanished", "True", "NotFound"]);
   const stale = withConditions(["Healthy", "True", "x"], ["CellStale", "True", "x"]);
+  const vanished = withConditions(["Healthy", "True", "x"], ["PodsVanished", "True", "x"]);
   const named = (name: string, one: PodProtector): PodProtector => ({ ...one, metadata: { ...one.metadata, name } });
-  const protectors = [named("stale", stale), ...Array.from({ length: 510 }, (_, at) => named(`p${at}`, trouble))];
-  protectorMetrics(metrics, ["core"], () => protectors, { nowMs: () => NOW_MS });
+  const many = Array.from({ length: 510 }, (_, at) => named(`p${at}`, trouble));
+  const protectors = [named("stale", stale), ...many, named("last", vanished)];
+  const others = many.map(({ metadata, ...one }) => ({
+    ...one,
+    metadata: { ...metadata, name: `of-${metadata.name}` },
+  }));
+  const cores = { core: protectors, second: [...others, named("last", vanished)] };
+  protectorMetrics(
+    metrics,
+    Object.keys(cores),
+    (core) => Object.entries(cores).find(([name]) => name === core)?.[1] ?? [],
+    { nowMs: () => NOW_MS },
+  );
   const { body } = await metrics.render();
   const series = body.split("\n").filter((line) => line.startsWith("podseidon_protector_trouble{"));
-  expect(series).toHaveLength(1000);
+  expect(series).toHaveLength(2002);
   const first = `core="core",namespace="${stale.metadata.namespace}",protector="p0"`;
   for (const found of ["belowMinimum", "sourceVanished"])
     expect(series).toContain(`podseidon_protector_trouble{${first},trouble="${found}"} 1`);
+  const place = `namespace="${stale.metadata.namespace}",protector="last",trouble="podsVanished"`;
+  for (const core of ["core", "second"])
+    expect(series).toContain(`podseidon_protector_trouble{core="${core}",${place}} 1`);
   expect(body).not.toContain('protector="stale"');
 });

@@ -9,8 +9,13 @@ import { newestHeartbeats } from "./heartbeats.ts";
 
 const CORE = { max: 100 };
 const CELL = { max: 200 };
-/** Protectors in trouble that have a series of their own. */
-const IN_TROUBLE = { max: 500 };
+/**
+ * Protectors of a core that have a series of their own, for each trouble: in a large fleet hundreds can spare no pod,
+ * and must not hide the one whose pods have vanished.
+ */
+const MAX_IN_TROUBLE = 500;
+/** `MAX_IN_TROUBLE` bounds the series. */
+const NAMES = { max: 100_000 };
 
 /** What can be wrong with a protector, as values of a label. */
 export const TROUBLES = [
@@ -70,15 +75,23 @@ export function protectorMetrics(
   metrics.gaugeFrom(
     {
       name: "protector_trouble",
-      help: "1 for each protector that its owner has to look after; absent for all others, and beyond 500.",
-      labels: { core: CORE, namespace: IN_TROUBLE, protector: IN_TROUBLE, trouble: OWNERS_TROUBLES },
+      help: "1 for each protector that its owner has to look after, up to 500 of each trouble; absent for all others.",
+      labels: { core: CORE, namespace: NAMES, protector: NAMES, trouble: OWNERS_TROUBLES },
     },
     (set) => {
-      for (const core of cores)
-        for (const one of inTrouble(protectorsOf(core)))
-          for (const trouble of OWNERS_TROUBLES)
-            if (one.troubles.includes(trouble))
-              set({ core, namespace: one.namespace, protector: one.name, trouble }, 1);
+      for (const core of cores) {
+        const shown = new Map<Trouble, number>();
+        for (const one of protectorsOf(core)) {
+          const { namespace = "", name: protector } = one.metadata;
+          const troubles = troublesOf(one);
+          for (const trouble of OWNERS_TROUBLES) {
+            const before = shown.get(trouble) ?? 0;
+            if (before >= MAX_IN_TROUBLE || !troubles.includes(trouble)) continue;
+            shown.set(trouble, before + 1);
+            set({ core, namespace, protector, trouble }, 1);
+          }
+        }
+      }
     },
   );
   metrics.gaugeFrom(
@@ -96,15 +109,4 @@ export function protectorMetrics(
       }
     },
   );
-}
-
-function* inTrouble(protectors: Iterable<PodProtector>) {
-  let shown = 0;
-  for (const protector of protectors) {
-    const troubles = troublesOf(protector).filter((one) => OWNERS_TROUBLES.some((known) => known === one));
-    if (troubles.length === 0) continue;
-    if (++shown > IN_TROUBLE.max) return;
-    const { namespace = "", name } = protector.metadata;
-    yield { namespace, name, troubles };
-  }
 }
