@@ -12,7 +12,7 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { holdText } from "./explain/explanations.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
-import { age, fields, plural, table } from "./invocation/output.ts";
+import { age, fields, inLine, plural, table } from "./invocation/output.ts";
 import {
   ask,
   cellOfWebhookConfiguration,
@@ -50,6 +50,8 @@ export interface Explanation {
   readonly cell: string | undefined;
   readonly answer: DryRunResult;
   readonly opinions: readonly ProtectorExplanation[];
+  /** Why the protectors could not be read: who meets a denial in a worker cluster may have no access to the core. */
+  readonly unread?: string;
 }
 
 function unavailableReason(pod: Pod): string {
@@ -95,7 +97,7 @@ const VERDICTS: Readonly<Record<DryRunResult["verdict"], string>> = {
 };
 
 export function explanationText(explanation: Explanation): string {
-  const { kind, pod, answer, opinions, cluster, cell, isUnprotected } = explanation;
+  const { kind, pod, answer, opinions, unread, cluster, cell, isUnprotected } = explanation;
   const passes = answer.retryAfterSeconds !== undefined;
   const parts = [
     isUnprotected
@@ -111,7 +113,8 @@ export function explanationText(explanation: Explanation): string {
       ...(answer.message === "" ? [] : [["Answer", answer.message] as const]),
       ...answer.warnings.map((warning) => ["Warning", warning] as const),
     ]),
-    opinions.length === 0 ? "\nNo protector covers this pod.\n" : "",
+    opinions.length === 0 && unread === undefined ? "\nNo protector covers this pod.\n" : "",
+    unread === undefined ? "" : `\nThe protectors could not be read, so nothing more is known: ${inLine(unread)}\n`,
     ...opinions.map(opinionText),
   ];
   return parts.join("");
@@ -151,7 +154,18 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     explain(context, cluster, core, namespace, name, kind),
   );
   context.print(explanation, explanationText(explanation));
-  return explanation.answer.verdict === "admitted" && !explanation.isUnprotected ? EXIT.yes : EXIT.no;
+  if (explanation.answer.verdict !== "admitted" || explanation.isUnprotected) return EXIT.no;
+  return explanation.unread === undefined ? EXIT.yes : EXIT.unknown;
+}
+
+/** The protectors of the namespace, or a sentence why they could not be read. */
+async function protectorsOf(core: Client, namespace: string): Promise<readonly PodProtector[] | string> {
+  try {
+    return await core.protectors(namespace);
+  } catch (error) {
+    if (error instanceof CommandError) return error.message;
+    throw error;
+  }
 }
 
 type Client = Awaited<ReturnType<Context["cluster"]>>;
@@ -172,17 +186,18 @@ async function explain(
   const [answer, configuration, protectors, pods] = await Promise.all([
     ask(cluster, kind, pod),
     webhookConfigurationOf(cluster),
-    core.protectors(namespace),
+    protectorsOf(core, namespace),
     cluster.list(podPath(namespace)),
   ]);
   const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
   const others = pods.map((one) => parseAnyPod(one));
-  const opinions = covering(protectors, pod).map((one) => opinionOf(one, pod, kind, cell, others, context.nowMs()));
+  const [known, unread] = typeof protectors === "string" ? [[], protectors] : [protectors];
+  const opinions = covering(known, pod).map((one) => opinionOf(one, pod, kind, cell, others, context.nowMs()));
   const about = { pod: { namespace, name, uid: pod.uid }, cluster: cluster.name, cell };
   const isAdmitted = answer.verdict === "admitted" && opinions.length > 0;
   const isContradicted = configuration === "none" && opinions.some(({ allowed }) => allowed === false);
   const unprotected = isAdmitted && (isContradicted || (await isUnprotected(cluster, configuration, namespace)));
-  return { kind, ...about, answer, opinions, isUnprotected: unprotected };
+  return { kind, ...about, answer, opinions, isUnprotected: unprotected, ...(unread !== undefined && { unread }) };
 }
 
 export const why: Command = {
@@ -192,7 +207,9 @@ export const why: Command = {
   doing: "looking for the cluster",
   description:
     "Asks the webhook by a dry run through the apiserver, which changes nothing, and reads from the protectors " +
-    "who holds their quota and since when. Exit code 0: it would be allowed; 1: not; 2: could not be told.",
+    "who holds their quota and since when. Who can't read these gets the webhook's answer alone. " +
+    "Exit code 0: it would be allowed; 1: not; 2: could not be told, also where it would be allowed and the " +
+    "protectors could not be read.",
   flags: {
     evict: { type: "boolean", help: "Ask about an eviction, as kubectl drain makes them." },
     cell: {
