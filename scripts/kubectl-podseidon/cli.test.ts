@@ -106,6 +106,14 @@ describe("a cluster without the CRD", () => {
       expect(code).toBe(2);
     },
   );
+
+  test("is not known for one by who may not list protectors, and hears of the core all the same", async () => {
+    const body = JSON.stringify({ kind: "Status", message: "it is forbidden" });
+    const { kubeconfig, close } = await listeningApiserver((_, response) => response.writeHead(403).end(body));
+    const { err } = await cli("status", "--kubeconfig", kubeconfig);
+    close();
+    expect(err).toMatch(/^error: c: [^\n]*: it is forbidden; [^\n]*--core-context\n$/);
+  });
 });
 
 describe("standard output", () => {

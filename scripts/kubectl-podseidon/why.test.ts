@@ -39,7 +39,7 @@ async function why(deletion: number, protectors: number, ...flags: readonly stri
 }
 
 test.each([
-  [403, /^The protectors could not be read, .*: c: GET .*: nobody\\nmay read this$/m],
+  [403, /^The protectors could not be read, .*: c: GET .*: nobody\\nmay read this; /m],
   [
     404,
     /^The protectors could not be read, .*: c: GET .*no PodProtectors there; name the core cluster by --core-cont/m,

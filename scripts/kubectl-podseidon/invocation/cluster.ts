@@ -107,11 +107,16 @@ export function statusOf({ status, body }: ApiResponse): StatusText {
   return { message, retryAfterSeconds: details?.retryAfterSeconds, causes: details?.causes ?? [] };
 }
 
-/** Why a collection can't be listed. A cluster that is not the core, or has nothing installed, has no PodProtectors. */
+/**
+ * Why a collection can't be listed. A cluster that is not the core, or has nothing installed, has no PodProtectors, and
+ * tells that to nobody who may not list them.
+ */
 export function listFailure(path: string, response: ApiResponse): string {
-  const isAbsent = response.status === 404 && path.startsWith(`/apis/${GROUP}/`);
+  const isOwn = path.startsWith(`/apis/${GROUP}/`);
   const advice = "no PodProtectors there; name the core cluster by --core-context, or install podseidon";
-  return `GET ${path}: ${isAbsent ? advice : statusOf(response).message}`;
+  if (isOwn && response.status === 404) return `GET ${path}: ${advice}`;
+  const hint = isOwn && response.status === 403 ? "; if it is not the core cluster, name that by --core-context" : "";
+  return `GET ${path}: ${statusOf(response).message}${hint}`;
 }
 
 export function chosenKubeconfig(flag: string | undefined, environment: PluginEnvironment): Promise<Kubeconfig> {
