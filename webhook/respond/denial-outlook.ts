@@ -34,7 +34,7 @@ export function silenceIn(decision: Denial["decision"], { nowMs }: DenialContext
     if (heardMs === 0 || nowMs - heardMs <= STALE_AFTER_MS) return [];
     const seconds = Math.floor((nowMs - heardMs) / 1000);
     const silentFor = `${Math.floor(seconds / 60)}m${seconds % 60}s`;
-    return [`the aggregator of ${cellID} has been silent for ${silentFor} (see PodseidonAggregatorDown)`];
+    return [`the aggregator of ${cellID} has been silent for ${silentFor} (see PodseidonCellStale)`];
   });
 }
 

@@ -86,9 +86,8 @@ describe("the text of a denial", () => {
 
   test("names an aggregator that is silent, and does not promise that this passes by itself", () => {
     const text = textOf([makeCell("a", 3, [reserved], heard(185))]);
-    expect(text).toContain(
-      "the aggregator of a has been silent for 3m5s (see PodseidonAggregatorDown); it may once that",
-    );
+    // The alert that fires then, whose runbook has what to do about a cell that is gone for good.
+    expect(text).toContain("the aggregator of a has been silent for 3m5s (see PodseidonCellStale); it may once that");
     expect(textOf([makeCell("a", 3, [reserved], heard(120))])).not.toContain("silent");
   });
 });
