@@ -32,8 +32,30 @@ describe("every name that an operator meets is explained", () => {
   });
 });
 
+/** The words of a message in the file that writes it. */
+test.each<[string, string, string]>([
+  ["webhook/probe/probe-endpoints.ts", "is told by its probe", "Probe:refused"],
+  ["webhook/probe/probe-endpoints.ts", "has a probe that can't be asked", "Probe:failed"],
+  ["webhook/probe/probe-endpoints.ts", "could not ask its probe", "Probe:failed"],
+  ["webhook/probe/probe-endpoints.ts", "has a probe that does not answer", "Probe:down"],
+  ["webhook/probe/probe-endpoints.ts", "has too many questions waiting for its probe", "Probe:overloaded"],
+  ["webhook/respond/node-response.ts", "its pods can't be listed", "PodsUnknown"],
+  ["webhook/respond/denial-outlook.ts", "has been silent for ", "CellStale"],
+  ["manifests/base/workload-policy/policy.yaml", "podseidon-workload-deletions", "WorkloadDeletion"],
+])("what %s says, %j, is explained by %s", (path, words, name) => {
+  expect(textOf(path)).toContain(words);
+  expect(explanationsOf(`pod shop/web-1 may not be deleted now: it ${words} 3m5s`).map((one) => one.name)).toEqual([
+    name,
+  ]);
+});
+
 test.each<[string, string]>([
   ["atminimum", "AtMinimum"],
+  [
+    'Internal error occurred: failed calling webhook "pods.podseidon.kubewharf.io": failed to call webhook: ' +
+      "the server is currently unable to handle the request",
+    "failed calling webhook",
+  ],
   [
     "pod shop/web-1 may not be deleted now: PodProtector shop/web needs 8 available pods, 8 are available, 0 of them " +
       "reserved by disruptions under way: its capacity is at the minimum; try again when more pods are available",

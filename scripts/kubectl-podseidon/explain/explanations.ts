@@ -107,16 +107,23 @@ const DENIALS: Readonly<Record<string, Meaning>> = {
   "Probe:refused": {
     means: "The owner's probe of the protector (spec.probe) says no.",
     act: "Ask the owner of the probe's endpoint; the denial has its words.",
+    text: /is told by its probe/,
   },
   "Probe:failed": {
-    means: "The owner's probe answered with something that is no answer.",
+    means: "The owner's probe could not be asked, or answered with something that is no answer.",
     act: "Mend the endpoint: docs/runbooks/PodseidonProbeNotAnswering.md.",
+    text: /could not ask its probe|has a probe that can't be asked/,
   },
   "Probe:down": {
     means: "The owner's probe does not answer, and has not for a while, so it is asked less often.",
     act: "Mend the endpoint: docs/runbooks/PodseidonProbeNotAnswering.md.",
+    text: /has a probe that does not answer/,
   },
-  "Probe:overloaded": { means: "Too many questions to owners' probes wait.", act: SECOND },
+  "Probe:overloaded": {
+    means: "Too many questions to owners' probes wait.",
+    act: SECOND,
+    text: /too many questions waiting for its probe/,
+  },
   UnboundEviction: {
     means: "The eviction does not say which pod it means by UID, and --require-bound-evictions asks for it.",
     act: "Apply the MutatingWebhookConfiguration podseidon again: kubectl podseidon doctor.",
@@ -127,9 +134,24 @@ const DENIALS: Readonly<Record<string, Meaning>> = {
     act: "Read the pod again, and repeat.",
     text: /in the precondition .* does not match/,
   },
+  PodsUnknown: {
+    means: "The pods of the node can't be listed, so nobody knows which protected ones its deletion would take.",
+    act: "Has the webhook its permissions and its kubeconfig in that cluster? kubectl podseidon doctor.",
+    text: /its pods can't be listed/,
+  },
+  WorkloadDeletion: {
+    means: "A protected workload that asks for replicas is not deleted: its pods would go with it.",
+    act: "Scale it to zero first, or give up its protection: docs/operations.md#delete-a-workload.",
+    text: /podseidon-workload-deletions/,
+  },
 };
 
 const FAILURES: Readonly<Record<string, Meaning>> = {
+  "failed calling webhook": {
+    means: "kube-apiserver got no decision: the webhook is not reached, rejects the call, or can't decide.",
+    act: "docs/runbooks/PodseidonWebhookDown.md; kubectl podseidon doctor. The webhook's log has the reason.",
+    text: /failed calling webhook "[^"]*podseidon/,
+  },
   "core-unavailable": {
     means: "A core cluster did not answer, or with an error. failurePolicy decides (Fail: the deletion fails).",
     act: "docs/runbooks/PodseidonCacheStale.md; kubectl podseidon doctor.",
@@ -165,6 +187,7 @@ const CONDITIONS: Readonly<Record<string, Meaning>> = {
   CellStale: {
     means: "A cell of the protector is not counted, or its aggregator is silent.",
     act: "docs/runbooks/PodseidonCellStale.md; kubectl podseidon doctor.",
+    text: /has been silent for/,
   },
   SharesPods: {
     means: "Other protectors count pods of this one. A disruption of such a pod needs the quota of each of them.",
@@ -177,6 +200,7 @@ const CONDITIONS: Readonly<Record<string, Meaning>> = {
   Suspended: {
     means: "Somebody let every disruption pass for a while.",
     act: "kubectl podseidon resume NAME ends it.",
+    text: /is suspended\b.*: it does not protect/,
   },
   SourceVanished: {
     means: "The workload is gone without a deletion that the generator saw. Its pods stay protected.",
