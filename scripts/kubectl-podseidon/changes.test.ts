@@ -238,3 +238,19 @@ describe("remove-cell", () => {
     expect((await against(objects, "remove-cell", ...args)).writes).toEqual(expected);
   });
 });
+
+test.each([
+  ["made by hand", {}, /^error: shop\/web was made by hand: kubectl delete podprotector web -n shop releases it$/m],
+  [
+    "with the label of a workload, as a copy of another one has it",
+    { "podseidon.kubewharf.io/source-name": "web" },
+    /by kubectl annotate podprotector web -n shop \S+=true && kubectl delete podprotector web -n shop$/m,
+  ],
+])("release of a protector without the generator's finalizer, %s, says what ends it", async (_, labels, text) => {
+  const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/web";
+  const metadata = { namespace: "shop", name: "web", uid: "p1", resourceVersion: "1", labels };
+  const spec = { minAvailable: 1, minReadySeconds: 0, selector: {} };
+  const { code, said, writes } = await against({ [path]: { metadata, spec } }, "release", "web", "--yes");
+  expect(said).toMatch(text);
+  expect([code, writes]).toEqual([2, []]);
+});

@@ -6,6 +6,7 @@
 import * as v from "valibot";
 import { podProtectorPath } from "../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
+import { isMadeByHand } from "../../shared/recovery/lost-protector.ts";
 import {
   GENERATOR_FINALIZER,
   PROTECT_ANNOTATION,
@@ -200,14 +201,23 @@ export async function findSource(
   return undefined;
 }
 
+/** How a protector without the generator's finalizer is released. With a label of its it would be taken for lost. */
+function withoutGenerator(protector: PodProtector): string {
+  const { name, namespace = "" } = protector.metadata;
+  const remove = `kubectl delete podprotector ${name} -n ${namespace}`;
+  if (isMadeByHand(protector)) return `${idOf(protector)} was made by hand: ${remove} releases it`;
+  const mark = `kubectl annotate podprotector ${name} -n ${namespace} ${RELEASED_ANNOTATION}=true`;
+  return (
+    `${idOf(protector)} has the label ${SOURCE_NAME_LABEL} and not the generator's finalizer, so that it would be ` +
+    `restored: release it by ${mark} && ${remove}`
+  );
+}
+
 async function releaseIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
   const id = idOf(protector);
-  if (!protector.metadata.finalizers?.includes(GENERATOR_FINALIZER)) {
-    throw new CommandError(
-      `${id} was made by hand: kubectl delete podprotector ${protector.metadata.name} releases it`,
-    );
-  }
+  if (!protector.metadata.finalizers?.includes(GENERATOR_FINALIZER))
+    throw new CommandError(withoutGenerator(protector));
   const done = context.is("yes");
   const source = await findSource(core, protector);
   const mark = `by kubectl podseidon ${formatMs(context.nowMs())}`;

@@ -37,7 +37,7 @@ export function isMarkedReleased({ metadata }: PodProtector): boolean {
 }
 
 /** True for a protector that no generator keeps. */
-function isMadeByHand({ metadata }: PodProtector): boolean {
+export function isMadeByHand({ metadata }: PodProtector): boolean {
   return (
     metadata.finalizers?.includes(GENERATOR_FINALIZER) !== true && metadata.labels?.[SOURCE_NAME_LABEL] === undefined
   );

@@ -4,6 +4,7 @@ import {
   GENERATOR_FINALIZER,
   RELEASED_ANNOTATION,
   RESTORED_ANNOTATION,
+  SOURCE_NAME_LABEL,
   SUSPENSION_CHANGED_BY_ANNOTATION,
 } from "../../../shared/schema/annotations.ts";
 import type { PodProtector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
@@ -18,17 +19,20 @@ interface Fixture {
   readonly annotations?: Readonly<Record<string, string>>;
   readonly deleting?: boolean;
   readonly byHand?: boolean;
+  readonly labels?: Readonly<Record<string, string>>;
   readonly hold?: string;
   readonly suspended?: "True" | "False";
 }
 
 function protector(fixture: Fixture = {}): PodProtector {
-  const { generation = 1, spec, annotations = {}, deleting = false, byHand = false, hold, suspended } = fixture;
+  const { generation = 1, spec, annotations = {}, labels = {} } = fixture;
+  const { deleting = false, byHand = false, hold, suspended } = fixture;
   const condition = { type: "Suspended", lastTransitionTime: "2026-11-23T15:00:00Z" };
   return {
     metadata: {
       ...{ name: "web", namespace: "shop", uid: "u", resourceVersion: "1", generation },
       annotations: { [DERIVATION_ANNOTATION]: "80 % of 10 replicas", ...annotations },
+      labels,
       finalizers: byHand ? [] : [GENERATOR_FINALIZER],
       ...(deleting ? { deletionTimestamp: UNTIL } : {}),
     },
@@ -82,7 +86,18 @@ describe("what happened to a protector", () => {
       "made by hand and deleted",
       protector({ byHand: true }),
       undefined,
-      [{ reason: "ProtectorDeleted", message: expect.stringContaining("audit log of the core") }],
+      [
+        {
+          reason: "ProtectorDeleted",
+          message: expect.stringContaining("not in force; who asked for it stands in the"),
+        },
+      ],
+    ],
+    [
+      "without the finalizer, and with the label of a workload, as by force or in a copy",
+      protector({ byHand: true, labels: { [SOURCE_NAME_LABEL]: "web" } }),
+      undefined,
+      [{ reason: "ProtectorDeleted", message: expect.stringContaining("it stays in force until it is created again") }],
     ],
     [
       "released",

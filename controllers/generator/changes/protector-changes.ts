@@ -1,6 +1,6 @@
 /** What happened to a protector between two of its versions, for people. Pure. */
 import { isDeepStrictEqual } from "node:util";
-import { isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
+import { isMadeByHand, isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
 import {
   DERIVATION_ANNOTATION,
   RELEASED_ANNOTATION,
@@ -9,7 +9,6 @@ import {
 } from "../../../shared/schema/annotations.ts";
 import { type Aggregation, isDeleting, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
-import { hasGeneratorFinalizer } from "../protectors/protector.ts";
 
 /** The `reason` of the Events, and a metric label. */
 export const CHANGES = [
@@ -81,7 +80,7 @@ function gone(protector: PodProtector): ProtectorChange[] {
     return [change("ProtectorReleased", false, `released (${released}): its pods are not protected any more`)];
   // The deletion was told, and the protector is about to be created again.
   if (isDeleting(protector.metadata)) return [];
-  const end = hasGeneratorFinalizer(protector) ? "it stays in force until it is created again" : "it is not in force";
+  const end = isMadeByHand(protector) ? "it is not in force" : "it stays in force until it is created again";
   return [change("ProtectorDeleted", true, `deleted without a release: ${end}; ${AUDIT}`)];
 }
 
