@@ -19,6 +19,7 @@ import { STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { CellPods, type PodInformer } from "./counting/cell-pods.ts";
 import { CountedGate } from "./counting/counted-gate.ts";
 import type { ExpectedPods, ExpectedPodsOptions } from "./counting/expected-pods.ts";
+import { FormerCells } from "./counting/former-cells.ts";
 import { Membership, type TrackedProtector } from "./counting/membership.ts";
 import type { NamespaceMarker } from "./counting/namespace-marker.ts";
 import type { PodParser } from "./counting/parsers.ts";
@@ -46,6 +47,8 @@ export interface AggregatorOptions extends ReconcileSettings {
   readonly expectedPods?: (onChanged: ExpectedPodsOptions["onChanged"]) => Promise<ExpectedPods>;
   /** Marks the namespaces that have protectors; undefined: no namespace is marked. */
   readonly namespaceMarker?: (() => Promise<Pick<NamespaceMarker, "firstCountInMs" | "stop">>) | undefined;
+  /** The ids that the cell had before; undefined while they are not known. Default: it had none. */
+  readonly formerCells?: (() => ReadonlySet<string> | undefined) | undefined;
   /** Whether the cell asks the webhook about the pods of a namespace, where that is known. */
   readonly isAsked?: (namespace: string) => boolean;
   /** The protectors that are counted, by their labels. Default: all. */
@@ -134,7 +137,8 @@ export class Aggregator {
       onEvent,
     });
     const gate = this.#newGate();
-    const shared = { evidence, gate, voider: this.#newVoider() };
+    const former = new FormerCells({ ...this.#options, ids: this.#options.formerCells ?? (() => new Set()) });
+    const shared = { evidence, gate, voider: this.#newVoider(), former };
     this.#gate = gate;
     await Promise.all(cores.map((core) => this.#leadCore(core, shared, signal)));
     this.#gate = undefined;
@@ -162,7 +166,7 @@ export class Aggregator {
 
   async #leadCore(
     core: CoreAccess,
-    shared: Pick<CoreReconcilerOptions, "evidence" | "gate" | "voider">,
+    shared: Pick<CoreReconcilerOptions, "evidence" | "gate" | "voider"> & { readonly former: FormerCells },
     signal: AbortSignal,
   ): Promise<void> {
     await core.protectors.whenSynced(signal);
@@ -175,7 +179,8 @@ export class Aggregator {
       membership: this.membership,
       expectedOf: (tracked) => this.#expectedOf(tracked),
       isAsked: this.#options.isAsked ?? (() => true),
-      firstCountInMs: ({ id }) => this.#marker?.firstCountInMs(id.namespace) ?? 0,
+      firstCountInMs: (tracked) =>
+        Math.max(shared.former.firstCountInMs(tracked), this.#marker?.firstCountInMs(tracked.id.namespace) ?? 0),
       forgetExpected: (tracked) => this.#expected?.forget(tracked),
       // Longer heartbeats than the default are for installations without other readers, as benchmarks.
       staleAfterMs: Math.max(STALE_AFTER_MS, 1.25 * this.#options.heartbeatMs),

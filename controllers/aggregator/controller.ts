@@ -83,7 +83,11 @@ async function build(context: Context): Promise<ControllerParts> {
   let vanished: VanishedEvents | undefined;
   const told = { cellID: flags.cellId, cores, ports, component: aggregatorOptions.name, onOutcome };
   const selects = await selectorOf(flags);
-  const asked: Pick<AggregatorOptions, "isAsked"> = { isAsked: (namespace) => isAsked(flags, keeper, namespace) };
+  const asked: Pick<AggregatorOptions, "isAsked" | "formerCells"> = {
+    isAsked: (namespace) => isAsked(flags, keeper, namespace),
+    // Backups tell them.
+    ...(flags.outlive ? { formerCells: () => backups.formerCells } : {}),
+  };
   const onEvent: EventSink = (event) => {
     if (event.kind !== "vanished") return;
     void import("./observe/vanished-events.ts").then((loaded) => {
@@ -136,7 +140,7 @@ function isAsked(
   return keeper?.isAsked({ "kubernetes.io/metadata.name": namespace, ...marks }) === true;
 }
 
-interface AggregatorParts extends Pick<AggregatorOptions, "isAsked" | "selects"> {
+interface AggregatorParts extends Pick<AggregatorOptions, "isAsked" | "formerCells" | "selects"> {
   readonly pods: Pods;
   readonly parser: PodParser;
   readonly cores: readonly Core[];
@@ -145,7 +149,7 @@ interface AggregatorParts extends Pick<AggregatorOptions, "isAsked" | "selects">
 }
 
 function aggregatorOf(context: Context, parts: AggregatorParts): Aggregator {
-  const { pods, parser, cores, watches, isAsked, selects } = parts;
+  const { pods, parser, cores, watches, isAsked, formerCells, selects } = parts;
   const { flags, ports, log, metrics, transport, mayWrite, cluster } = context;
   const { clock } = ports;
   const names = cores.map(({ name }) => name);
@@ -176,7 +180,7 @@ function aggregatorOf(context: Context, parts: AggregatorParts): Aggregator {
       const { scalable, namespace } = flags;
       return new ExpectedPods({ transport, ports, scalable, namespace, onWatch, onChanged });
     },
-    selects,
+    ...{ selects, formerCells },
     namespaceMarker: flags.markNamespaces ? () => namespaceMarker(context, watches, onEvent) : undefined,
     onEvent,
     onQueueEvent: (core, event) => queueEvents.get(core)?.(event),
@@ -237,6 +241,7 @@ function backupKeeper(context: Context, aggregator: Aggregator, cores: readonly 
     cellID: flags.cellId,
     cellApi: new ApiClient(transport),
     namespace: flags.systemNamespace,
+    adopts: flags.namespace === "",
     settleMs: flags.settlePeriod,
     headStartMs: flags.restoreAfter,
     everyMs: flags.copyInterval,

@@ -12,6 +12,7 @@ export const ConfigMap = v.looseObject({
     resourceVersion: v.string(),
     creationTimestamp: v.optional(v.nullable(v.string())),
     labels: texts,
+    annotations: texts,
   }),
   data: texts,
 });

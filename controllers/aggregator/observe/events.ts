@@ -89,6 +89,8 @@ export type AggregatorEvent =
     }
   | { readonly kind: "gateOpened"; readonly podName: string; readonly reason: GateReason; readonly waitedMs: number }
   | { readonly kind: "gateFailed"; readonly podName: string; readonly message: string }
+  /** Protectors count pods of this cell under an id that it had before. */
+  | { readonly kind: "renamed"; readonly formerCell: string }
   | { readonly kind: "namespaceMarked"; readonly namespace: string }
   | { readonly kind: "namespaceNotMarked"; readonly namespace: string; readonly message: string }
   /** The kubelet defers a pod's resize, whose reservation stays until the resize is done. */

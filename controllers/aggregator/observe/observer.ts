@@ -37,7 +37,7 @@ export interface AggregatorObserverOptions {
 
 /** Declares the metrics that count events; returns the sink that feeds them and the log. */
 export function aggregatorObserver(options: AggregatorObserverOptions): EventSink {
-  const table = { ...writeRows(options), ...historyRows(options), ...podRows(options), ...namespaceRows(options) };
+  const table = { ...writeRows(options), ...historyRows(options), ...podRows(options), ...firstCountRows(options) };
   return observeEvents<AggregatorEvent>({ log: options.log, fields: fieldsOf }, table);
 }
 
@@ -214,10 +214,19 @@ function historyRows(options: AggregatorObserverOptions): Rows<HistoryKind> {
 
 type PodKind = "badSelector" | "vanished" | "evidence" | "gateOpened" | "gateFailed" | "deferred" | "voided";
 
-/** The namespaces that the webhook is asked about (`--mark-namespaces`). */
-function namespaceRows({ metrics, clock }: AggregatorObserverOptions): Rows<"namespaceMarked" | "namespaceNotMarked"> {
+/** What a first count waits for: the mark of its namespace (`--mark-namespaces`), or the end of a former id. */
+function firstCountRows({
+  metrics,
+  clock,
+}: AggregatorObserverOptions): Rows<"namespaceMarked" | "namespaceNotMarked" | "renamed"> {
   const limited = limitLines(clock, FAILURE_EVERY_MS);
   return {
+    renamed: {
+      level: "error",
+      message:
+        "This cluster had another id (formerCell), by which protectors count its pods: they are not counted twice. " +
+        "Set that id again, or see docs/operations.md#rename-a-cell",
+    },
     namespaceMarked: { level: "info", message: "A namespace with protectors is marked" },
     namespaceNotMarked: {
       level: "error",

@@ -47,7 +47,9 @@ const QUOTA: Readonly<Record<QuotaCause, Meaning>> = {
   },
   NotCounted: {
     means: "No aggregator has counted the pods of this cell.",
-    act: "Is its aggregator running, with the id that the webhook configuration names? kubectl podseidon doctor says.",
+    act:
+      "Is its aggregator running, with the id that the webhook configuration names? kubectl podseidon doctor says. " +
+      "If the cluster had another id, its log says so: docs/operations.md#rename-a-cell.",
     text: /no aggregator has counted the pods of this cell/,
   },
   OnHold: {

@@ -8,6 +8,7 @@ import type { ApiFailure, ApiResult } from "../../kube/client/api-result.ts";
 import { listConfigMaps, mergeIntoConfigMap } from "../../kube/client/config-maps.ts";
 import type { ConfigMap } from "../../schema/config-map.ts";
 import {
+  BACKUP_CELL_ANNOTATION,
   BACKUP_LABEL,
   type BackupContents,
   CHUNK_CHARACTERS,
@@ -24,6 +25,8 @@ interface BackupChunksOptions {
   readonly cellID: string;
   readonly namespace: string;
   readonly timeoutMs: number;
+  /** The cell is a whole cluster: what is stored there under other ids is its own, of before. */
+  readonly adopts?: boolean;
 }
 
 /** Where a backup is stored, and a digest of its text: the texts of 10,000 protectors would take some 10 MB. */
@@ -42,6 +45,9 @@ export class BackupChunks {
   /** Characters in each chunk. */
   readonly #sizes: number[] = [];
   readonly #changes = new Map<number, Change>();
+  #formerCells: ReadonlySet<string> = new Set();
+  /** The names of adopted chunks, whose numbers follow on {@link MAX_CHUNKS}. */
+  #adopted: readonly string[] = [];
   #versions = "{}";
   #isDoubtful = false;
 
@@ -51,6 +57,11 @@ export class BackupChunks {
 
   get size(): number {
     return this.#stored.size;
+  }
+
+  /** Other ids whose backups the last read has found: this cluster had them before. */
+  get formerCells(): ReadonlySet<string> {
+    return this.#formerCells;
   }
 
   has(uid: string): boolean {
@@ -71,12 +82,11 @@ export class BackupChunks {
    * succeeds.
    */
   async read(signal: AbortSignal): Promise<ApiFailure | { readonly kind: "ok"; readonly object: BackupContents }> {
-    const { api, namespace, cellID } = this.#options;
-    const selector = `${BACKUP_LABEL}=${cellTag(cellID)}`;
+    const { api, namespace, cellID, adopts = false } = this.#options;
     const before = this.#isDoubtful;
     // An `invalidate` during the read must last.
     this.#isDoubtful = false;
-    const result = await listConfigMaps(api, namespace, selector, { ...this.#call(), signal });
+    const result = await listConfigMaps(api, namespace, BACKUP_LABEL, { ...this.#call(), signal });
     if (result.kind !== "ok") {
       this.#isDoubtful ||= before;
       return result;
@@ -84,10 +94,21 @@ export class BackupChunks {
     this.#stored.clear();
     this.#sizes.length = 0;
     this.#changes.clear();
-    for (const { metadata, data } of result.object) {
+    const writers = result.object.map(({ metadata }) => metadata.annotations?.[BACKUP_CELL_ANNOTATION] ?? cellID);
+    this.#formerCells = new Set(writers.filter((id) => id !== cellID));
+    const own = result.object.filter(({ metadata }) => metadata.labels?.[BACKUP_LABEL] === cellTag(cellID));
+    const former = result.object.filter((map) => adopts && !own.includes(map));
+    this.#adopted = former.map(({ metadata }) => metadata.name);
+    const maps = [...former, ...own];
+    for (const { metadata, data } of maps) {
       const chunk = this.#chunkOf(metadata.name);
       if (chunk === undefined) continue;
       for (const [uid, text] of Object.entries(data ?? {})) {
+        if (uid === VERSIONS_KEY) {
+          // Nobody would lower them any more: a replica that starts would take a core that was moved for restored.
+          this.#change(chunk, uid, null);
+          continue;
+        }
         // A process that ended between two writes left the protector in two chunks. An unknown second copy would
         // outlive the release.
         const other = this.#stored.get(uid)?.chunk;
@@ -95,9 +116,9 @@ export class BackupChunks {
         this.#note(uid, chunk, text);
       }
     }
-    const contents = readBackup(result.object);
-    this.#versions = JSON.stringify(Object.fromEntries(contents.versions.map(({ core, version }) => [core, version])));
-    return { kind: "ok", object: contents };
+    const { versions } = readBackup(own);
+    this.#versions = JSON.stringify(Object.fromEntries(versions.map(({ core, version }) => [core, version])));
+    return { kind: "ok", object: readBackup(maps) };
   }
 
   /**
@@ -129,7 +150,7 @@ export class BackupChunks {
     let written = 0;
     for (const [chunk, data] of [...this.#changes]) {
       this.#changes.delete(chunk);
-      const result = await this.#write(chunkName(this.#options.cellID, chunk), data, signal);
+      const result = await this.#write(this.#nameOf(chunk), data, signal);
       if (result.kind !== "ok") {
         this.#changes.set(chunk, { ...data, ...this.#changes.get(chunk) });
         return result;
@@ -156,7 +177,7 @@ export class BackupChunks {
   #write(name: string, data: Change, signal: AbortSignal): Promise<ApiResult<ConfigMap>> {
     const { api, namespace, cellID } = this.#options;
     const labels = { [BACKUP_LABEL]: cellTag(cellID) };
-    const metadata = { name, namespace, labels, annotations: { [`${BACKUP_LABEL}-of-cell`]: cellID } };
+    const metadata = { name, namespace, labels, annotations: { [BACKUP_CELL_ANNOTATION]: cellID } };
     return mergeIntoConfigMap(api, metadata, data, { ...this.#call(), signal, fieldManager: "podseidon-aggregator" });
   }
 
@@ -191,8 +212,13 @@ export class BackupChunks {
   }
 
   #chunkOf(name: string): number | undefined {
-    for (let chunk = 0; chunk < MAX_CHUNKS; chunk++) if (chunkName(this.#options.cellID, chunk) === name) return chunk;
+    for (let chunk = 0; chunk < MAX_CHUNKS + this.#adopted.length; chunk++)
+      if (this.#nameOf(chunk) === name) return chunk;
     return undefined;
+  }
+
+  #nameOf(chunk: number): string {
+    return this.#adopted[chunk - MAX_CHUNKS] ?? chunkName(this.#options.cellID, chunk);
   }
 
   #call(): CallOptions {

@@ -12,6 +12,8 @@ import { parsePodProtector } from "../../schema/podprotector.ts";
 
 /** On each ConfigMap of a backup; its value is {@link cellTag}. */
 export const BACKUP_LABEL = `${GROUP}/copy`;
+/** On each of them: the id of the cell that wrote it. */
+export const BACKUP_CELL_ANNOTATION = `${BACKUP_LABEL}-of-cell`;
 /** The key of the versions in the ConfigMap {@link versionsName}. */
 export const VERSIONS_KEY = "versions";
 

@@ -57,6 +57,8 @@ interface BackupKeeperOptions {
   readonly cellApi: Pick<ApiClient, "get" | "create" | "patch">;
   /** Of the backups in the cell, and of the release register in a core. */
   readonly namespace: string;
+  /** The cell is a whole cluster, and all backups in it are its own. */
+  readonly adopts?: boolean;
   readonly membership: CountedProtectors;
   readonly cores: readonly BackupCore[];
   readonly settleMs: number;
@@ -95,6 +97,11 @@ export class BackupKeeper {
     return this.#run?.chunks.size ?? 0;
   }
 
+  /** Ids that this cell had before, by their backups; undefined while they are not read. */
+  get formerCells(): ReadonlySet<string> | undefined {
+    return this.#run?.formerCells;
+  }
+
   /** Takes every event of a core's reflector of protectors. */
   watched(core: string, event: ReflectorEvent): void {
     if (event.kind === "versionWentBack") this.#relisting.add(core);
@@ -126,6 +133,7 @@ export class BackupKeeper {
 class KeeperRun {
   readonly chunks: BackupChunks;
   readonly restorer: BackupRestorer;
+  formerCells: ReadonlySet<string> | undefined;
   readonly #options: BackupKeeperOptions;
   readonly #isRelisting: (core: string) => boolean;
   readonly #changed = new Set<CountedProtector>();
@@ -140,11 +148,11 @@ class KeeperRun {
   readonly #lanes = new Lanes();
 
   constructor(options: BackupKeeperOptions, isRelisting: (core: string) => boolean) {
-    const { cellApi: api, cellID, namespace, timeoutMs, ports, headStartMs, settleMs } = options;
+    const { cellApi: api, cellID, namespace, adopts = false, timeoutMs, ports, headStartMs, settleMs } = options;
     const { membership, cores, mayWrite, coreRestored, onEvent } = options;
     this.#options = options;
     this.#isRelisting = isRelisting;
-    this.chunks = new BackupChunks({ api, cellID, namespace, timeoutMs });
+    this.chunks = new BackupChunks({ api, cellID, namespace, adopts, timeoutMs });
     this.#acknowledgements = new Map(
       cores.map((core) => [
         core.name,
@@ -200,10 +208,13 @@ class KeeperRun {
     let read = await this.chunks.read(signal);
     while (read.kind !== "ok" && !signal.aborted) {
       this.#reportFailure(read);
+      // Without the permission there are no backups of any id.
+      if (read.kind === "rejected") this.formerCells ??= new Set();
       await sleep(this.#options.ports, RETRY_MS, signal);
       read = await this.chunks.read(signal);
     }
     if (read.kind !== "ok" || signal.aborted) return undefined;
+    this.formerCells = this.chunks.formerCells;
     this.#take(read.object);
     return read.object;
   }

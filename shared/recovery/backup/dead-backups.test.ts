@@ -10,7 +10,7 @@ import type { PodProtector } from "../../schema/podprotector.ts";
 import { ACKNOWLEDGEMENTS } from "../register/register-format.ts";
 import { ReleaseRegister } from "../register/release-register.ts";
 import { BackupChunks } from "./backup-chunks.ts";
-import { encodeBackup, versionsName } from "./backup-format.ts";
+import { CHUNK_CHARACTERS, chunkName, encodeBackup, versionsName } from "./backup-format.ts";
 import { BackupKeeper } from "./backup-keeper.ts";
 
 const CELL = "cell";
@@ -35,7 +35,7 @@ afterEach(async () => {
 });
 
 /** One cell and one core, whose register answers each list with `register.now`. */
-function rig(data: Record<string, string> = {}) {
+function rig(data: Record<string, string> = {}, adopts = false) {
   const time = new VirtualTime();
   const cell = new FakeCell();
   const membership = new Membership(cell, time);
@@ -49,7 +49,7 @@ function rig(data: Record<string, string> = {}) {
   transport.watches.push(register.stream);
   const acknowledged = new ConfigMaps();
   const keeper = new BackupKeeper({
-    ...{ cellID: CELL, ports: time, cellApi: maps, namespace: "system", membership },
+    ...{ cellID: CELL, ports: time, cellApi: maps, namespace: "system", adopts, membership },
     cores: [
       {
         name: "core",
@@ -75,9 +75,14 @@ function rig(data: Record<string, string> = {}) {
   return { time, cell, core, maps, created, register, acknowledged, keeper, run };
 }
 
-async function stored(maps: ConfigMaps, object: PodProtector, versions: Record<string, string> = {}): Promise<void> {
-  const chunks = new BackupChunks({ api: maps, cellID: CELL, namespace: "system", timeoutMs: 1_000 });
-  chunks.put(object.metadata.uid, encodeBackup("core", object, CELL));
+async function stored(
+  maps: ConfigMaps,
+  object: PodProtector,
+  versions: Record<string, string> = {},
+  cellID = CELL,
+): Promise<void> {
+  const chunks = new BackupChunks({ api: maps, cellID, namespace: "system", timeoutMs: 1_000 });
+  chunks.put(object.metadata.uid, encodeBackup("core", object, cellID));
   const { signal } = new AbortController();
   await chunks.flush(signal);
   await chunks.putVersions(versions, signal);
@@ -94,6 +99,49 @@ describe("a protector was lost and restored, and its successor released, while t
     run();
     await time.advance(2 * HEAD_START_MS);
     expect([created, keeper.lost, keeper.backups]).toEqual([[], 0, 0]);
+  });
+});
+
+describe("backups that a cell has stored under an id that it had before", () => {
+  const released = { p1: `2026-01-03T00:00:00.000Z ns/p SourceDeleted ${EARLY}` };
+  const former = chunkName("before", 0);
+
+  test.each([
+    ["end with the release of their protector, in a cell that is a whole cluster", true, []],
+    ["are another cell's, where each namespace may be a cell", false, ["p1", "versions"]],
+  ])("%s", async (_, adopts, keys) => {
+    const { time, cell, core, maps, created, run } = rig(released, adopts);
+    await stored(maps, protector("p1"), { core: "900" }, "before");
+    cell.sync();
+    core.sync();
+    run();
+    await time.advance(2 * HEAD_START_MS);
+    const stay = [former, versionsName("before")].flatMap((name) => Object.keys(maps.data(name) ?? {}));
+    expect([stay, created]).toEqual([keys, []]);
+  });
+
+  test("bring back a protector that is lost", async () => {
+    const { time, cell, core, maps, created, run } = rig({}, true);
+    await stored(maps, protector("p1"), {}, "before");
+    cell.sync();
+    core.sync();
+    run();
+    await time.advance(HEAD_START_MS + 5_000);
+    expect(created[0]).toBe("p");
+    expect(Object.keys(maps.data(former) ?? {})).toEqual(["p1"]);
+  });
+
+  test("move where another text of a protector has no room there", async () => {
+    const api = new ConfigMaps();
+    for (const uid of ["p1", "p2"]) await stored(api, protector(uid), {}, "before");
+    const chunks = new BackupChunks({ api, cellID: CELL, namespace: "system", timeoutMs: 1_000, adopts: true });
+    const { signal } = new AbortController();
+    await chunks.read(signal);
+    expect([...chunks.formerCells]).toEqual(["before"]);
+    chunks.put("p1", "x".repeat(CHUNK_CHARACTERS));
+    await chunks.flush(signal);
+    expect(chunks.isInvalid).toBe(false);
+    expect([former, chunkName(CELL, 0)].map((name) => Object.keys(api.data(name) ?? {}))).toEqual([["p2"], ["p1"]]);
   });
 });
 

@@ -7,7 +7,11 @@ type Api = Pick<ApiClient, "get" | "create" | "patch" | "delete">;
 type Data = Record<string, string | null>;
 
 interface Body {
-  readonly metadata?: { readonly name?: string; readonly labels?: Record<string, string> };
+  readonly metadata?: {
+    readonly name?: string;
+    readonly labels?: Record<string, string>;
+    readonly annotations?: Record<string, string>;
+  };
   readonly data?: Data;
 }
 
@@ -27,10 +31,21 @@ export class ConfigMaps implements Api {
     return this.maps.get(name)?.data ?? undefined;
   }
 
-  put(name: string, data: Readonly<Record<string, string>>, labels: Record<string, string> = {}): ConfigMap {
+  put(
+    name: string,
+    data: Readonly<Record<string, string>>,
+    labels: Record<string, string> = {},
+    annotations: Readonly<Record<string, string>> = this.maps.get(name)?.metadata.annotations ?? {},
+  ): ConfigMap {
     const before = this.maps.get(name);
     const resourceVersion = String(++this.version);
-    const metadata = { name, uid: before?.metadata.uid ?? `uid-${resourceVersion}`, resourceVersion, labels };
+    const metadata = {
+      name,
+      uid: before?.metadata.uid ?? `uid-${resourceVersion}`,
+      resourceVersion,
+      labels,
+      annotations: { ...annotations },
+    };
     const map: ConfigMap = { metadata, data: { ...data } };
     this.maps.set(name, map);
     return map;
@@ -52,7 +67,10 @@ export class ConfigMaps implements Api {
     const name = metadata?.name ?? "";
     this.writes.push(`create ${name}`);
     if (this.maps.has(name)) return { kind: "conflict", message: "exists" };
-    return { kind: "ok", object: parse(this.put(name, merged({}, data ?? {}), metadata?.labels)) };
+    return {
+      kind: "ok",
+      object: parse(this.put(name, merged({}, data ?? {}), metadata?.labels, metadata?.annotations)),
+    };
   }
 
   async patch<T>(path: string, _type: unknown, body: unknown, parse: (raw: unknown) => T): Promise<ApiResult<T>> {
