@@ -4,8 +4,8 @@
  */
 
 import { execFile } from "node:child_process";
-import { createPrivateKey } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { createPrivateKey, generateKeyPairSync } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { SignJWT } from "jose";
@@ -290,6 +290,22 @@ test("the deletion of a cell's Secret revokes its tokens alone, until it joins a
   await worker.waitFor("the cell's webhook to decide nothing", async () => (await remove()).status === 500);
   const { code, stdout } = await plugin(...documented("join"));
   expect([code, stdout.match(/ issued, /g)?.length]).toEqual([0, 2]);
+  await worker.waitFor("the cell's webhook to decide again", async () => (await remove()).status === 200);
+});
+
+test("tokens that a core with a new service-account key rejects are told of and replaced by another join", async () => {
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  const { directory } = core.identity;
+  writeFileSync(join(directory, "service-account.key"), privateKey.export({ type: "pkcs8", format: "pem" }));
+  writeFileSync(join(directory, "service-account.pub"), publicKey.export({ type: "spki", format: "pem" }));
+  await core.processes["kube-apiserver"].restart();
+  const held = await tokenOf(worker, "webhook");
+  await core.waitFor("the cell to be rejected", async () => (await statusFor(held)) === 401);
+  const { stdout: findings } = await plugin("doctor", "--core-context", "core");
+  expect(findings.match(/^FAIL +worker-1 +core token +the core rejects that of podseidon-/gm)).toHaveLength(2);
+  const { code, stdout } = await plugin(...documented("join"));
+  expect([code, stdout.match(/ issued, /g)?.length]).toEqual([0, 2]);
+  const remove = () => worker.admin.request("DELETE", "/api/v1/namespaces/default/pods/base-0?dryRun=All");
   await worker.waitFor("the cell's webhook to decide again", async () => (await remove()).status === 200);
 });
 

@@ -17,6 +17,7 @@ import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { type ClusterClient, statusOf } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
+import { acceptsToken } from "../invocation/token-review.ts";
 import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../question.ts";
 import { type CellView, type ProtectorView, viewProtector } from "../view.ts";
 import { answerFinding } from "./answer-finding.ts";
@@ -296,9 +297,10 @@ class Doctor {
   /** A cluster that is its own core has none. */
   async #tokens(cluster: ClusterClient): Promise<readonly Finding[]> {
     const findings: Finding[] = [];
+    const accepts = (token: string): Promise<boolean | undefined> => acceptsToken(this.#core, this.#system, token);
     for (const name of KUBECONFIG_SECRETS) {
       const text = await this.#secret(cluster, name, KUBECONFIG_KEY);
-      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#context.nowMs()));
+      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#context.nowMs(), accepts));
     }
     return findings;
   }

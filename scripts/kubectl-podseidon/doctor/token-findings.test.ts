@@ -28,7 +28,17 @@ test.each<[string, string, string, RegExp, RegExp]>([
   ["that is no JWT", kubeconfig(5, { token: "abc" }), "ok", /no token that says its end/, /^$/],
   ["of no kubeconfig", "a: [s3cr3t", "problem", /not YAML/, /join/],
 ])("a token %s", async (_, text, level, found, advice) => {
-  const finding = await tokenFinding("podseidon-core-webhook", text, NOW_MS);
+  const finding = await tokenFinding("podseidon-core-webhook", text, NOW_MS, async () => undefined);
   expect(finding).toMatchObject({ level, found: expect.stringMatching(found), advice: expect.stringMatching(advice) });
   expect(JSON.stringify(finding)).not.toContain("s3cr3t");
+});
+
+test.each([
+  [true, "ok"],
+  [false, "problem"],
+])("a token of which the core says %s, whatever it says itself", async (isAccepted, level) => {
+  const asked: string[] = [];
+  const accepts = async (token: string): Promise<boolean> => asked.push(token) > 0 && isAccepted;
+  expect(await tokenFinding("podseidon-core-webhook", kubeconfig(5), NOW_MS, accepts)).toMatchObject({ level });
+  expect(asked).toEqual([expect.stringMatching(/^e30\./)]);
 });

@@ -11,8 +11,13 @@ export const KUBECONFIG_SECRETS = ["podseidon-core-webhook", "podseidon-core-agg
 /** The same share as in the alert PodseidonCoreTokenExpiring: a component renews its token long before. */
 const SHARE_LEFT = 0.1;
 
-/** The finding about the kubeconfig in this Secret. */
-export async function tokenFinding(secret: string, text: string, nowMs: number): Promise<Finding> {
+/** The finding about the kubeconfig in this Secret. `accepts` asks its core about a token; undefined: nobody knows. */
+export async function tokenFinding(
+  secret: string,
+  text: string,
+  nowMs: number,
+  accepts: (token: string) => Promise<boolean | undefined>,
+): Promise<Finding> {
   let user: Awaited<ReturnType<typeof parseKubeconfig>>["user"];
   try {
     ({ user } = await parseKubeconfig(secret, undefined, text));
@@ -32,6 +37,8 @@ export async function tokenFinding(secret: string, text: string, nowMs: number):
   const who = token.account?.name ?? secret;
   const leftMs = token.expiresMs - nowMs;
   if (leftMs <= 0) return problem(CHECK, `of ${who} expired ${age(-leftMs)} ago`, advice);
+  if ((await accepts(user.token ?? "")) === false)
+    return problem(CHECK, `the core rejects that of ${who}: its service-account key may be another one`, advice);
   const found = `of ${who} expires in ${age(leftMs)}`;
   if (leftMs < SHARE_LEFT * (token.expiresMs - token.issuedMs)) return warning(CHECK, found, advice);
   return ok(CHECK, home === undefined ? `${found}, and podseidon does not renew it` : `${found}, and renews itself`);

@@ -15,6 +15,7 @@ import { CALL_TIMEOUT_MS, type ClusterClient } from "../invocation/cluster.ts";
 import { argument, type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "../invocation/errors.ts";
 import { age, parseDuration, table } from "../invocation/output.ts";
+import { acceptsToken } from "../invocation/token-review.ts";
 import {
   accountName,
   accountObjects,
@@ -158,7 +159,8 @@ class Joining {
     const { uid } = (await this.apply(core, account)).metadata;
     for (const permission of permissions) await this.apply(core, permission);
     const held = await heldKubeconfig(this.#target, component);
-    const keeps = held !== undefined && isUsable(held.token, uid, bound.metadata.uid, this.#context.nowMs());
+    const isOurs = held !== undefined && isUsable(held.token, uid, bound.metadata.uid, this.#context.nowMs());
+    const keeps = isOurs && (await acceptsToken(core, namespace, held.token)) !== false;
     const token = keeps ? held.token : await this.#request(component, bound, lifeMs);
     const home = { cell, namespace, secret: kubeconfigSecretName(component) };
     const text = kubeconfigText(address, accountName(component, cell), token, home);
@@ -238,7 +240,7 @@ export const join: Command = {
     "Makes ServiceAccounts for the webhook and the aggregator of the cluster in --context, in the core, with the " +
     "permissions of its manifests, and a Secret that their tokens are bound to. Writes their kubeconfigs to the " +
     "Secrets podseidon-core-webhook and podseidon-core-aggregator of the cluster, whose components renew the tokens " +
-    "themselves. A second call changes nothing, unless a token was revoked or is about to expire.",
+    "themselves. A second call changes nothing, unless a token was revoked, is rejected or is about to expire.",
   flags: {
     server: {
       type: "string",

@@ -1,0 +1,26 @@
+/** Asks a core about a token that one of its cells holds. A token says nothing of the key that its core verifies by. */
+import * as v from "valibot";
+import { corePath } from "../../../shared/kube/client/api-path.ts";
+import { readAccountToken } from "../../../shared/kube/credentials/account-token.ts";
+import { CALL_TIMEOUT_MS, type ClusterClient } from "./cluster.ts";
+
+const Identified = v.looseObject({ metadata: v.looseObject({ uid: v.string() }) });
+const Review = v.looseObject({ status: v.looseObject({ authenticated: v.optional(v.boolean(), false) }) });
+const OPTIONS = { timeoutMs: CALL_TIMEOUT_MS };
+
+/** Undefined where the cluster does not say, or lacks the Secret of the token, which may be another core's. */
+export async function acceptsToken(
+  core: ClusterClient,
+  namespace: string,
+  token: string,
+): Promise<boolean | undefined> {
+  const bound = readAccountToken(token)?.boundTo;
+  if (bound === undefined) return undefined;
+  const parse = (raw: unknown): string => v.parse(Identified, raw).metadata.uid;
+  const found = await core.api.get(corePath("secrets", namespace, bound.name), parse, OPTIONS);
+  if (found.kind !== "ok" || found.object !== bound.uid) return undefined;
+  const review = { apiVersion: "authentication.k8s.io/v1", kind: "TokenReview", spec: { token } };
+  const answer = (raw: unknown): boolean => v.parse(Review, raw).status.authenticated;
+  const result = await core.api.create("/apis/authentication.k8s.io/v1/tokenreviews", review, answer, OPTIONS);
+  return result.kind === "ok" ? result.object : undefined;
+}
