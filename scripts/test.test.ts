@@ -63,7 +63,8 @@ test("a SIGTERM ends the checks that run, starts no other, and the last line say
     said += String(chunk);
     if (said.includes("types of the dashboard's page ===")) child.kill("SIGTERM");
   }
-  expect(said).toMatch(/\n0 passed, 3 failed\n$/);
+  // The first of them may have ended by itself before the signal.
+  expect(said).toMatch(/\n(0 passed, 3|1 passed, 2) failed\n$/);
   expect(said).not.toContain("=== bundles");
   const left = readdirSync("/proc").filter((pid) => /^\d+$/.test(pid) && environmentOf(pid).includes(mark));
   expect(left).toEqual([]);
