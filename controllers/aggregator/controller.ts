@@ -83,7 +83,7 @@ async function build(context: Context): Promise<ControllerParts> {
   let vanished: VanishedEvents | undefined;
   const told = { cellID: flags.cellId, cores, ports, component: aggregatorOptions.name, onOutcome };
   const selects = await selectorOf(flags);
-  const asked: Pick<AggregatorOptions, "isAsked" | "formerCells"> = {
+  const lookups: Pick<AggregatorOptions, "isAsked" | "formerCells"> = {
     isAsked: (namespace) => isAsked(flags, keeper, namespace),
     // Backups tell them.
     ...(flags.outlive ? { formerCells: () => backups.formerCells } : {}),
@@ -95,7 +95,7 @@ async function build(context: Context): Promise<ControllerParts> {
       vanished.record(event);
     });
   };
-  const aggregator: Aggregator = aggregatorOf(context, { pods, parser, cores, watches, onEvent, selects, ...asked });
+  const aggregator: Aggregator = aggregatorOf(context, { pods, parser, cores, watches, onEvent, selects, ...lookups });
   const backups: BackupKeeper = backupKeeper(context, aggregator, cores);
   const configuration = {
     ...{ ports, transport, mayWrite: context.mayWrite, api: new ApiClient(transport) },

@@ -96,8 +96,9 @@ export class BackupChunks {
     this.#changes.clear();
     const writers = result.object.map(({ metadata }) => metadata.annotations?.[BACKUP_CELL_ANNOTATION] ?? cellID);
     this.#formerCells = new Set(writers.filter((id) => id !== cellID));
-    const own = result.object.filter(({ metadata }) => metadata.labels?.[BACKUP_LABEL] === cellTag(cellID));
-    const former = result.object.filter((map) => adopts && !own.includes(map));
+    const isOwn = ({ metadata }: ConfigMap): boolean => metadata.labels?.[BACKUP_LABEL] === cellTag(cellID);
+    const own = result.object.filter(isOwn);
+    const former = adopts ? result.object.filter((map) => !isOwn(map)) : [];
     this.#adopted = former.map(({ metadata }) => metadata.name);
     const maps = [...former, ...own];
     for (const { metadata, data } of maps) {
