@@ -8,7 +8,7 @@ import { BARE, type ClusterOptions } from "../../scripts/control-plane/cluster.t
 import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { OtherWebhook } from "../support/cluster/other-webhook.ts";
 import { createReadyPods, eachAtMost } from "../support/cluster/pods.ts";
-import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
+import { createProtector, readProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { REPORT_ENVIRONMENT, reported } from "../support/cluster/report.ts";
 import { HistoryRecorder } from "../support/history/history-recorder.ts";
 
@@ -265,13 +265,14 @@ describe(`${2 * PODS_PER_CELL} concurrent deletions in two cells, ${MIN_AVAILABL
 });
 
 it("counts what a suspension allowed, before the aggregator does", async () => {
-  const [app, count] = ["suspended", 4];
+  const [app, count] = ["suspended", 8];
   const { core } = environment;
   const { admin } = environment.cell("east");
   const remove = (pod: string | undefined) => admin.request("DELETE", `/api/v1/namespaces/default/pods/${pod}`);
   const setSpec = async (spec: Readonly<Record<string, unknown>>): Promise<unknown> =>
     await core.admin.call("PATCH", `${PROTECTORS}/${app}`, { spec });
   const labels = { app };
+  let gone = 0;
   await createProtector(core, "default", app, { minAvailable: count, selector: { matchLabels: labels } });
   const pods = await createReadyPods(environment.cell("east"), { namespace: "default", prefix: app, count, labels });
   await waitUntilSettled(core, "default", app, count, SETTLED_WITHIN_MS);
@@ -279,16 +280,21 @@ it("counts what a suspension allowed, before the aggregator does", async () => {
   aggregator?.freeze();
   try {
     await setSpec({ suspend: { enabled: true } });
-    await core.waitFor("the suspension", async () => (await remove(pods[0])).status === 200);
+    // A write that takes more than a second leaves no record of what is suspended.
+    await core.waitFor("a deletion under the suspension, with its record", async () => {
+      if ((await remove(pods[gone])).status !== 200) return false;
+      gone += 1;
+      return reservationCount(await readProtector(core, "default", app)) > 0;
+    });
     await setSpec({ suspend: null, minAvailable: count - 1 });
-    // The count still says four, so a webhook that forgot the first pod would allow the second.
+    // The count still says that all are there, so a webhook that forgot that pod would allow the next one.
     await core.waitFor("the end of the suspension", async () => {
-      const { status, text } = await remove(pods[1]);
+      const { status, text } = await remove(pods[gone]);
       expect([status, text]).toEqual([429, text]);
       return /at the minimum|not accounted for yet/.test(text);
     });
   } finally {
     aggregator?.thaw();
   }
-  await waitUntilSettled(core, "default", app, count - 1, SETTLED_WITHIN_MS);
+  await waitUntilSettled(core, "default", app, count - gone, SETTLED_WITHIN_MS);
 });
