@@ -8,9 +8,10 @@ import { join, relative } from "node:path";
 import { loadAll } from "js-yaml";
 import * as v from "valibot";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { ApiserverClient, field } from "../../scripts/control-plane/api-client.ts";
+import { type ApiAnswer, ApiserverClient, field } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
+import { ask } from "../support/cluster/ask.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, readProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
 
@@ -96,9 +97,8 @@ async function protect(
   await waitUntilSettled(core, "default", name, REPLICAS, SETTLED_WITHIN_MS);
 }
 
-async function patch(pod: string, change: object): Promise<{ readonly status: number; readonly text: string }> {
-  return await environment.core.admin.request("PATCH", `${PODS}/${pod}`, change);
-}
+const patch = (pod: string, change: object): Promise<ApiAnswer> =>
+  ask(environment.core, "PATCH", `${PODS}/${pod}`, change);
 
 const OTHER = { metadata: { labels: { app: "other" } } };
 const relabel = (pod: string) => patch(pod, OTHER);
@@ -163,7 +163,7 @@ describe("a write of a pod's status, with UPDATE protected,", () => {
     expect(await write("leaving-0", OTHER)).toMatchObject({ status: 200 });
     expect(await write("leaving-1", OTHER)).toMatchObject({ status: 429 });
     await waitUntilSettled(environment.core, "default", "leaving", REPLICAS - 1, SETTLED_WITHIN_MS);
-    for (const ask of [write, patch]) expect(await ask("leaving-1", OTHER)).toMatchObject({ status: 429 });
+    for (const change of [write, patch]) expect(await change("leaving-1", OTHER)).toMatchObject({ status: 429 });
   });
 
   it("that also fails the pod is asked about by two webhooks, and takes its quota once", async () => {
@@ -184,7 +184,7 @@ it("a label that takes a pod out of the count needs quota, and the pod needs non
   expect(await takeOut("out-0")).toMatchObject({ status: 200 });
   expect(await takeOut("out-1")).toMatchObject({ status: 429 });
   await waitUntilSettled(environment.core, "default", "out", REPLICAS - 1, SETTLED_WITHIN_MS);
-  const remove = (pod: string) => environment.core.admin.request("DELETE", `${PODS}/${pod}`, { gracePeriodSeconds: 0 });
+  const remove = (pod: string) => ask(environment.core, "DELETE", `${PODS}/${pod}`, { gracePeriodSeconds: 0 });
   expect(await remove("out-1")).toMatchObject({ status: 429 });
   expect(await remove("out-0")).toMatchObject({ status: 200 });
   expect(reservationCount(await readProtector(environment.core, "default", "out"))).toBe(0);

@@ -2,7 +2,7 @@ import { type ApiAnswer, type ApiCallOptions, field } from "../../../scripts/con
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 
 /** What the webhook says for a while after its core, or the machine, stood still for a second. */
-const NOT_DECIDED = /was out of reach until just now|could not decide before the deadline/;
+const UNDECIDED = /was out of reach until just now|could not decide before the deadline/;
 
 /**
  * A request that the webhook decides, as the administrator sends it. Where it is told to come again because nothing
@@ -21,13 +21,18 @@ export function ask(
 /** Any other call of this kind. */
 export async function untilDecided(cluster: Cluster, call: () => Promise<ApiAnswer>): Promise<ApiAnswer> {
   let answer = await call();
-  const isDecided = (): boolean => answer.status !== 429 || !NOT_DECIDED.test(messageOf(answer));
+  const isDecided = (): boolean => !isUndecided(answer.status, messageOf(answer));
   if (isDecided()) return answer;
   await cluster.waitFor("the webhook to decide", async () => {
     answer = await call();
     return isDecided();
   });
   return answer;
+}
+
+/** True for a response that only says that nothing could be decided yet. */
+export function isUndecided(status: number, message: string): boolean {
+  return status === 429 && UNDECIDED.test(message);
 }
 
 /** What a denied caller is told. */

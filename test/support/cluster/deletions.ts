@@ -22,6 +22,8 @@ export interface Deletion {
   readonly pod: string;
   /** HTTP status. */
   readonly code: number;
+  /** What a denied caller was told. */
+  readonly message: string;
   /** Audit annotations of webhooks. Each key has the webhook's name as prefix. */
   readonly annotations: Readonly<Record<string, string>>;
   /** When the apiserver received the request and when it sent the response, Unix milliseconds. */
@@ -40,6 +42,7 @@ export function readDeletions(cluster: Cluster): Deletion[] {
         user: String(field(event, "user", "username")),
         pod: String(field(event, "objectRef", "name")),
         code: Number(field(event, "responseStatus", "code")),
+        message: String(field(event, "responseStatus", "message") ?? ""),
         annotations: Object(field(event, "annotations")),
         receivedMs: Date.parse(String(field(event, "requestReceivedTimestamp"))),
         respondedMs: Date.parse(String(field(event, "stageTimestamp"))),
