@@ -155,9 +155,9 @@ function createCellClient(name: string, transport: Transport | undefined, parts:
   return {
     id: name,
     readPod,
-    listPods: async (node, timeoutMs) => {
+    listPods: async (...asked) => {
       const { createPodLister } = await import("./request/node-deletion.ts");
-      return createPodLister(api, ports.clock)(node, timeoutMs);
+      return createPodLister(api, ports.clock)(...asked);
     },
     mayBypass: async (user, namespace, timeoutMs) => {
       const { BypassPermissions } = await import("./request/bypass-permission.ts");

@@ -14,6 +14,7 @@ import {
   responseOf,
 } from "../test/support/webhook/handler-harness.ts";
 import { ProtectorStore } from "../test/support/webhook/protector-store.ts";
+import type { ListPods } from "./request/node-deletion.ts";
 import { Nonces } from "./reserve/nonces.ts";
 import { Pipeline } from "./reserve/pipeline.ts";
 import { ProtectorWriter } from "./reserve/protector-writer.ts";
@@ -80,7 +81,10 @@ describe("the deletion of a node", () => {
     ["is allowed where none of them counts", "Ready", unreadyPods, true],
     ["is allowed where the protector keeps unhealthy pods", undefined, unreadyPods, true],
   ])("%s", async (_, criterion, pods, allowed) => {
-    const listPods = async () => ({ kind: "listed" as const, pods: [...pods] });
+    const listPods: ListPods = async (_node, _timeoutMs, isAtStake) => ({
+      kind: "listed",
+      pods: pods.filter(isAtStake),
+    });
     const cells = new Map([["cell-1", { id: "cell-1", readPod: undefined, listPods }]]);
     const { ask } = handler([], { pipeline: pipelineOf(criterion), cells });
     expect(responseOf(await ask(body))).toMatchObject({ allowed });

@@ -10,7 +10,7 @@ import {
 } from "../test/support/webhook/handler-harness.ts";
 import { ProtectorStore } from "../test/support/webhook/protector-store.ts";
 import type { HandlerOptions } from "./handler.ts";
-import type { PodsOfNode } from "./request/node-deletion.ts";
+import type { ListPods, PodsOfNode } from "./request/node-deletion.ts";
 import { decideAll, type JointVerdict } from "./reserve/decide-all.ts";
 import { Nonces } from "./reserve/nonces.ts";
 import { type Disruption, Pipeline } from "./reserve/pipeline.ts";
@@ -25,8 +25,10 @@ function deletion(request: JsonObject = {}): string {
 }
 
 function cell(listed: PodsOfNode | undefined): Pick<HandlerOptions, "cells"> {
-  const listPods = listed === undefined ? {} : { listPods: async () => listed };
-  return { cells: new Map([["cell-1", { id: "cell-1", readPod: undefined, ...listPods }]]) };
+  if (listed === undefined) return { cells: new Map([["cell-1", { id: "cell-1", readPod: undefined }]]) };
+  const listPods: ListPods = async (_node, _timeoutMs, isAtStake) =>
+    listed.kind === "listed" ? { ...listed, pods: listed.pods.filter(isAtStake) } : listed;
+  return { cells: new Map([["cell-1", { id: "cell-1", readPod: undefined, listPods }]]) };
 }
 
 const with4 = cell({ kind: "listed", pods: [0, 1, 2, 3].map((index) => pod(`web-${index}`)) });

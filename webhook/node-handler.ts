@@ -45,13 +45,12 @@ export async function handleNodeDeletion(deletion: NodeDeletion): Promise<Handle
   const node = removedNodeSince(deletion.reviewed, { cell: cell.id, request, nowMs: deletion.arrivedMs });
   if (node === undefined) return { response: { outcome: "ignored" }, disruptions: [] };
   if (pipeline.protectsNothing?.(cell.id) === true) return { response: { outcome: "unprotected" }, disruptions: [] };
-  const listed = await cell.listPods?.(node, deletion.leftMs());
+  const listed = await cell.listPods?.(node, deletion.leftMs(), (pod) => isAtStake(pod, deletion));
   if (listed?.kind !== "listed") {
     const why = `cell ${cell.id} is configured without a kubeconfig: give --cell ${cell.id}=KUBECONFIG`;
     return { response: responseToUnknownPods(node, listed?.message ?? why), disruptions: [] };
   }
-  const pods = listed.pods.filter((pod) => isAtStake(pod, deletion));
-  const disruptions = await Promise.all(pods.map((pod) => disruptionOf(pod, deletion)));
+  const disruptions = await Promise.all(listed.pods.map((pod) => disruptionOf(pod, deletion)));
   const verdict = await decideAll(pipeline, disruptions);
   const response = withCriteria(responseToNode(node, verdict, context));
   return { response: { ...response, node, dryRun: request.dryRun }, disruptions };

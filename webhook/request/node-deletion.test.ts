@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
-import type { Transport } from "../../shared/kube/client/transport.ts";
+import { type Transport, TransportError } from "../../shared/kube/client/transport.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { type JsonObject, podJson } from "../../test/support/webhook/handler-harness.ts";
 import type { AdmissionRequest } from "./admission-request.ts";
@@ -78,7 +79,7 @@ test("a node with a name of a megabyte is malformed", () => {
 describe("the pods of a node", () => {
   function lister(pages: readonly { status?: number; body: JsonObject }[]): {
     readonly paths: string[];
-    list(): Promise<PodsOfNode>;
+    list(isAtStake?: (pod: Pod) => boolean): Promise<PodsOfNode>;
   } {
     const paths: string[] = [];
     const transport: Transport = {
@@ -90,7 +91,8 @@ describe("the pods of a node", () => {
       stream: () => Promise.reject(new Error("unused")),
       close: () => {},
     };
-    return { paths, list: () => createPodLister(new ApiClient(transport), new VirtualTime().clock)("node-1", 1_000) };
+    const listPods = createPodLister(new ApiClient(transport), new VirtualTime().clock);
+    return { paths, list: (isAtStake = () => true) => listPods("node-1", 1_000, isAtStake) };
   }
   const page = (names: readonly string[], token?: string): { body: JsonObject } => ({
     body: {
@@ -117,6 +119,38 @@ describe("the pods of a node", () => {
     expect(new URLSearchParams(query).get("fieldSelector")?.split(",")).toEqual([
       ...["spec.nodeName=node-1", "status.phase!=Succeeded", "status.phase!=Failed"],
     ]);
+  });
+
+  test("are those at stake: any number of others keeps no node", async () => {
+    const others = Array.from({ length: 30 }, () =>
+      page(
+        Array.from({ length: 100 }, (_, index) => `x${index}`),
+        "more",
+      ),
+    );
+    const found = await lister([...others, page(["a"])]).list(({ name }) => name === "a");
+    expect(found).toMatchObject({ kind: "listed", pods: [{ name: "a" }] });
+  });
+
+  test("too large for one response are asked for in smaller pages, from where the list stood", async () => {
+    const asked: string[] = [];
+    const transport: Transport = {
+      async request({ path }) {
+        const query = new URLSearchParams(path.split("?")[1]);
+        asked.push(`${query.get("limit")} ${query.get("continue") ?? ""}`.trim());
+        if (Number(query.get("limit")) > 8) throw new TransportError("oversized", true, "too large");
+        return {
+          status: 200,
+          headers: {},
+          body: JSON.stringify(page(["a"], query.has("continue") ? "" : "more").body),
+        };
+      },
+      stream: () => Promise.reject(new Error("unused")),
+      close: () => {},
+    };
+    const listPods = createPodLister(new ApiClient(transport), new VirtualTime().clock);
+    expect(await listPods("node-1", 1_000, () => true)).toMatchObject({ kind: "listed" });
+    expect(asked).toEqual(["500", "8", "8 more"]);
   });
 
   test.each<[string, { status?: number; body: JsonObject }, RegExp]>([

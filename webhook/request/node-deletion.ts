@@ -5,6 +5,7 @@
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { withQuery } from "../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
+import { TransportError } from "../../shared/kube/client/transport.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import { isRecord } from "../../shared/schema/check.ts";
 import { MAX_NAME_LENGTH, requireShort } from "../../shared/schema/lengths.ts";
@@ -17,8 +18,10 @@ import { type AdmissionRequest, parseOrReject } from "./admission-request.ts";
 /** Finished pods are left out: those of Jobs may stay by the thousands. */
 const UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed";
 const PAGE_SIZE = 500;
+/** Of a page after one that was too large for a response: so many pods fit, as large as etcd and JSON let them be. */
+const SMALL_PAGE_SIZE = 8;
 /** Several times as many pods as Kubernetes supports on one node. */
-const MAX_PAGES = 4;
+const MAX_PODS = 2_000;
 /** Part of the request's time that the list may take; the rest is for the decision. */
 const LIST_FRACTION = 0.6;
 
@@ -26,8 +29,11 @@ export type PodsOfNode =
   | { readonly kind: "listed"; readonly pods: readonly Pod[] }
   | { readonly kind: "failed"; readonly message: string };
 
-/** Lists the pods of a node, never from a cache that may be old. */
-export type ListPods = (node: string, timeoutMs: number) => Promise<PodsOfNode>;
+/**
+ * Lists the pods of a node that are at stake, never from a cache that may be old. Whoever may create pods can put any
+ * number of any size on a node: the others are read and dropped.
+ */
+export type ListPods = (node: string, timeoutMs: number, isAtStake: (pod: Pod) => boolean) => Promise<PodsOfNode>;
 
 function objectOf(value: unknown): Readonly<Record<string, unknown>> {
   return isRecord(value) ? value : {};
@@ -111,19 +117,28 @@ function parsePage(raw: unknown): Page {
 }
 
 export function createPodLister(api: Pick<ApiClient, "get">, clock: Clock): ListPods {
-  return async (node, timeoutMs) => {
+  return async (node, timeoutMs, isAtStake) => {
     const pods: Pod[] = [];
     const endMs = clock.monotonicMs() + timeoutMs * LIST_FRACTION;
+    let limit = PAGE_SIZE;
     let token: string | undefined;
-    for (let page = 0; page < MAX_PAGES; page++) {
-      const query = { fieldSelector: `spec.nodeName=${node},${UNFINISHED}`, limit: PAGE_SIZE, continue: token };
-      const options = { timeoutMs: Math.max(1, endMs - clock.monotonicMs()) };
-      const result = await api.get(withQuery("/api/v1/pods", query), parsePage, options);
+    for (let leftMs = endMs - clock.monotonicMs(); leftMs > 0; leftMs = endMs - clock.monotonicMs()) {
+      const query = { fieldSelector: `spec.nodeName=${node},${UNFINISHED}`, limit, continue: token };
+      const result = await api.get(withQuery("/api/v1/pods", query), parsePage, { timeoutMs: leftMs });
+      if (result.kind === "unavailable" && isOversized(result.error) && limit > SMALL_PAGE_SIZE) {
+        limit = SMALL_PAGE_SIZE;
+        continue;
+      }
       if (result.kind !== "ok") return { kind: "failed", message: describeFailure(result) };
-      pods.push(...result.object.pods);
+      pods.push(...result.object.pods.filter(isAtStake));
+      if (pods.length > MAX_PODS) return { kind: "failed", message: `there are more than ${MAX_PODS} pods on it` };
       token = result.object.token;
       if (token === undefined) return { kind: "listed", pods };
     }
-    return { kind: "failed", message: `there are more than ${MAX_PAGES * PAGE_SIZE} pods on it` };
+    return { kind: "failed", message: "there was no time for all of them" };
   };
+}
+
+function isOversized(error: Error): boolean {
+  return error instanceof TransportError && error.tag === "oversized";
 }
