@@ -70,3 +70,25 @@ it.each([
   await crowd(node, count, value);
   expect(await ask(cluster, "DELETE", `/api/v1/nodes/${node}`)).toMatchObject({ status: 200 });
 });
+
+it("Deployments of megabytes do not keep the generator from protecting those of others", async () => {
+  const deployment = (name: string, replicas: number, value: string): unknown => {
+    const labels = { app: name };
+    const containers = [{ name: "app", image: "app:1", env: [{ name: "FILL", value }] }];
+    return {
+      ...{ apiVersion: "apps/v1", kind: "Deployment" },
+      metadata: { name, labels: { "podseidon.kubewharf.io/protect": "true" } },
+      spec: { replicas, selector: { matchLabels: labels }, template: { metadata: { labels }, spec: { containers } } },
+    };
+  };
+  const deployments = (namespace: string): string => `/apis/apps/v1/namespaces/${namespace}/deployments`;
+  // Side by side in a list, 16 of them are 80 MB of JSON.
+  const names = Array.from({ length: 16 }, (_, index) => `huge-${index}`);
+  await eachAtMost(CREATORS, names, async (name) => {
+    await tenant.call("POST", deployments(TENANT), deployment(name, 0, "<".repeat(900_000)));
+  });
+  await cluster.admin.call("POST", deployments("default"), deployment("shop", 1, ""));
+  await environment.startGenerator();
+  const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors/deployment-shop";
+  await cluster.waitFor("the protector", async () => (await cluster.admin.request("GET", path)).status === 200, 30_000);
+});

@@ -1,8 +1,8 @@
 /** When the pages of a list are requested, over a transport that a test drives by hand. */
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { raw, type Thing } from "../../../test/support/kube/reflector-harness.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
-import type { ApiRequest, ApiResponse, Transport } from "../client/transport.ts";
+import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "../client/transport.ts";
 import { type Listed, listAll } from "./list.ts";
 
 /** Each request stays open until the test responds. */
@@ -49,7 +49,7 @@ function pageOf(name: string, token?: string): string {
   return `{"kind":"ThingList","apiVersion":"things.example.com/v1","metadata":${metadata},"items":${items}}`;
 }
 
-function listing(transport: OpenTransport): Promise<Listed<Thing>> {
+function listing(transport: Transport, pageSize = 1): Promise<Listed<Thing>> {
   const lister = {
     name: "things",
     transport,
@@ -63,7 +63,7 @@ function listing(transport: OpenTransport): Promise<Listed<Thing>> {
     fallback: () => undefined,
     contact: () => undefined,
   };
-  return listAll(lister, 1, undefined, new AbortController().signal);
+  return listAll(lister, pageSize, undefined, new AbortController().signal);
 }
 
 test("the next page is requested while a page arrives; two requests are in flight at most", async () => {
@@ -115,4 +115,64 @@ test("a page whose end contradicts its beginning is corrupt", async () => {
   await transport.begin(0, pageOf("a", "one"));
   await transport.end(0, pageOf("a", "other"));
   await expect(listed).rejects.toMatchObject({ tag: "corrupt" });
+});
+
+describe("objects too large to share a response", () => {
+  const COUNT = 60;
+
+  /** A server of 60 things, of which those from 20 on are `huge`: no response holds two of them. */
+  function serverWith(huge: number): { readonly transport: Transport; readonly asked: string[] } {
+    const asked: string[] = [];
+    const transport: Transport = {
+      async request({ path, signal }) {
+        const query = new URLSearchParams(path.split("?")[1]);
+        const [from, limit] = [Number(query.get("continue") ?? 0), Number(query.get("limit"))];
+        asked.push(`${from}+${limit}`);
+        await turns();
+        if (signal?.aborted) throw new TransportError("aborted", true, "aborted");
+        const names = Array.from({ length: Math.min(limit, COUNT - from) }, (_, index) => from + index);
+        if (names.filter((name) => name >= 20 && name < 20 + huge).length > 1)
+          throw new TransportError("oversized", true, "too large");
+        const end = from + names.length;
+        const metadata = { resourceVersion: "10", ...(end < COUNT ? { continue: String(end) } : {}) };
+        const items = names.map((name) => raw(String(name), "5"));
+        return { status: 200, headers: {}, body: JSON.stringify({ metadata, items }) };
+      },
+      stream: () => Promise.reject(new Error("unused")),
+      close: () => undefined,
+    };
+    return { transport, asked };
+  }
+
+  test("are asked for one by one where they are, and the others in large pages", async () => {
+    const { transport, asked } = serverWith(3);
+    expect((await listing(transport, 16)).objects.size).toBe(COUNT);
+    expect(asked).toEqual([
+      ...["0+16", "16+16", "16+4", "20+16", "20+4", "20+1", "21+4", "21+1", "22+4", "26+16", "42+16", "58+16"],
+    ]);
+  });
+
+  test("give up the page that is already asked for behind them", async () => {
+    const transport = new OpenTransport();
+    const listed = listing(transport, 4);
+    await turns();
+    await transport.begin(0, pageOf("a", "four"));
+    expect(transport.tokens).toEqual([null, "four"]);
+    transport.asked[0]?.answer.reject(new TransportError("oversized", true, "too large"));
+    await turns();
+    expect(transport.tokens).toEqual([null, "four", null]);
+    expect(transport.asked.map(({ request }) => request.signal?.aborted)).toEqual([false, true, false]);
+    await transport.end(2, pageOf("a", "one"));
+    await transport.end(3, pageOf("b"));
+    expect([...(await listed).objects.keys()]).toEqual(["a", "b"]);
+  });
+
+  test("fail the list where one alone is too large", async () => {
+    const { transport } = serverWith(0);
+    const request: Transport["request"] = async (asked) => {
+      if (asked.path.includes("continue=16")) throw new TransportError("oversized", true, "too large");
+      return await transport.request(asked);
+    };
+    await expect(listing({ ...transport, request }, 16)).rejects.toMatchObject({ tag: "oversized" });
+  });
 });

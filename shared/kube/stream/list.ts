@@ -47,9 +47,10 @@ export interface Listed<T> {
 
 /**
  * Lists a collection in pages of one version: by a quorum read, or, with `notOlderThan`, at that version or later.
- * Never `resourceVersion=0`. When the version of the pages changes or expires, the list starts again with larger pages;
- * when a page is too large, with smaller ones. Rejects with WatchFailure, MalformedResponse or TransportError;
- * `ahead-of-server` means that `notOlderThan` is newer than the server.
+ * Never `resourceVersion=0`. When the version of the pages changes or expires, the list starts again with larger pages.
+ * A page that is too large for a response is asked for again in smaller ones: whoever may create objects makes some of
+ * megabytes, and the rest of the list must not pay for them. Rejects with WatchFailure, MalformedResponse or
+ * TransportError; `ahead-of-server` means that `notOlderThan` is newer than the server.
  */
 export async function listAll<T>(
   lister: Lister<T>,
@@ -91,9 +92,6 @@ export async function listNotOlderThan<T>(
 
 /** Returns the page size to start again with, or undefined when another start would not help. */
 function nextLimit(error: unknown, limit: number, requests: number): number | undefined {
-  if (error instanceof TransportError && error.tag === "oversized") {
-    return limit > 1 ? Math.ceil(limit / 4) : undefined;
-  }
   const isTorn =
     error instanceof WatchFailure &&
     // When the first page is expired, the list is not torn, and the same request would fail again.
@@ -101,10 +99,15 @@ function nextLimit(error: unknown, limit: number, requests: number): number | un
   return isTorn ? Math.min(limit * 2, MAX_PAGE_SIZE) : undefined;
 }
 
+/** How much smaller a page gets that was too large, and how much larger the next one again. */
+const STEP = 4;
+
 /** One requested page. */
 interface PageRequest {
-  /** The continue token that it was asked with. */
-  readonly from: string | undefined;
+  /** What it was asked with, beside its size. */
+  readonly parameters: Readonly<Record<string, string>>;
+  readonly limit: number;
+  readonly cancel: () => void;
   readonly body: Promise<string>;
   /** The continue token, as soon as it is known. */
   token: string | undefined;
@@ -135,13 +138,14 @@ class ListAttempt<T> {
   async run(notOlderThan: string | undefined): Promise<Omit<Listed<T>, "requests">> {
     const objects = new Map<string, T>();
     const sentMs = this.#lister.ports.clock.monotonicMs();
-    this.#reading = this.#request(firstPage(notOlderThan));
+    this.#reading = this.#request(firstPage(notOlderThan), this.#limit);
     let version = "";
     try {
       while (this.#reading !== undefined) {
         const reading: PageRequest = this.#reading;
         this.#requestNext(reading, reading.token);
-        const body = await reading.body;
+        const body = await reading.body.catch((error: unknown) => this.#smaller(reading, error));
+        if (body === undefined) continue;
         this.#requestNext(reading, reading.token ?? tokenAhead(body));
         const page = parseListPage(body);
         version ||= page.resourceVersion;
@@ -159,12 +163,21 @@ class ListAttempt<T> {
     return { objects, version, quorumSentMs: notOlderThan === undefined ? sentMs : undefined };
   }
 
-  #check({ continueToken, resourceVersion }: RawPage, { token, from }: PageRequest, version: string): void {
+  /** Asks for a smaller page in place of one that is too large. Throws any other error. */
+  #smaller({ limit, parameters }: PageRequest, error: unknown): undefined {
+    if (!(error instanceof TransportError && error.tag === "oversized") || limit === 1) throw error;
+    // It goes on from the end of a page that there is not.
+    this.#ahead?.cancel();
+    this.#ahead = undefined;
+    this.#reading = this.#request(parameters, Math.ceil(limit / STEP));
+  }
+
+  #check({ continueToken, resourceVersion }: RawPage, { token, parameters }: PageRequest, version: string): void {
     const { name } = this.#lister;
     if (token !== undefined && token !== continueToken)
       throw new WatchFailure("corrupt", `${name}: a list says twice where it goes on`);
     // A cache between that ignores the query serves one page for ever.
-    if (from !== undefined && from === continueToken)
+    if (continueToken !== undefined && parameters.continue === continueToken)
       throw new WatchFailure("corrupt", `${name}: a page of a list goes on where it began`);
     if (resourceVersion === version) return;
     const message = `${name}: the list changed from version ${version} to ${resourceVersion} between pages`;
@@ -174,27 +187,34 @@ class ListAttempt<T> {
   /** Requests the page after the one that is read: the server prepares it while this one arrives and is parsed. */
   #requestNext(reading: PageRequest, token: string | undefined): void {
     reading.token = token;
-    if (token !== undefined && reading === this.#reading) this.#ahead ??= this.#request({ continue: token });
+    if (token === undefined || reading !== this.#reading) return;
+    this.#ahead ??= this.#request({ continue: token }, Math.min(this.#limit, reading.limit * STEP));
   }
 
-  #request(parameters: Readonly<Record<string, string>>): PageRequest {
+  #request(parameters: Readonly<Record<string, string>>, limit: number): PageRequest {
+    const cancelled = new AbortController();
+    const signal = AbortSignal.any([this.#signal, cancelled.signal]);
     const onBodyBegins = (head: string): void => this.#requestNext(request, tokenAhead(head));
-    const body = this.#fetch(parameters, onBodyBegins);
+    const body = this.#fetch({ limit, ...parameters }, signal, onBodyBegins);
     // It may fail before its reader awaits it.
     body.catch(() => {});
-    const request: PageRequest = { from: parameters.continue, body, token: undefined };
+    const request: PageRequest = { parameters, limit, cancel: () => cancelled.abort(), body, token: undefined };
     return request;
   }
 
   /** Resolves with the body of one page. */
-  async #fetch(parameters: Readonly<Record<string, string>>, onBodyBegins: (head: string) => void): Promise<string> {
+  async #fetch(
+    parameters: Readonly<Record<string, string | number>>,
+    signal: AbortSignal,
+    onBodyBegins: (head: string) => void,
+  ): Promise<string> {
     const { transport, collection, contact, name } = this.#lister;
     this.requests++;
     const response = await transport.request({
       method: "GET",
-      path: withQuery(collection.path, { ...collection.query, limit: this.#limit, ...parameters }),
+      path: withQuery(collection.path, { ...collection.query, ...parameters }),
       timeoutMs: PAGE_TIMEOUT_MS,
-      signal: this.#signal,
+      signal,
       ignoresManagedFields: true,
       isList: true,
       onBodyBegins,
