@@ -72,6 +72,13 @@ function labelSelector(path: string): Fields {
     matchExpressions: field("Requirements on a pod's labels. All must hold, together with matchLabels.", {
       maxItems: 64,
       ...ATOMIC_LIST,
+      // Each component holds each protector in memory: 64 requirements with 256 values are a megabyte.
+      "x-kubernetes-validations": [
+        {
+          rule: "self.map(one, has(one.values) ? size(one.values) : 0).sum() <= 1024",
+          message: "must have at most 1024 values in all",
+        },
+      ],
     }),
     "matchExpressions[]": field("One requirement on a pod's labels.", {
       "x-kubernetes-validations": [

@@ -23,6 +23,13 @@ const selector = {
   matchExpressions: [{ key: "tier", operator: "In", values: ["a", "b"] }],
 };
 
+/** Five requirements of 205 values each. */
+const WIDE = {
+  matchExpressions: Array.from({ length: 5 }, (_, key) => ({
+    ...{ key: `k${key}`, operator: "In", values: Array.from({ length: 205 }, (_, value) => `v${value}`) },
+  })),
+};
+
 /** All fields of upstream. */
 const FULL = {
   spec: {
@@ -93,6 +100,7 @@ beforeAll(async () => {
   await established();
   await create("full", FULL);
   await create("least", LEAST);
+  await create("wide", { ...LEAST, spec: { ...LEAST.spec, selector: WIDE } });
   await cluster.apply(CRD);
   await cluster.waitFor("the new schema to be in force", async () => {
     const answer = await cluster.admin.request(
@@ -129,6 +137,12 @@ describe("an object of upstream", () => {
     expect(parsePodProtector(found)).toBe(found);
   });
 
+  test("that has more values than a new one may have is written as before", async () => {
+    const changed = await cluster.admin.request("PATCH", `${PATH}/wide`, { spec: { minAvailable: 5 } });
+    const counted = await cluster.admin.request("PATCH", `${PATH}/wide/status`, { status: FULL.status });
+    expect([changed.status, counted.status]).toEqual([200, 200]);
+  });
+
   test("may have the null that Go writes for an unknown time", async () => {
     const status = {
       ...FULL.status,
@@ -152,6 +166,11 @@ describe("kubectl apply", () => {
       "more values than a selector may have",
       expression({ key: "a", operator: "In", values: Array.from({ length: 257 }, (_, index) => `v${index}`) }),
       "spec.selector.matchExpressions[0].values: Too many: 257: must have at most 256 items",
+    ],
+    [
+      "more values than all requirements of a selector may have",
+      { selector: WIDE },
+      "spec.selector.matchExpressions: Invalid value: must have at most 1024 values in all",
     ],
     [
       "more labels than a selector may have",
