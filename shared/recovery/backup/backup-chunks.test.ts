@@ -6,7 +6,9 @@ import {
   CHUNK_CHARACTERS,
   chunkName,
   encodeBackup,
+  LONG_BACKUP_CHARACTERS,
   MAX_BACKUP_CHARACTERS,
+  MAX_CHUNKS,
   readBackup,
   versionsName,
 } from "./backup-format.ts";
@@ -109,6 +111,15 @@ describe("backups", () => {
     await chunks.flush(signal);
     expect(Object.keys(api.data(chunkName(CELL, 0)) ?? {})).toEqual(["c"]);
     expect(chunks.size).toBe(2);
+  });
+
+  test("have room beside those with selectors of a thousand values, however many of these there are", async () => {
+    const chunks = chunksOf(new ConfigMaps());
+    const long = "x".repeat(CHUNK_CHARACTERS / 4);
+    let number = 0;
+    while (chunks.put(`long-${number}`, long)) number++;
+    expect(number).toBe((4 * MAX_CHUNKS) / 2);
+    expect(chunks.put("other", "x".repeat(LONG_BACKUP_CHARACTERS))).toBe(true);
   });
 
   test("that could not be written are written next time", async () => {

@@ -14,6 +14,7 @@ import {
   CHUNK_CHARACTERS,
   cellTag,
   chunkName,
+  LONG_BACKUP_CHARACTERS,
   MAX_CHUNKS,
   readBackup,
   VERSIONS_KEY,
@@ -208,7 +209,8 @@ export class BackupChunks {
   }
 
   #chunkFor(characters: number): number | undefined {
-    for (let chunk = 0; chunk < MAX_CHUNKS; chunk++) if (this.#room(chunk) >= characters) return chunk;
+    const chunks = characters > LONG_BACKUP_CHARACTERS ? MAX_CHUNKS / 2 : MAX_CHUNKS;
+    for (let chunk = 0; chunk < chunks; chunk++) if (this.#room(chunk) >= characters) return chunk;
     return undefined;
   }
 

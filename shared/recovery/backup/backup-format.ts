@@ -23,6 +23,11 @@ export const CHUNK_CHARACTERS = 256 * 1024;
 export const MAX_BACKUP_CHARACTERS = 64 * 1024;
 /** Chunks of one cell; a protector that does not fit has no backup. */
 export const MAX_CHUNKS = 256;
+/**
+ * A longer backup takes room in half of the chunks alone: a few hundred protectors with selectors of a thousand values,
+ * which one tenant can ask for, must not leave the others without backups.
+ */
+export const LONG_BACKUP_CHARACTERS = 8 * 1024;
 
 /** A cell's id in names and label values. */
 export function cellTag(cellID: string): string {
@@ -61,9 +66,15 @@ const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
 
 /**
  * The text of a backup: identity, spec and the reservations of this cell. It holds nothing that changes by itself, so
- * that a protector at rest is written once. Without the reservations where they would be too long.
+ * that a protector at rest is written once. Without the reservations where it would have more than `most` characters.
  */
-export function encodeBackup(core: string, protector: PodProtector, cellID: string, isLost = false): string {
+export function encodeBackup(
+  core: string,
+  protector: PodProtector,
+  cellID: string,
+  isLost = false,
+  most = MAX_BACKUP_CHARACTERS,
+): string {
   const { namespace, name, uid, labels, annotations, finalizers, ownerReferences, creationTimestamp } =
     protector.metadata;
   const { [LAST_APPLIED]: _, ...kept } = annotations ?? {};
@@ -86,7 +97,7 @@ export function encodeBackup(core: string, protector: PodProtector, cellID: stri
   const whole = cells.length === 0 ? bare : { ...bare, status: { cells, summary } };
   const envelope = isLost ? { core, isLost } : { core };
   const text = JSON.stringify({ ...envelope, object: whole });
-  return text.length <= MAX_BACKUP_CHARACTERS ? text : JSON.stringify({ ...envelope, object: bare });
+  return text.length <= most ? text : JSON.stringify({ ...envelope, object: bare });
 }
 
 /** Reads what {@link encodeBackup} wrote. Throws `SchemaError` or `SyntaxError`. */

@@ -12,10 +12,20 @@ import type { PodProtector } from "../../schema/podprotector.ts";
 import type { RecoveryEvent } from "../recovery-events.ts";
 import { ReleaseRegister } from "../register/release-register.ts";
 import { BackupChunks } from "./backup-chunks.ts";
-import { chunkName, decodeBackup, encodeBackup, versionsName } from "./backup-format.ts";
+import {
+  BACKUP_LABEL,
+  CHUNK_CHARACTERS,
+  cellTag,
+  chunkName,
+  decodeBackup,
+  encodeBackup,
+  MAX_CHUNKS,
+  versionsName,
+} from "./backup-format.ts";
 import { BackupKeeper } from "./backup-keeper.ts";
 
 const CELL = "cell";
+const TIME = "2026-01-01T00:00:00Z";
 const HEAD_START_MS = 30_000;
 
 function protector(name: string): PodProtector {
@@ -121,6 +131,27 @@ test("a protector that is lost before its backup is written is backed up in its 
     ["p-uid", 2],
     ["q-uid", 1],
   ]);
+});
+
+test("a protector has a backup without its history where there is no room for both", async () => {
+  const { time, cell, maps, run, east, west } = rig();
+  const labels = { [BACKUP_LABEL]: cellTag(CELL) };
+  for (let chunk = 0; chunk < MAX_CHUNKS / 2; chunk++)
+    maps.put(chunkName(CELL, chunk), { [`other-${chunk}`]: "x".repeat(CHUNK_CHARACTERS) }, labels);
+  cell.put("pod");
+  cell.sync();
+  const buckets = Array.from({ length: 100 }, (_, index) => ({ startTime: TIME, podUID: `${index}`.padEnd(100, "u") }));
+  const cells = [{ cellID: CELL, admissionHistory: { buckets } }];
+  const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+  const { metadata, spec } = protector("p");
+  east.core.put("p", spec, { metadata, status: { cells, summary } });
+  east.core.sync();
+  west.core.sync();
+  run();
+  await time.advance(5_000);
+  const stored = Object.values(maps.data(chunkName(CELL, MAX_CHUNKS / 2)) ?? {});
+  expect(stored.map((text) => decodeBackup(text).object)).toEqual([expect.objectContaining({ spec })]);
+  expect(stored.join()).not.toContain("uuu");
 });
 
 describe("a cell that goes back to older backups", () => {

@@ -281,8 +281,12 @@ class KeeperRun {
     else this.chunks.remove(backup.object.metadata.uid);
   }
 
+  /** Without its reservations where there is no room for them. */
   #put({ core, object, isLost }: ProtectorBackup): boolean {
-    return this.chunks.put(object.metadata.uid, encodeBackup(core, object, this.#options.cellID, isLost));
+    const { uid } = object.metadata;
+    const put = (most?: number): boolean =>
+      this.chunks.put(uid, encodeBackup(core, object, this.#options.cellID, isLost, most));
+    return put() || (!this.chunks.has(uid) && put(0));
   }
 
   /** A cell backs up the protectors that it counts. */
