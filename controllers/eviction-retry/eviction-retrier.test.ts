@@ -1,5 +1,6 @@
 import { beforeEach, expect, onTestFinished, test } from "vitest";
 import type { ApiResult } from "../../shared/kube/client/api-result.ts";
+import { TransportError } from "../../shared/kube/client/transport.ts";
 import type { InformerHandler } from "../../shared/kube/informer/informer.ts";
 import type { TaintedNode } from "../../shared/schema/taints.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
@@ -23,6 +24,8 @@ class FakeCluster {
   readonly evictions: { path: string; uid: unknown; atMs: number }[] = [];
   readonly time = new VirtualTime();
   answer: ApiResult<undefined> | "read fails" = OK;
+  /** Pods that fit into one response. */
+  fit = Number.POSITIVE_INFINITY;
 
   node(name: string, ...taints: TaintedNode["taints"]): void {
     const before = this.nodes.get(name);
@@ -43,7 +46,15 @@ class FakeCluster {
   get = async <T>(path: string, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
     if (this.answer === "read fails") return { kind: "unavailable", error: new Error("down"), sent: false };
     const node = /spec\.nodeName%3D([^&]+)/.exec(path)?.[1];
-    return { kind: "ok", object: parse({ items: this.pods.filter((pod) => pod.node === node).map(({ raw }) => raw) }) };
+    const all = this.pods.filter((pod) => pod.node === node).map(({ raw }) => raw);
+    const query = new URLSearchParams(path.split("?")[1]);
+    const from = Number(query.get("continue") ?? 0);
+    const end = from + Number(query.get("limit") ?? all.length);
+    if (end - from > this.fit) {
+      return { kind: "unavailable", error: new TransportError("oversized", true, "too large"), sent: true };
+    }
+    const metadata = end < all.length ? { continue: String(end) } : {};
+    return { kind: "ok", object: parse({ metadata, items: all.slice(from, end) }) };
   };
 
   create = async <T>(path: string, body: unknown, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
@@ -91,6 +102,14 @@ async function start({ afterMs = 0, isLeader = true } = {}): Promise<EvictionRet
 }
 
 const kinds = (): string[] => events.map(({ kind, isFirst }) => `${kind}${isFirst ? " first" : ""}`);
+
+test("pods too large for one response are read a few at a time", async () => {
+  cluster.fit = 8;
+  for (let index = 0; index < 20; index++) cluster.pod(`web-${index}`);
+  cluster.node("node-1", TAINT);
+  await start();
+  expect(cluster.evictions).toHaveLength(20);
+});
 
 test("a pod whose deletion was denied is evicted, by its UID; others stay", async () => {
   cluster.pod("web-0");

@@ -8,15 +8,18 @@ import { evictedAfterMs } from "../../shared/decide/taint-eviction.ts";
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { podPath, withQuery } from "../../shared/kube/client/api-path.ts";
 import { type ApiFailure, type ApiResult, describeFailure, errorOf } from "../../shared/kube/client/api-result.ts";
+import { isOversized } from "../../shared/kube/client/transport.ts";
 import type { Informer } from "../../shared/kube/informer/informer.ts";
 import { Backoff } from "../../shared/runtime/backoff.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { DONE, failed, later, type ReconcileOutcome, runWorkers } from "../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../shared/runtime/work-queue.ts";
-import { type PlacedPod, parsePlacedPods, type TaintedNode } from "../../shared/schema/taints.ts";
+import { type PlacedPod, parsePlacedPage, type TaintedNode } from "../../shared/schema/taints.ts";
 
 /** Nodes at a time, and with that evictions under way: a zone that fails must not become a storm of evictions. */
 const NODES_AT_ONCE = 4;
+/** So many pods fit into a response, as large as etcd and JSON let them be. */
+const SMALL_PAGE_SIZE = 8;
 /** Longer than the webhook of the eviction may take. */
 const TIMEOUT_MS = 30_000;
 /** The longest pause of one pod, in looks. Quota that comes back is used after half of that on average. */
@@ -100,14 +103,12 @@ export class EvictionRetrier {
   }
 
   async #reconcile(name: string, signal: AbortSignal): Promise<ReconcileOutcome> {
-    const { nodes, api, intervalMs } = this.#options;
+    const { nodes, intervalMs } = this.#options;
     if (!isTainted(nodes.get(name))) {
       this.#waiting.delete(name);
       return DONE;
     }
-    // From the watch cache, which has an index of nodes: the eviction names the UID, and all is looked at again.
-    const query = { fieldSelector: `spec.nodeName=${name}`, resourceVersion: "0" };
-    const listed = await api.get(withQuery(podPath(""), query), parsePlacedPods, { timeoutMs: TIMEOUT_MS, signal });
+    const listed = await this.#podsOf(name, signal);
     if (listed.kind !== "ok") return failed(errorOf(listed), true);
     for (const pod of this.#due(name, listed.object)) {
       // The taint may be gone, or the Lease.
@@ -116,6 +117,27 @@ export class EvictionRetrier {
       await this.#evict(pod, node, signal);
     }
     return later(intervalMs);
+  }
+
+  /** Whoever may create pods can put some on a node that are too large for one response: then a few at a time. */
+  async #podsOf(node: string, signal: AbortSignal): Promise<ApiResult<readonly PlacedPod[]>> {
+    const pods: PlacedPod[] = [];
+    const fieldSelector = `spec.nodeName=${node}`;
+    // From the watch cache, which has an index of nodes: the eviction names the UID, and all is looked at again.
+    let query: Readonly<Record<string, string | number | undefined>> = { fieldSelector, resourceVersion: "0" };
+    for (;;) {
+      const page = await this.#options.api.get(withQuery(podPath(""), query), parsePlacedPage, {
+        ...{ timeoutMs: TIMEOUT_MS, signal },
+      });
+      if (page.kind === "unavailable" && isOversized(page.error) && query.limit === undefined) {
+        query = { fieldSelector, limit: SMALL_PAGE_SIZE };
+        continue;
+      }
+      if (page.kind !== "ok") return page;
+      pods.push(...page.object.pods);
+      if (page.object.token === undefined) return { kind: "ok", object: pods };
+      query = { ...query, continue: page.object.token };
+    }
   }
 
   /** Returns the pods whose time has come, and forgets those that are no longer to be evicted. */

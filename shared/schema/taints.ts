@@ -95,6 +95,13 @@ export function parsePlacedPods(raw: unknown): readonly PlacedPod[] {
   return checkPods(raw).items.map(placed);
 }
 
+/** As {@link parsePlacedPods}, with the token of the next page, if there is one. */
+export function parsePlacedPage(raw: unknown): { readonly pods: readonly PlacedPod[]; readonly token?: string } {
+  const token: unknown = Reflect.get(Object(Reflect.get(Object(raw), "metadata")), "continue");
+  const pods = parsePlacedPods(raw);
+  return typeof token === "string" && token !== "" ? { pods, token } : { pods };
+}
+
 function placed({ metadata, spec, status }: v.InferOutput<typeof RawPod>): PlacedPod {
   const { namespace, name, uid, deletionTimestamp, annotations } = metadata;
   const isFinished = status?.phase === "Succeeded" || status?.phase === "Failed";

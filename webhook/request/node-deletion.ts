@@ -5,7 +5,7 @@
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { withQuery } from "../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
-import { TransportError } from "../../shared/kube/client/transport.ts";
+import { isOversized } from "../../shared/kube/client/transport.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import { isRecord } from "../../shared/schema/check.ts";
 import { MAX_NAME_LENGTH, requireShort } from "../../shared/schema/lengths.ts";
@@ -137,8 +137,4 @@ export function createPodLister(api: Pick<ApiClient, "get">, clock: Clock): List
     }
     return { kind: "failed", message: "there was no time for all of them" };
   };
-}
-
-function isOversized(error: Error): boolean {
-  return error instanceof TransportError && error.tag === "oversized";
 }

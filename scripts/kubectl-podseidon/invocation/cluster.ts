@@ -5,7 +5,7 @@ import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { podProtectorPath, withQuery } from "../../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../../shared/kube/client/api-result.ts";
 import { createHttpsTransport } from "../../../shared/kube/client/https-transport.ts";
-import type { ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
+import { type ApiResponse, isOversized, type Transport } from "../../../shared/kube/client/transport.ts";
 import { AccessError, type ClusterAccess } from "../../../shared/kube/credentials/cluster-access.ts";
 import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.ts";
 import { parseListPage } from "../../../shared/kube/stream/raw-object.ts";
@@ -19,6 +19,8 @@ import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfi
 /** Longer than an apiserver waits for a webhook. */
 export const CALL_TIMEOUT_MS = 35_000;
 const PAGE_SIZE = 500;
+/** Of pages after one that was too large for a response, where somebody has made objects of megabytes. */
+const SMALL_PAGE_SIZE = 6;
 /** A command reads at most this many objects of a kind: more than any installation has, and an end. */
 const MAX_OBJECTS = 200_000;
 
@@ -53,9 +55,14 @@ export class ClusterClient {
   async list(path: string, query: Readonly<Record<string, string>> = {}): Promise<readonly unknown[]> {
     const all: unknown[] = [];
     let token: string | undefined;
+    let limit = PAGE_SIZE;
     do {
-      const page = withQuery(path, { ...query, limit: PAGE_SIZE, continue: token });
-      const response = await this.raw("GET", page);
+      const page = (most: number): string => withQuery(path, { ...query, limit: most, continue: token });
+      const response = await this.raw("GET", page(limit)).catch(async (error: CommandError) => {
+        if (!isOversized(error.cause) || limit === SMALL_PAGE_SIZE) throw error;
+        limit = SMALL_PAGE_SIZE;
+        return await this.raw("GET", page(limit));
+      });
       if (response.status !== 200) throw new CommandError(`${this.name}: ${listFailure(path, response)}`);
       const { items, continueToken } = parseListPage(response.body);
       all.push(...items);
@@ -75,7 +82,9 @@ export class ClusterClient {
     try {
       return await this.transport.request({ method, path, ...text, timeoutMs: CALL_TIMEOUT_MS });
     } catch (error) {
-      throw new CommandError(`${this.name} (${this.access.server}) gives no answer: ${messageOf(error)}`);
+      throw new CommandError(`${this.name} (${this.access.server}) gives no answer: ${messageOf(error)}`, {
+        cause: error,
+      });
     }
   }
 

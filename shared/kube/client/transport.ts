@@ -81,3 +81,8 @@ export class TransportError extends Error {
     this.sent = sent;
   }
 }
+
+/** The response has more bytes than the client takes: fewer objects may fit into one. */
+export function isOversized(error: unknown): boolean {
+  return error instanceof TransportError && error.tag === "oversized";
+}

@@ -4,7 +4,7 @@
  */
 import type { Ports } from "../../runtime/clock.ts";
 import { withQuery } from "../client/api-path.ts";
-import { type Transport, TransportError } from "../client/transport.ts";
+import { isOversized, type Transport } from "../client/transport.ts";
 import { type ParsedObject, parseListPage, type RawPage, tokenAhead } from "./raw-object.ts";
 import { failureOfResponse, WatchFailure } from "./watch-failure.ts";
 
@@ -165,7 +165,7 @@ class ListAttempt<T> {
 
   /** Asks for a smaller page in place of one that is too large. Throws any other error. */
   #smaller({ limit, parameters }: PageRequest, error: unknown): undefined {
-    if (!(error instanceof TransportError && error.tag === "oversized") || limit === 1) throw error;
+    if (!isOversized(error) || limit === 1) throw error;
     // It goes on from the end of a page that there is not.
     this.#ahead?.cancel();
     this.#ahead = undefined;
