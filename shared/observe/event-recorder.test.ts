@@ -141,6 +141,15 @@ describe("event recorder", () => {
     expect(requests.at(-1)?.method).toBe("PATCH");
   });
 
+  it("has room for those of a namespace, however many another one causes", async () => {
+    const { time, record, requests } = setup();
+    for (let index = 0; index < 3000; index += 1) record("refused", { ...POD, name: `web-${index}`, uid: `u${index}` });
+    for (let index = 0; index < 3; index += 1) record("vanished", { ...POD, namespace: "other", name: `db-${index}` });
+    await time.advance(200_000);
+    expect(requests).toHaveLength(1000);
+    expect(requests.filter(({ path }) => path.includes("/other/"))).toHaveLength(3);
+  });
+
   it("bounds pending Events, and requests per second", async () => {
     const { time, record, requests, counts } = setup();
     for (let index = 0; index < 3000; index += 1) record("refused", { ...POD, name: `web-${index}`, uid: `u${index}` });

@@ -87,10 +87,21 @@ export class EventRecorder {
       waiting.lastMs = nowMs;
       return "counted";
     }
-    if (this.#pending.size >= MAX_PENDING) return "dropped";
+    if (this.#pending.size >= MAX_PENDING && !this.#makeRoom(note.regarding.namespace)) return "dropped";
     this.#pending.set(correlation.key, { note: correlation.note, firstMs: nowMs, lastMs: nowMs, count: 1 });
     this.#sending ??= this.#send();
     return undefined;
+  }
+
+  /** The namespace with most Events gives way: its users can cause any number of them. */
+  #makeRoom(namespace: string | undefined): boolean {
+    const groups = Map.groupBy(this.#pending, ([, { note }]) => note.regarding.namespace);
+    const [most = []] = [...groups.values()].sort((a, b) => b.length - a.length);
+    // One more than others, so that what is being sent stays.
+    const last = most.slice((groups.get(namespace)?.length ?? 0) + 1).pop();
+    if (!last) return false;
+    this.#told("dropped");
+    return this.#pending.delete(last[0]);
   }
 
   /** Sends the pending Events for at most `limitMs`, and ends. */
@@ -116,8 +127,8 @@ export class EventRecorder {
   }
 
   #first(): [string, Pending] | undefined {
-    for (const entry of this.#pending) return entry;
-    return undefined;
+    const [first] = this.#pending;
+    return first;
   }
 
   async #deliver(key: string, pending: Pending): Promise<EventOutcome> {

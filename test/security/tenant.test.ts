@@ -3,7 +3,7 @@
  * real kube-apiserver.
  */
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { ApiserverClient } from "../../scripts/control-plane/api-client.ts";
+import { ApiserverClient, field, items } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { ask } from "../support/cluster/ask.ts";
@@ -33,6 +33,8 @@ beforeAll(async () => {
   const metadata = { name: TENANT, namespace: TENANT };
   await cluster.apply([
     { apiVersion: "v1", kind: "Namespace", metadata: { name: TENANT } },
+    // Of the release register.
+    { apiVersion: "v1", kind: "Namespace", metadata: { name: "podseidon-system" } },
     {
       ...{ apiVersion: "rbac.authorization.k8s.io/v1", kind: "RoleBinding", metadata },
       roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "edit" },
@@ -71,24 +73,65 @@ it.each([
   expect(await ask(cluster, "DELETE", `/api/v1/nodes/${node}`)).toMatchObject({ status: 200 });
 });
 
-it("Deployments of megabytes do not keep the generator from protecting those of others", async () => {
-  const deployment = (name: string, replicas: number, value: string): unknown => {
-    const labels = { app: name };
-    const containers = [{ name: "app", image: "app:1", env: [{ name: "FILL", value }] }];
-    return {
-      ...{ apiVersion: "apps/v1", kind: "Deployment" },
-      metadata: { name, labels: { "podseidon.kubewharf.io/protect": "true" } },
-      spec: { replicas, selector: { matchLabels: labels }, template: { metadata: { labels }, spec: { containers } } },
-    };
+const deploymentsIn = (namespace: string): string => `/apis/apps/v1/namespaces/${namespace}/deployments`;
+const protectorsIn = (namespace: string): string =>
+  `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${namespace}/podprotectors`;
+
+function deployment(name: string, replicas: number, value = ""): unknown {
+  const labels = { app: name };
+  const containers = [{ name: "app", image: "app:1", env: [{ name: "FILL", value }] }];
+  return {
+    ...{ apiVersion: "apps/v1", kind: "Deployment" },
+    metadata: { name, labels: { "podseidon.kubewharf.io/protect": "true" } },
+    spec: { replicas, selector: { matchLabels: labels }, template: { metadata: { labels }, spec: { containers } } },
   };
-  const deployments = (namespace: string): string => `/apis/apps/v1/namespaces/${namespace}/deployments`;
+}
+
+async function withGenerator(work: () => Promise<void>): Promise<void> {
+  const generator = await environment.startGenerator();
+  try {
+    await work();
+  } finally {
+    await generator.stop();
+  }
+}
+
+/** Names of the protectors of a namespace. */
+async function protectors(namespace: string): Promise<readonly unknown[]> {
+  return items(await cluster.admin.get(protectorsIn(namespace))).map((one) => field(one, "metadata", "name"));
+}
+
+it("Deployments of megabytes do not keep the generator from protecting those of others", async () => {
   // Side by side in a list, 16 of them are 80 MB of JSON.
   const names = Array.from({ length: 16 }, (_, index) => `huge-${index}`);
   await eachAtMost(CREATORS, names, async (name) => {
-    await tenant.call("POST", deployments(TENANT), deployment(name, 0, "<".repeat(900_000)));
+    await tenant.call("POST", deploymentsIn(TENANT), deployment(name, 0, "<".repeat(900_000)));
   });
-  await cluster.admin.call("POST", deployments("default"), deployment("shop", 1, ""));
-  await environment.startGenerator();
-  const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors/deployment-shop";
-  await cluster.waitFor("the protector", async () => (await cluster.admin.request("GET", path)).status === 200, 30_000);
+  await cluster.admin.call("POST", deploymentsIn("default"), deployment("shop", 1));
+  await withGenerator(async () => {
+    await cluster.waitFor("the protector", async () => (await protectors("default")).includes("deployment-shop"));
+  });
+});
+
+it("a protector made by hand is a floor: a workload of its name does not take it over, nor can the tenant", async () => {
+  const hand = `${protectorsIn(TENANT)}/deployment-floor`;
+  await createProtector(cluster, TENANT, "deployment-floor", {
+    minAvailable: 1,
+    selector: { matchLabels: { app: "floor" } },
+  });
+  const before = field(await cluster.admin.get(hand), "spec");
+  await tenant.call("POST", deploymentsIn(TENANT), deployment("floor", 4));
+  await withGenerator(async () => {
+    await cluster.waitFor("a protector beside it", async () => (await protectors(TENANT)).length === 2);
+    const annotations = { "podseidon.kubewharf.io/protect": "false" };
+    await tenant.call("PATCH", `${deploymentsIn(TENANT)}/floor`, { metadata: { annotations } });
+    await cluster.waitFor("its end", async () => (await protectors(TENANT)).length === 1);
+  });
+  expect(field(await cluster.admin.get(hand), "spec")).toEqual(before);
+  for (const [method, path] of [
+    ["PATCH", hand],
+    ["PATCH", `${hand}/status`],
+    ["DELETE", hand],
+  ] as const)
+    expect(await tenant.request(method, path, { spec: { minAvailable: 0 } })).toMatchObject({ status: 403 });
 });

@@ -99,21 +99,25 @@ function nextLimit(error: unknown, limit: number, requests: number): number | un
   return isTorn ? Math.min(limit * 2, MAX_PAGE_SIZE) : undefined;
 }
 
-/** How much smaller a page gets that was too large, and how much larger the next one again. */
-const STEP = 4;
+/** What a page is asked for with. */
+interface Asked {
+  readonly limit: number;
+  readonly continue?: string;
+  readonly resourceVersion?: string;
+  readonly resourceVersionMatch?: string;
+}
 
 /** One requested page. */
 interface PageRequest {
-  /** What it was asked with, beside its size. */
-  readonly parameters: Readonly<Record<string, string>>;
-  readonly limit: number;
-  readonly cancel: () => void;
+  readonly asked: Asked;
+  /** Aborts it alone. */
+  readonly stop: AbortController;
   readonly body: Promise<string>;
   /** The continue token, as soon as it is known. */
   token: string | undefined;
 }
 
-function firstPage(notOlderThan: string | undefined): Readonly<Record<string, string>> {
+function firstPage(notOlderThan: string | undefined): Omit<Asked, "limit"> {
   if (notOlderThan !== undefined) return { resourceVersion: notOlderThan, resourceVersionMatch: "NotOlderThan" };
   return {};
 }
@@ -138,7 +142,7 @@ class ListAttempt<T> {
   async run(notOlderThan: string | undefined): Promise<Omit<Listed<T>, "requests">> {
     const objects = new Map<string, T>();
     const sentMs = this.#lister.ports.clock.monotonicMs();
-    this.#reading = this.#request(firstPage(notOlderThan), this.#limit);
+    this.#reading = this.#request({ limit: this.#limit, ...firstPage(notOlderThan) });
     let version = "";
     try {
       while (this.#reading !== undefined) {
@@ -164,20 +168,20 @@ class ListAttempt<T> {
   }
 
   /** Asks for a smaller page in place of one that is too large. Throws any other error. */
-  #smaller({ limit, parameters }: PageRequest, error: unknown): undefined {
-    if (!isOversized(error) || limit === 1) throw error;
+  #smaller({ asked }: PageRequest, error: unknown): undefined {
+    if (!isOversized(error) || asked.limit === 1) throw error;
     // It goes on from the end of a page that there is not.
-    this.#ahead?.cancel();
+    this.#ahead?.stop.abort();
     this.#ahead = undefined;
-    this.#reading = this.#request(parameters, Math.ceil(limit / STEP));
+    this.#reading = this.#request({ ...asked, limit: Math.ceil(asked.limit / 4) });
   }
 
-  #check({ continueToken, resourceVersion }: RawPage, { token, parameters }: PageRequest, version: string): void {
+  #check({ continueToken, resourceVersion }: RawPage, { token, asked }: PageRequest, version: string): void {
     const { name } = this.#lister;
     if (token !== undefined && token !== continueToken)
       throw new WatchFailure("corrupt", `${name}: a list says twice where it goes on`);
     // A cache between that ignores the query serves one page for ever.
-    if (continueToken !== undefined && parameters.continue === continueToken)
+    if (asked.continue === (continueToken ?? ""))
       throw new WatchFailure("corrupt", `${name}: a page of a list goes on where it began`);
     if (resourceVersion === version) return;
     const message = `${name}: the list changed from version ${version} to ${resourceVersion} between pages`;
@@ -187,32 +191,28 @@ class ListAttempt<T> {
   /** Requests the page after the one that is read: the server prepares it while this one arrives and is parsed. */
   #requestNext(reading: PageRequest, token: string | undefined): void {
     reading.token = token;
-    if (token === undefined || reading !== this.#reading) return;
-    this.#ahead ??= this.#request({ continue: token }, Math.min(this.#limit, reading.limit * STEP));
+    // Behind a page that was made smaller the pages grow again.
+    const limit = Math.min(this.#limit, reading.asked.limit * 4);
+    if (token !== undefined && reading === this.#reading) this.#ahead ??= this.#request({ limit, continue: token });
   }
 
-  #request(parameters: Readonly<Record<string, string>>, limit: number): PageRequest {
-    const cancelled = new AbortController();
-    const signal = AbortSignal.any([this.#signal, cancelled.signal]);
+  #request(asked: Asked): PageRequest {
+    const stop = new AbortController();
     const onBodyBegins = (head: string): void => this.#requestNext(request, tokenAhead(head));
-    const body = this.#fetch({ limit, ...parameters }, signal, onBodyBegins);
+    const body = this.#fetch(asked, AbortSignal.any([this.#signal, stop.signal]), onBodyBegins);
     // It may fail before its reader awaits it.
     body.catch(() => {});
-    const request: PageRequest = { parameters, limit, cancel: () => cancelled.abort(), body, token: undefined };
+    const request: PageRequest = { asked, stop, body, token: undefined };
     return request;
   }
 
   /** Resolves with the body of one page. */
-  async #fetch(
-    parameters: Readonly<Record<string, string | number>>,
-    signal: AbortSignal,
-    onBodyBegins: (head: string) => void,
-  ): Promise<string> {
+  async #fetch(asked: Asked, signal: AbortSignal, onBodyBegins: (head: string) => void): Promise<string> {
     const { transport, collection, contact, name } = this.#lister;
     this.requests++;
     const response = await transport.request({
       method: "GET",
-      path: withQuery(collection.path, { ...collection.query, ...parameters }),
+      path: withQuery(collection.path, { ...collection.query, ...asked }),
       timeoutMs: PAGE_TIMEOUT_MS,
       signal,
       ignoresManagedFields: true,
