@@ -113,7 +113,7 @@ it("Deployments of megabytes do not keep the generator from protecting those of 
   });
 });
 
-it("a protector made by hand is a floor: a workload of its name does not take it over, nor can the tenant", async () => {
+it("a protector made by hand is a floor: neither a workload of its name nor the tenant can change it", async () => {
   const hand = `${protectorsIn(TENANT)}/deployment-floor`;
   await createProtector(cluster, TENANT, "deployment-floor", {
     minAvailable: 1,
