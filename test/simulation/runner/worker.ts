@@ -2,6 +2,9 @@
  * The body of a simulation process: runs the seeds and scenes that it is sent, without the rules that its arguments
  * name.
  */
+import { enableCompileCache, flushCompileCache } from "node:module";
+import { join } from "node:path";
+import { root } from "../../../scripts/root.ts";
 import { patchSources } from "../ablation/patch-sources.ts";
 import { RULES, type Rule } from "../ablation/rules.ts";
 import type { Played } from "../directed/scenes.ts";
@@ -14,6 +17,8 @@ export type Task =
   /** Random orders of events (`accounting/orders.ts`). */
   | { readonly kind: "orders"; readonly seed: number; readonly minReadySeconds: number; readonly runs: number };
 
+// To read and compile the modules takes as long as a seed. Node compares each module with what the cache was made of.
+enableCompileCache(join(root, "node_modules", ".cache", "simulation"));
 const leftOut = process.argv.slice(2).filter((name): name is Rule => name in RULES);
 // Before any shipping code is loaded.
 if (leftOut.length > 0) patchSources(leftOut);
@@ -34,5 +39,9 @@ async function perform(task: Task): Promise<RunResult | Played | boolean> {
 }
 
 process.on("message", (task: Task) => {
-  void perform(task).then((result) => process.send?.(result));
+  void perform(task).then((result) => {
+    // The process ends by a kill, before which nothing would be written.
+    flushCompileCache();
+    process.send?.(result);
+  });
 });
