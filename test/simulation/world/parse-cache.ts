@@ -4,13 +4,16 @@
  * throws.
  */
 
-/** Texts that many readers get: watch events, and lists that only ask for a version. */
-const SHARED = ['{"type":"', '{"kind":"PodProtectorList"'];
+/** Texts that many readers get: protectors, watch events, and lists that only ask for a version. */
+const SHARED = ['{"apiVersion":"podseidon', '{"type":"', '{"kind":"PodProtectorList"'];
+const EVENT = '{"type":"';
+const OBJECT = '","object":';
+const VERSION = '"resourceVersion":"';
 /** More than the texts in flight. */
 const MOST_TEXTS = 500;
 
 const parse = JSON.parse;
-const known = new Map<string, unknown>();
+const known = new Map<string, { readonly text: string; readonly value: unknown }>();
 let isFreezing = false;
 
 function parseOnce(
@@ -18,14 +21,27 @@ function parseOnce(
   ...rest: [reviver?: (this: unknown, key: string, value: unknown) => unknown]
 ): unknown {
   if (rest.length > 0 || !isShared(text)) return parse(text, ...rest);
-  let value: unknown = known.get(text);
-  if (value === undefined) {
-    if (known.size >= MOST_TEXTS) known.clear();
-    value = parse(text);
-    if (isFreezing) freezeAll(value);
-    known.set(text, value);
-  }
+  const at = text.startsWith(EVENT) ? text.indexOf(OBJECT) : -1;
+  if (at < 0) return parseShared(text);
+  // Who wrote the object has read it already, in the response.
+  return { type: text.slice(EVENT.length, at), object: parseShared(text.slice(at + OBJECT.length, -1)) };
+}
+
+function parseShared(text: string): unknown {
+  const key = keyOf(text);
+  const found = known.get(key);
+  if (found?.text === text) return found.value;
+  if (known.size >= MOST_TEXTS) known.clear();
+  const value: unknown = parse(text);
+  if (isFreezing) freezeAll(value);
+  known.set(key, { text, value });
   return value;
+}
+
+/** Short, because each reader has a new string of the whole text, whose hash would cost half as much as to parse it. */
+function keyOf(text: string): string {
+  const at = text.indexOf(VERSION);
+  return `${text.length} ${text.slice(at, at + VERSION.length + 8)}`;
 }
 
 function isShared(text: unknown): boolean {
