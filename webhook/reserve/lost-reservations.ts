@@ -36,6 +36,7 @@ export class LostReservations {
     for (const [cellID, { ledger, aggregation }] of before.state.cells) {
       const now = after.state.cells.get(cellID);
       if (isOlderCount(now?.aggregation, aggregation)) return true;
+      if (ledger.size === 0) continue;
       // Removing a cell's entry also takes back what the entry says.
       const count = countOf(aggregation);
       if (now === undefined || count === undefined || countOf(now.aggregation) !== count) continue;
