@@ -45,7 +45,8 @@ import {
 import { type SingleAttempts, withRetryAfter } from "./respond/single-attempt.ts";
 
 /**
- * Time to pin a pending pod, which is allowed without a pin too. The rest is for a live read of whether it is still so.
+ * Milliseconds to pin a pending pod, which is allowed without a pin, too. The rest of the deadline is for a live read
+ * of whether the pod is still pending.
  */
 export const MAX_PIN_MS = 3_000;
 
@@ -59,7 +60,7 @@ export interface HandlerOptions {
   readonly settleMs?: number;
   /** Namespace of the project's own pods. */
   readonly ownNamespace: string;
-  /** Denies nothing: a denial becomes a warning. */
+  /** Dry-run mode: every denial becomes a warning. */
   readonly dryRunMode: boolean;
   readonly requireBoundEvictions: boolean;
   /** Which status writes are disruptions. */
@@ -163,8 +164,9 @@ export class AdmissionHandler {
     const { pod, operation } = target;
     if (target.mayGoUnhealthy === true && !this.#countsUnready(pod)) return { outcome: "ignored" };
     const exemption = this.#exemptionOf(pod);
-    // A pending pod can become available before its eviction is committed, which names no version, or before the
-    // containers of a changed pod restart: it is pinned if possible, and always where it is to end later.
+    // A pending pod may become available before its eviction is committed, because an eviction names no version of the
+    // pod, or before a change restarts its containers. So the pod is pinned if possible, and always where the change
+    // ends it later.
     const isRecorded = exemption === "Pending" && operation !== "DELETE";
     if (exemption !== undefined && !isRecorded) return responseToExempt(pod);
     const isPinned = isRecorded && target.isDelayed !== true;
@@ -176,7 +178,7 @@ export class AdmissionHandler {
     );
   }
 
-  /** A Pending pod is no exception where a protector counts it. */
+  /** A Pending pod is not exempt where a protector counts it. */
   #exemptionOf(pod: Pod): Exemption | undefined {
     const exemption = exemptionOf(pod, this.#options.ownNamespace);
     return exemption === "Pending" && this.#countsUnready(pod) ? undefined : exemption;
@@ -193,7 +195,10 @@ export class AdmissionHandler {
     return checkBypass(pod, { user, cell, nowMs: clock.nowMs(), timeoutMs, needsPermission, isLive });
   }
 
-  /** Whether the user may ask for another health criterion than a protector allows: whoever may bypass it may. */
+  /**
+   * Whether the user may ask for a health criterion that a protector does not allow. The permission is the one to
+   * bypass.
+   */
   #mayChooseCriterion(
     { criterion, pod }: DisruptionTarget,
     { request: { user }, cell, deadlineMs }: ParsedCall,
@@ -230,7 +235,7 @@ export class AdmissionHandler {
     });
   }
 
-  /** The response with what few of them tell. */
+  /** Adds the warnings that few responses need, from modules that are loaded on first use. */
   #worded(
     response: AdmissionResponse,
     verdict: Verdict,
@@ -250,7 +255,9 @@ export class AdmissionHandler {
     );
   }
 
-  /** A pod that could not be pinned is allowed if it is still exempt: it may have become available meanwhile. */
+  /**
+   * Allows a pod that could not be pinned only if a live read finds it exempt: it may have become available meanwhile.
+   */
   #unpinned(
     { pod, reread }: DisruptionTarget,
     { tag, message }: Extract<Verdict, { kind: "failed" }>,
@@ -265,7 +272,7 @@ export class AdmissionHandler {
     });
   }
 
-  /** Allows with a warning what would be denied, and reserves for it, so that the next decision knows of it. */
+  /** Allows a denied disruption with a warning, and records its reservation, so that the next decision counts it. */
   async #warned(response: AdmissionResponse, disruptions: readonly Disruption[]): Promise<AdmissionResponse> {
     const recorded = response.decisions === undefined ? [] : disruptions.filter(({ dryRun }) => !dryRun);
     await Promise.all(recorded.map((one) => this.#options.pipeline.decide({ ...one, forced: true })));
@@ -316,7 +323,7 @@ function isUncovered(verdict: Verdict): boolean {
 
 /** As with x-pdb, pre-activities hold back the deletion or eviction of a pod that nothing else protects from it. */
 function holdsUncovered({ pod, operation, done }: DisruptionTarget): boolean {
-  // Not a status write by which the pod ends, nor a change in place.
+  // Neither a status write that ends the pod, nor an in-place change.
   const isDirect = operation !== "UPDATE" && done === undefined;
   return isDirect && pod.phase !== "Pending" && preActivitiesOf(pod).length > 0;
 }

@@ -8,10 +8,10 @@ import type { AdmissionRecord } from "./respond/admission-response.ts";
 
 /** Protectors with series in `webhook_denials_total`. */
 const MAX_DENIERS = 500;
-/** Namespaces and users with series, where these are asked for. */
+/** Namespaces and users with series, where flags ask for them. */
 const MAX_NAMESPACES = 200;
 const MAX_USERS = 100;
-/** How the name of a kubelet begins; the rest is the node's. */
+/** Prefix of a kubelet's user name; the rest is the node's name. */
 const KUBELET = "system:node:";
 
 interface AskedNames {
@@ -19,7 +19,7 @@ interface AskedNames {
   readonly metricsByUser: boolean;
 }
 
-/** Returns what counts each finished admission request. */
+/** Returns a function that counts each finished admission request. */
 export function observeNames(metrics: Metrics, asked: AskedNames): (record: AdmissionRecord) => void {
   const denials = topCounter(metrics, {
     name: "webhook_denials_total",

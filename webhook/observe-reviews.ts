@@ -1,6 +1,6 @@
 /**
- * The metrics and log lines of admission requests: how many, what became of them, and how long they took;
- * `observe-names.ts` has whose they were.
+ * The metrics and log lines of admission requests: their number, outcome and duration. `observe-names.ts` counts them
+ * by protector, namespace and user.
  */
 import type { Log } from "../shared/observe/log.ts";
 import type { Metrics } from "../shared/observe/metrics.ts";
@@ -11,7 +11,7 @@ import { ADMISSION_KINDS, type AdmissionRecord, OUTCOMES } from "./respond/admis
 
 const BOOLEANS = ["false", "true"];
 
-/** Returns what counts and logs each finished admission request. */
+/** Returns a function that counts and logs each finished admission request. */
 export function observeAdmissions(metrics: Metrics, log: Log): (record: AdmissionRecord) => void {
   const requests = metrics.counter({
     name: "webhook_reviews_total",

@@ -55,7 +55,7 @@ export const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 const LOST = { max: 200 };
 const SIZES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
-/** Whoever reaches the port may send calls that are rejected: one line in this time for each status. */
+/** Anybody who reaches the port can send calls that are rejected, so each status gets one log line in this time. */
 const REJECTED_EVERY_MS = 10_000;
 
 /** Returns the `onEvent` of a replica and its process. */
@@ -226,7 +226,7 @@ function processRows(
     crashed: { level: "error", message: "A decision failed because of a defect", count },
     requestCrashed: { level: "error", message: "An admission request failed because of a defect", count },
     rejected: {
-      // Only a POST can be an apiserver's: its disruption fails, and it does not tell its client the reason.
+      // Only an apiserver sends a POST. Its client's disruption fails, and the client does not learn the reason.
       line: ({ status }) => [
         status === 405 ? "debug" : "warn",
         "A call was rejected; an apiserver's failurePolicy decides",

@@ -35,7 +35,7 @@ async function connect(flag: string, { name, path }: NamedPath, onKubeconfig: On
   return createHttpsTransport(access, { ports: systemPorts, userAgent: `podseidon-webhook/${version}` });
 }
 
-/** Asks each reader of /metrics who it is, where an operator wants that. */
+/** Authenticates each reader of /metrics, if configured. */
 async function guardOf({ metricsAuth }: WebhookFlags, onKubeconfig: OnKubeconfig): Promise<ServerFactory | undefined> {
   if (metricsAuth === "") return undefined;
   const { guardedServers } = await import("../shared/observe/metrics-auth.ts");
@@ -43,7 +43,7 @@ async function guardOf({ metricsAuth }: WebhookFlags, onKubeconfig: OnKubeconfig
   return guardedServers(metricsAuth, toReviews, systemPorts);
 }
 
-/** The protectors that decide, where not all do. A text that is no selector ends the process. */
+/** Selects the protectors that decide, if configured. An invalid selector ends the process. */
 async function selectorOf({ protectorSelector }: WebhookFlags): Promise<WebhookParts["selects"]> {
   if (protectorSelector.trim() === "") return undefined;
   const { selects } = await import("../shared/decide/availability/selector-text.ts");
@@ -52,7 +52,10 @@ async function selectorOf({ protectorSelector }: WebhookFlags): Promise<WebhookP
   return found;
 }
 
-/** What counts and logs each finished admission request. Nothing is lost while the second module loads. */
+/**
+ * Returns a function that counts and logs each finished admission request. No request is lost while the second module
+ * loads.
+ */
 function finishedObserver(options: WebhookFlags, metrics: Metrics, log: Log): (record: AdmissionRecord) => void {
   const observe = observeAdmissions(metrics, log);
   let byName: ((record: AdmissionRecord) => void) | undefined;
@@ -113,7 +116,7 @@ function callersOf(
   };
 }
 
-/** The renewal of tokens is loaded when the webhook serves. */
+/** Loads the renewal of tokens once the webhook serves. */
 function coreTokens(options: CoreTokensOptions): Part {
   let end = (): void => {};
   return {

@@ -3,18 +3,18 @@ import { HttpError } from "./call.ts";
 import type { InFlightLimiter, InFlightSlot } from "./in-flight-limiter.ts";
 import { LARGE_BODY_BYTES, MAX_JSON_VALUES, MAX_SINGLE_OBJECT_BYTES, OPERATION_WITHIN_BYTES } from "./limits.ts";
 
-/** A body that has arrived, or the reason why it cannot be had. */
+/** A complete body, or the error that answers the request instead. */
 export type Body = HttpError | { readonly isLarge: boolean; readonly text: () => string };
 
-/** A request, with its complete body, or with the reason why its body cannot be had. */
+/** A request with its complete body, or with the error that answers it instead. */
 export class ReceivedRequest extends IncomingMessage {
   received: string | HttpError | undefined;
 }
 
 /**
- * Reads the body straight from the socket's stream (the web stream around it costs a third of a request), and
- * calls `done` once. Returns the slot that the request holds until its response; undefined, without reading anything,
- * when no slot is free.
+ * Reads the body straight from the socket's stream (the web stream around it costs a third of a request), and calls
+ * `done` once. Returns the slot that the request holds until its response. Without a free slot it returns undefined and
+ * reads nothing.
  */
 export function readBody(
   incoming: IncomingMessage,
@@ -30,7 +30,7 @@ export function readBody(
   const finish = (error: HttpError | undefined): void => {
     if (isDone) return;
     isDone = true;
-    // The listeners live until a rejected caller has disconnected.
+    // Frees the chunks of a rejected request: its listeners live until the caller disconnects.
     const complete = chunks;
     chunks = [];
     slot?.arrived();
@@ -54,7 +54,7 @@ export function readBody(
     finish(undefined);
   });
   incoming.on("error", (cause) => finish(endedEarly(cause)));
-  // Fires after every request, and an error with its stack costs a tenth of a request: made only when needed.
+  // Fires after every request. An error with its stack costs a tenth of a request, so it is made only when needed.
   incoming.on("close", () => {
     if (!isDone) finish(endedEarly());
   });
@@ -89,7 +89,7 @@ const KINDS = new Uint8Array(256);
 for (const [kind, characters] of [",:[{", '"', "\\"].entries())
   for (const character of characters) KINDS[character.charCodeAt(0)] = kind + 1;
 
-/** Counts at least the values of JSON, chunk by chunk. A string costs little, whatever JSON an annotation has in it. */
+/** Counts the values of JSON chunk by chunk, or more. A string costs little, whatever JSON an annotation has in it. */
 function valueCounter(): (chunk: Buffer) => number {
   let isInString = false;
   /** 1 where the chunk before ended with an escape. */

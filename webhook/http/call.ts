@@ -28,7 +28,7 @@ export interface HttpResponse {
 
 export type CallHandler = (call: AdmissionCall) => MaybePromise<HttpResponse>;
 
-/** A call that is at fault, or one too many. It gets this status and message, and the process goes on. */
+/** An invalid call, or one above a limit. The response has this status and message, and the process goes on. */
 export class HttpError extends Error {
   override readonly name = "HttpError";
   readonly status: 400 | 401 | 403 | 404 | 405 | 413 | 415 | 503;

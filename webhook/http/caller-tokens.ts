@@ -14,13 +14,13 @@ import type { ServingCertificate } from "./serving-certificate.ts";
 
 const KEYS_PATH = "/openid/v1/jwks";
 const KEYS_TIMEOUT_MS = 3_000;
-/** An unknown key asks for the keys again, at most so often. */
+/** Shortest time between reads of a cell's keys, which a token with an unknown key starts. */
 const KEYS_EVERY_MS = 30_000;
-/** After a read that failed, or takes long. */
+/** The same after a failed read, and during a slow one. */
 const KEYS_RETRY_MS = 1_000;
-/** A new token is valid from the second on in which it was made. Clocks differ, and Kubernetes allows for as much. */
+/** A new token is valid from the second of its creation. Clocks differ; Kubernetes allows the same tolerance. */
 const CLOCK_TOLERANCE_S = 60;
-/** One for each apiserver and webhook configuration, renewed every ten minutes. */
+/** Each apiserver has one token for each webhook configuration, and renews it every ten minutes. */
 const MAX_VERIFIED = 256;
 const MAX_TOKEN_LENGTH = 8_192;
 /** The account for which kube-apiserver requests these tokens. */
@@ -45,11 +45,11 @@ interface CallerTokenOptions {
   readonly ports: Ports;
   /** Rejects callers without a token. */
   readonly isRequired: boolean;
-  /** Whether the serving certificate is for this host, so that a token for another webhook is no token for this one. */
+  /** Whether the serving certificate is for this host. Rejects tokens that were issued for other webhooks. */
   readonly servesHost: (host: string) => boolean;
 }
 
-/** Who a call says that it comes from. */
+/** What a call says about its caller. */
 export interface Caller {
   readonly cell: string;
   /** The path of the URL, without a query. */
@@ -131,13 +131,13 @@ export class CallerTokens {
     );
   }
 
-  /** What was read last stays in force. */
+  /** After a failed read, the keys of the last successful read stay in use. */
   async #keysOf(cell: string, renew: boolean): Promise<CellKeys | undefined> {
     if (renew || !this.#keys.has(cell)) await this.#readKeys(cell);
     return this.#keys.get(cell);
   }
 
-  /** Anybody can present tokens of unknown keys: callers share a read, and its failure. */
+  /** Anybody can present tokens with unknown keys, so callers share one read and its failure. */
   #readKeys(cell: string): Promise<void> {
     const nowMs = this.#options.ports.clock.monotonicMs();
     const last = this.#reads.get(cell);
@@ -168,7 +168,7 @@ export class CallerTokens {
   }
 }
 
-/** True for a token that says that it is bound to a webhook configuration; an operator may send others. */
+/** True for a token that claims to be bound to a webhook configuration. An operator may send other tokens. */
 function isIdentityToken(token: string): boolean {
   try {
     const claims: unknown = JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString("utf8"));

@@ -2,7 +2,8 @@ import type { TLSSocket } from "node:tls";
 
 /**
  * True when the caller's certificate is for one of `names`: its common name, or a DNS name of its subjectAltName. The
- * authority alone says little where it signs for others than apiservers, too. True for every caller without `names`.
+ * authority alone is not enough where it signs for clients other than apiservers. True for every caller without
+ * `names`.
  */
 export function isNamed(socket: TLSSocket, names: readonly string[]): boolean {
   if (names.length === 0) return true;

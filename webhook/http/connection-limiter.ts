@@ -13,15 +13,15 @@ function addressOf({ remoteAddress, remotePort, localAddress }: Socket): string 
 }
 
 /**
- * Bounds the connections, those without a handshake included: each takes memory, and Node keeps a silent one for two
- * minutes. Beyond the bound a new connection replaces the oldest that has brought no request yet, then the one that has
- * been idle for the longest. So clients that send nothing neither keep apiservers out nor end a connection that an
- * apiserver is about to use.
+ * Bounds the connections, including those without a handshake: each takes memory, and Node keeps a silent one for two
+ * minutes. Beyond the bound, a new connection replaces the oldest one that has sent no request yet, then the longest
+ * idle one. So clients that send nothing neither keep apiservers out nor close a connection that an apiserver is about
+ * to use.
  */
 export class ConnectionLimiter {
   readonly #max: number;
   readonly #all = new Set<Connection>();
-  /** Connections that have brought no request, oldest first. */
+  /** Connections that have sent no request, oldest first. */
   readonly #unused = new Set<Connection>();
   /** Connections without a request in flight, in the order of their last response. */
   readonly #idle = new Set<Connection>();

@@ -1,7 +1,7 @@
 /**
  * Groups the work of one turn of the event loop: its requests are decided together, and their responses leave together.
  * Each write to a connection wakes the caller's process, which may preempt this one unless it is awake already. With 50
- * callers this saves a third of the processor time of a request. A request that is alone does not wait.
+ * callers this saves a third of the processor time of a request. A single request does not wait.
  */
 export class FlushBatcher {
   #waiting: (() => void)[] = [];
@@ -13,7 +13,7 @@ export class FlushBatcher {
     setImmediate(() => this.#flush());
   }
 
-  /** As {@link after}, for what takes long: one in each turn, after everything else. */
+  /** As {@link after}, for long work: one item in each turn, after everything else. */
   afterOthers(flush: () => void): void {
     if (this.#large.push(flush) === 1) this.#nextLarge();
   }

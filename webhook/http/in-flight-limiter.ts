@@ -18,8 +18,8 @@ export interface InFlightSlot {
 
 /**
  * Bounds the requests in flight, by number and by the bytes of their bodies. A client can begin any number of requests
- * and leave them half sent, where an apiserver sends each request whole. So the request that has been arriving for the
- * longest is evicted for the next one: a body that comes promptly is complete before its turn.
+ * and leave them half sent, while an apiserver sends each request whole. So a new request evicts the one that has been
+ * arriving for the longest; a body that arrives promptly is complete before its turn.
  */
 export class InFlightLimiter {
   readonly #limits: InFlightLimits;
@@ -48,7 +48,7 @@ export class InFlightLimiter {
         if (!isHeld) return;
         bytes += chunkBytes + CHUNK_BYTES;
         this.#bytes += chunkBytes + CHUNK_BYTES;
-        // Ends with this request at the latest.
+        // The loop ends with the eviction of this request at the latest.
         while (this.#bytes > this.#limits.bytes && this.#evictSlowest());
       },
       arrived: () => this.#arriving.delete(slot),

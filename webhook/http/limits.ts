@@ -1,5 +1,6 @@
 /**
- * How much the server holds, and how large and long a request may be. Other limits stand in the file that applies them.
+ * The bounds of the server's memory, and of the size and duration of a request. Other limits are in the file that
+ * applies them.
  */
 
 /**
@@ -10,31 +11,31 @@
 export const MAX_REQUEST_BYTES = 7 * 1024 * 1024;
 
 /**
- * Largest review of anything but an UPDATE, which alone carries two versions of the object: one object of 3 MiB and 1.5
- * MiB of anything else. kube-apiserver writes the operation before all that can be large.
+ * Largest AdmissionReview of an operation other than UPDATE: one object of 3 MiB, and 1.5 MiB of anything else. Only an
+ * UPDATE carries two versions of the object. kube-apiserver writes the operation before every field that can be large.
  */
 export const MAX_SINGLE_OBJECT_BYTES = 4.5 * 1024 * 1024;
 export const OPERATION_WITHIN_BYTES = 4_096;
 
-/** A body above this waits until all smaller ones that have arrived are answered, and its values are counted. */
+/** A larger body waits until all smaller ones that have arrived are answered, and its values are counted. */
 export const LARGE_BODY_BYTES = 128 * 1024;
 
 /**
- * The values that a body may have: the characters of JSON that begin one. JSON.parse takes some 30 ms for so many
- * distinct keys and less for anything else, also for strings as long as a body. A pod of 1 MiB has fewer.
+ * Most JSON values in a body, counted by the characters that begin one. JSON.parse takes some 30 ms for this many
+ * distinct keys, and less for anything else, even strings as long as a body. A pod of 1 MiB has fewer values.
  */
 export const MAX_JSON_VALUES = 100_000;
 
-/** Requests in flight in the process: what 30 s of a stalled core can pile up. One more gets 503 at once. */
+/** Requests in flight in the process: what piles up while a core stalls for 30 s. One more gets 503 at once. */
 export const MAX_REQUESTS_IN_FLIGHT = 10_000;
 
 /**
- * Bytes of the bodies of all requests in flight: what that many AdmissionReviews of usual pods take. Without this
- * bound, a client could make the process hold 10,000 bodies of the largest size.
+ * Bytes of the bodies of all requests in flight: what {@link MAX_REQUESTS_IN_FLIGHT} AdmissionReviews of usual pods
+ * take. Without this bound, a client could make the process hold 10,000 bodies of the largest size.
  */
 export const MAX_BYTES_IN_FLIGHT = 128 * 1024 * 1024;
 
-/** HTTP/1.1 carries one request at a time. The rest is for connections that are half open, or kept for later. */
+/** HTTP/1.1 carries one request at a time. The other 2,000 are half open, or idle in a client's pool. */
 export const MAX_CONNECTIONS = MAX_REQUESTS_IN_FLIGHT + 2_000;
 
 /** kube-apiserver waits at most this long for a webhook (`timeoutSeconds`). */

@@ -8,9 +8,11 @@ import { pathSegment, splitCertificates } from "../../shared/certificates/ca-bun
 import type { Clock } from "../../shared/runtime/clock.ts";
 import { mounted } from "../../shared/runtime/mount-root.ts";
 
-/** An unknown segment has the file read again, at most so often. */
+/** Shortest time between reads of the file, which an unknown segment starts. */
 const READ_EVERY_MS = 1_000;
-/** With those of authorities that are published no more: a cell may be late. The oldest go first. */
+/**
+ * Includes the segments of authorities that were replaced, because a cell may still use them. The oldest are dropped.
+ */
 const MAX_KNOWN = 8;
 
 /** The configuration names something that is missing or unusable. */
@@ -20,7 +22,7 @@ function tell(text: string): void {
   process.stderr.write(`podseidon-webhook: --secret-path-file: ${text}\n`);
 }
 
-/** As {@link secretPaths}. Without a certificate it says why, and the process exits with 2. */
+/** As {@link secretPaths}, but logs the error and exits with 2 where the file holds no certificate. */
 export function secretPathsOrExit(...from: Parameters<typeof secretPaths>): ReturnType<typeof secretPaths> {
   try {
     return secretPaths(...from);
@@ -31,8 +33,8 @@ export function secretPathsOrExit(...from: Parameters<typeof secretPaths>): Retu
 }
 
 /**
- * Whether a segment is of one of the certificates in `file`, now or since the start. Throws without any. A file that
- * can't be used later is told of once, when a segment is unknown.
+ * Returns a check of whether a segment belongs to a certificate that `file` holds, or has held since the start. Throws
+ * where the file holds none at the start. Reports once when a later read of the file, for an unknown segment, fails.
  */
 export function secretPaths(
   file: string,
@@ -48,7 +50,7 @@ export function secretPaths(
     const others = known.filter((one) => !segments.some((segment) => segment.equals(one)));
     known = [...others, ...segments].slice(-MAX_KNOWN);
   };
-  // Each is compared, and for as long whatever was given.
+  // Compares with every known segment in constant time, so that the time reveals nothing.
   const isKnown = (given: Buffer): boolean => known.filter((one) => timingSafeEqual(one, given)).length > 0;
   read();
   return (segment) => {

@@ -1,7 +1,7 @@
 /**
- * The HTTPS endpoint that apiservers call: routes, limits and drain. It knows bodies and statuses only; the handler
- * decides what an AdmissionReview means. A request passes `connection-limiter`, `slow-callers`, `in-flight-limiter` and
- * `body`, then a route.
+ * The HTTPS endpoint that apiservers call: routes, limits and drain. The server knows bodies and statuses only; the
+ * handler decides what an AdmissionReview means. A request passes `connection-limiter`, `slow-callers`,
+ * `in-flight-limiter` and `body`, then a route.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
@@ -27,9 +27,9 @@ interface WebhookServerOptions {
   /** For example `/webhook`. */
   readonly pathPrefix: string;
   readonly cells: ReadonlySet<string>;
-  /** Which client certificates are accepted, by their names. Default: all that the authorities signed. */
+  /** Names whose client certificates are accepted. Default: every certificate that the authorities signed. */
   readonly clientNames?: readonly string[];
-  /** Whether the secret segment of a path is known; empty where a path has none. Default: every one is. */
+  /** Whether the secret segment of a path is known; the segment is empty where a path has none. Default: all are. */
   readonly isPathKnown?: ((segment: string) => boolean) | undefined;
   /** Default: those of `limits.ts`. */
   readonly limits?: InFlightLimits & { readonly connections: number };
@@ -49,8 +49,8 @@ type Env = { Bindings: HttpBindings };
 
 /**
  * Go's default transport, which apiservers use, closes idle connections after 90 s. The server must not close one
- * first, not even one on which nothing was sent yet. So Node's own limits for headers and requests are as long;
- * `slow-callers.ts` is stricter.
+ * first, not even a connection without a request yet. So Node's own limits for headers and requests are longer than 90
+ * s; `slow-callers.ts` is stricter.
  */
 const UNUSED_MS = 120_000;
 export const NODE_LIMITS = {
@@ -93,7 +93,7 @@ export class WebhookServer {
     this.#certificate = options.certificate;
     const limits = options.limits ?? DEFAULT_LIMITS;
     this.#limiter = new InFlightLimiter(limits);
-    // With client authorities configured, a caller without a certificate ends at the handshake.
+    // With client authorities configured, the handshake fails for a caller without a certificate.
     const isMutual = options.certificate.ca !== undefined;
     const app = this.#routes();
     this.#respond = getRequestListener((request, env) => app.fetch(request, env));
@@ -154,16 +154,16 @@ export class WebhookServer {
     this.#service = service;
   }
 
-  /** Serves another certificate from the next handshake on. */
+  /** Serves this certificate from the next handshake on. */
   setCertificate(certificate: ServingCertificate): void {
     this.#certificate = certificate;
     this.#server.setSecureContext({ ...certificate, minVersion: "TLSv1.2" });
   }
 
   /**
-   * Sends `Connection: close` with every response from now on, and serves as before. So an apiserver leaves its
-   * connections one by one. A connection that the server closed would lose the request that was just sent on it, which
-   * Go does not repeat.
+   * Sends `Connection: close` with every response from now on, and serves as before. So each apiserver closes its
+   * connections one by one. If the server closed a connection, a request that was just sent on it would be lost, and Go
+   * does not repeat such a request.
    */
   retire(): void {
     this.#draining = true;
@@ -179,7 +179,7 @@ export class WebhookServer {
     });
   }
 
-  /** Ends the connections that {@link drain} left. */
+  /** Closes the connections that {@link drain} left open. */
   close(): Promise<void> {
     return new Promise((resolve) => {
       this.#server.close(() => resolve());
@@ -210,7 +210,7 @@ export class WebhookServer {
 
   /**
    * Reads the body before Hono gets the request, so that a decision that needs no waiting is answered without a
-   * promise. A request that is rejected whatever its body says is rejected unread.
+   * promise. A request that is rejected whatever its body says is rejected without reading the body.
    */
   #receive(incoming: ReceivedRequest, outgoing: ServerResponse): void {
     const { socket } = incoming;
@@ -239,7 +239,7 @@ export class WebhookServer {
     this.#connections.requestStarted(socket);
   }
 
-  /** Takes the secret segment, `/~` or `/secret-` and a text, from the path. One that is not known leaves no path. */
+  /** Removes the secret segment, `/~` or `/secret-` and a hash, from the path. False for an unknown segment. */
   #readPath(incoming: IncomingMessage): boolean {
     const { url = "/" } = incoming;
     const [segment = "", hexadecimal] = SECRET_SEGMENT.exec(url) ?? [];

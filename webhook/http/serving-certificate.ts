@@ -5,7 +5,7 @@ import { createSecureContext } from "node:tls";
 import type { Timer, Timers } from "../../shared/runtime/clock.ts";
 import { mounted } from "../../shared/runtime/mount-root.ts";
 
-/** How often the files are checked. Polled, because a mounted Secret changes by a symbolic link far above the file. */
+/** How often the files are checked. Polling, because a mounted Secret changes by a symbolic link in a parent folder. */
 const CHECK_EVERY_MS = 5_000;
 
 /** The serving certificate with its key, PEM. */
@@ -21,7 +21,7 @@ export function certificateExpiryMs({ cert }: ServingCertificate): number {
   return new X509Certificate(cert).validToDate.getTime();
 }
 
-/** The files to read, as the flags name them. An empty `clientCaFile` is none: callers need no certificate. */
+/** The files that the flags name. With an empty `clientCaFile`, callers need no certificate. */
 export interface CertificateFiles {
   readonly tlsCertFile: string;
   readonly tlsPrivateKeyFile: string;
@@ -61,7 +61,10 @@ export function readServingCertificate(files: CertificateFiles): ServingCertific
   return clientCaFile === "" ? pair : { ...pair, ca: readAuthorities(clientCaFile, "client CA") };
 }
 
-/** Also checks the pair: a wrong one would fail only at each handshake. Throws {@link CertificateError}. */
+/**
+ * Also checks that key and certificate belong together: otherwise every handshake would fail. Throws {@link
+ * CertificateError}.
+ */
 export function readKeyPair(certFile: string, keyFile: string): { readonly cert: string; readonly key: string } {
   const cert = read(certFile, "certificate");
   const key = read(keyFile, "private key");
@@ -78,7 +81,7 @@ export function readKeyPair(certFile: string, keyFile: string): { readonly cert:
   return { cert, key };
 }
 
-/** Throws {@link CertificateError} for an empty file, too: as `ca`, Node takes it for the public authorities. */
+/** Throws {@link CertificateError} for an empty file, too: Node reads an empty `ca` as the public authorities. */
 export function readAuthorities(path: string, what: string): string {
   const ca = read(path, what);
   parsed(path, what, () => new X509Certificate(ca));
@@ -94,7 +97,10 @@ interface CertificateReloadOptions extends CertificateFiles {
   readonly failed: (error: unknown) => void;
 }
 
-/** Passes on each new pair. Half a pair is tried again at the next check. Returns a function that stops. */
+/**
+ * Passes on each new pair. A pair of which only one file has changed yet is tried again at the next check. Returns a
+ * function that stops.
+ */
 export function watchServingCertificate(options: CertificateReloadOptions): () => void {
   const { tlsCertFile, tlsPrivateKeyFile, clientCaFile } = options;
   const files = [tlsCertFile, tlsPrivateKeyFile, ...(clientCaFile ? [clientCaFile] : [])];

@@ -3,9 +3,9 @@ import type { Socket } from "node:net";
 import { MAX_TIMEOUT_MS } from "./limits.ts";
 
 export const CHECK_CALLERS_EVERY_MS = 2_000;
-/** Checks that the headers of a request may take: 10 s. */
+/** Number of checks that the headers of a request may take: 10 s. */
 export const HEADERS_CHECKS = 5;
-/** Checks that a body may take, and a response until the caller reads it: longer than any request may take. */
+/** The same for a body, and for a caller to read its response: longer than any request may take. */
 export const BODY_CHECKS = Math.ceil((MAX_TIMEOUT_MS + 5_000) / CHECK_CALLERS_EVERY_MS);
 
 const TIMED_OUT = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n";
@@ -22,10 +22,10 @@ interface Caller {
 }
 
 /**
- * Ends connections whose request stays half sent, or whose responses are not read. Node's own limits would also end a
- * new connection on which nothing was sent yet: Go's transport, which apiservers use, opens connections that it needs
- * only later, and does not repeat a request that it sends on one just as it is closed. Checks are counted, not time, so
- * that a stall of this process costs no caller.
+ * Closes connections whose request stays half sent, or whose responses are not read. Node's own limits would also close
+ * a new connection without a request. Go's transport, which apiservers use, opens connections before it needs them, and
+ * does not repeat a request that it sends while the server closes the connection. A limit is a number of checks instead
+ * of a time, so that a stall of this process closes no connection.
  */
 export class SlowCallers {
   readonly #callers = new Map<Socket, Caller>();
@@ -45,7 +45,7 @@ export class SlowCallers {
     caller.incompleteChecks = 0;
   }
 
-  /** Once for each {@link requestBegan}: the request is complete, or will not be read. */
+  /** Called once for each {@link requestBegan}: the request is complete, or its body will not be read. */
   requestComplete(socket: Socket): void {
     const caller = this.#callers.get(socket);
     // The headers of the next request may have arrived already.
@@ -58,7 +58,7 @@ export class SlowCallers {
   check(): void {
     for (const [socket, caller] of this.#callers) {
       caller.unreadChecks = socket.writableLength === 0 ? 0 : caller.unreadChecks + 1;
-      // Not an orderly end, which would wait for the responses to be read.
+      // An orderly end would wait for the caller to read the responses.
       if (caller.unreadChecks > BODY_CHECKS) socket.destroy();
       const isArriving = caller.arriving > 0;
       if (!isArriving && socket.bytesRead === caller.completeBytes) caller.incompleteChecks = 0;

@@ -8,7 +8,7 @@ const OPEN = { initialMs: 2_000, maxMs: 30_000, factor: 2, jitter: 0.2 };
 
 /**
  * Stops calls to a server that does not answer: an open circuit rejects a call at once, where a timeout would also hold
- * a permit. After a while one trial call at a time is let through, and its response closes the circuit.
+ * a permit. After a while one trial call at a time is made, and its response closes the circuit.
  */
 export class CircuitBreaker {
   readonly #clock: Clock;
@@ -31,7 +31,7 @@ export class CircuitBreaker {
     return this.#openUntilMs === undefined ? 0 : Math.max(0, this.#openUntilMs - this.#clock.monotonicMs());
   }
 
-  /** Whether a call may be made now. Its end has to be reported. */
+  /** Whether a call may be made now. The caller has to report how the call ended. */
   enter(): boolean {
     if (this.#openUntilMs === undefined) return true;
     if (this.#isTrying || this.waitMs > 0) return false;

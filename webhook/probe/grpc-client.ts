@@ -22,7 +22,7 @@ import type { ProbeRequest } from "./probe-request.ts";
 const METHOD_PATH = "/disruptionprobe.v1.DisruptionProbeService/IsDisruptionAllowed";
 
 const { HTTP2_HEADER_METHOD, HTTP2_HEADER_PATH, HTTP2_HEADER_STATUS, NGHTTP2_CANCEL } = constants;
-/** Compressed flag and length, before each message. */
+/** The compressed flag and the length, which precede each message. */
 const PREFIX_BYTES = 5;
 const OK = "0";
 const UNIMPLEMENTED = "12";
@@ -74,7 +74,7 @@ function checkResponse(headers: IncomingHttpHeaders, methodPath: string): void {
   if (!(textOf(headers, "content-type") ?? "").startsWith("application/grpc")) {
     throw new BadProbeResponse("the answer is not gRPC; is something else listening there?");
   }
-  // A call that failed at once has no body, and its gRPC status is among the headers.
+  // A call that failed at once has no body; its gRPC status is in the headers.
   if (headers["grpc-status"] !== undefined) checkStatus(headers, methodPath);
 }
 
@@ -85,7 +85,7 @@ class Call {
   readonly #methodPath: string;
   readonly #chunks: Buffer[] = [];
   #bytes = 0;
-  /** The headers of the response, where the call failed at once. */
+  /** The trailers of the response, or its headers where the call failed at once. */
   #trailers: IncomingHttpHeaders = {};
   readonly #outcome = Promise.withResolvers<ProbeResponse>();
 
@@ -164,7 +164,7 @@ export class GrpcProbeClient implements ProbeClient {
       try {
         return await this.#finish(call, kept, signal);
       } catch (error) {
-        // A kept connection may have been lost unnoticed. Asking changes nothing, so the call can be repeated.
+        // An idle connection may have been lost unnoticed. A probe changes nothing, so the call can be repeated.
         if (signal.aborted || call.hasResponse) throw error;
         this.#retire(kept);
       }

@@ -35,7 +35,7 @@ export class HttpProbeClient implements ProbeClient {
     try {
       return await this.#call(body, signal);
     } catch (error) {
-      // A kept connection was lost unnoticed. Asking changes nothing, so the call can be repeated.
+      // An idle connection was lost unnoticed. A probe changes nothing, so the call can be repeated.
       if (!(error instanceof StaleConnection) || signal.aborted) throw error;
       return await this.#call(body, signal);
     }

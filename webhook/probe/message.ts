@@ -1,4 +1,7 @@
-/** The two messages of `disruptionprobe.v1`, x-pdb's contract, in protobuf and JSON. They need no library. */
+/**
+ * The two messages of `disruptionprobe.v1`, x-pdb's contract, in protobuf and JSON. Both are small enough to need no
+ * library.
+ */
 import type { ProbeRequest } from "./probe-request.ts";
 
 export interface ProbeResponse {

@@ -1,4 +1,4 @@
-/** Loads the probes' machinery with the first protector that has a probe, and counts what becomes of each request. */
+/** Loads the modules for probes with the first protector that has a probe, and counts the result of each request. */
 import type { Log } from "../../shared/observe/log.ts";
 import type { Counter, Histogram, Metrics } from "../../shared/observe/metrics.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";

@@ -1,6 +1,6 @@
 /**
- * Where a probe goes, and whether the operator allows it (docs/design.md#owner-probe): whoever may write a protector
- * would reach every address that the webhook reaches.
+ * The address of a probe, and whether the operator allows it (docs/design.md#owner-probe): otherwise, users who may
+ * write a protector could reach every address that the webhook reaches.
  */
 import { BlockList, isIP } from "node:net";
 import { ProbeFailure } from "./probe-client.ts";
@@ -8,16 +8,16 @@ import type { ProbeSpec } from "./probe-request.ts";
 
 export interface ProbeAddress {
   readonly host: string;
-  /** `host:port`, all that texts tell of an endpoint: the rest may hold a secret. */
+  /** `host:port`, the only part of an endpoint that texts show: the rest may contain a secret. */
   readonly text: string;
 }
 
-/** `host:port`, without a scheme of gRPC. */
+/** `host:port`, without the scheme of a gRPC endpoint. */
 export function authorityOf(endpoint: string): string {
   return endpoint.replace(/^(dns:\/\/\/|dns:|passthrough:\/\/\/)/, "");
 }
 
-/** Throws {@link ProbeFailure} for what is no address, or has a user name or a password. */
+/** Throws {@link ProbeFailure} for an endpoint that is not an address, or has a user name or a password. */
 export function probeAddressOf({ endpoint, protocol, insecure }: ProbeSpec): ProbeAddress {
   const text = protocol === "HTTP" ? endpoint : `${insecure ? "http" : "https"}://${authorityOf(endpoint)}`;
   if (!URL.canParse(text)) throw new ProbeFailure("its endpoint is not a URL");
@@ -30,7 +30,7 @@ export function probeAddressOf({ endpoint, protocol, insecure }: ProbeSpec): Pro
   return { host, text: `${url.hostname}:${url.port || (url.protocol === "https:" ? "443" : "80")}` };
 }
 
-/** The hosts of `--probe-allow`: names, `*.` before the end of names, addresses and networks. */
+/** The hosts of `--probe-allow`: names, names that begin with `*.`, addresses and networks. */
 export class AllowedHosts {
   readonly #names = new Set<string>();
   readonly #ends: string[] = [];

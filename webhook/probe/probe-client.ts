@@ -3,7 +3,7 @@ import type { ProbeRequest } from "./probe-request.ts";
 
 /** One connection, or pool of connections, to one endpoint. */
 export interface ProbeClient {
-  /** Rejects with the reason, for people; gives up when the signal aborts. */
+  /** Rejects with a reason for people, also when the signal aborts. */
   ask(request: ProbeRequest, signal: AbortSignal): Promise<ProbeResponse>;
   close(): void;
 }
@@ -21,10 +21,10 @@ export interface ClientCertificate {
   readonly key: string;
 }
 
-/** Far more than a yes or no with its reason needs. */
+/** Far more than a yes or no with a reason takes. */
 export const MAX_RESPONSE_BYTES = 64 * 1024;
 
-/** Connections without a call are closed after this. */
+/** Connections without a call are closed after this time. */
 export const IDLE_MS = 60_000;
 
 export class ProbeFailure extends Error {
@@ -32,8 +32,8 @@ export class ProbeFailure extends Error {
 }
 
 /**
- * What went wrong, in one short line. Of an error of Node only its code: the message tells of addresses and
- * certificates, and whoever deletes a pod reads it.
+ * What went wrong, in one short line. An error of Node shows only its code: its message names addresses and
+ * certificates, and any user who deletes a pod can read it.
  */
 export function describeError(error: unknown): string {
   if (!(error instanceof Error)) return "the call failed";

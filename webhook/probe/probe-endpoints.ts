@@ -1,6 +1,6 @@
 /**
  * The endpoints that are asked (docs/design.md#owner-probe). Each has a semaphore and a circuit breaker, so that an
- * endpoint that is slow or down costs the others nothing. No answer is a denial.
+ * endpoint that is slow or down does not delay the others. An endpoint that does not answer denies.
  */
 import type { Log } from "../../shared/observe/log.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
@@ -16,20 +16,20 @@ import { Semaphore } from "./semaphore.ts";
 
 /** Calls in flight to one endpoint. */
 export const MAX_IN_FLIGHT = 16;
-/** Requests that wait for one of them; beyond it the answer is "overloaded" at once. */
+/** Requests that wait for such a call; one more is answered "overloaded" at once. */
 export const MAX_QUEUED = 500;
 /** x-pdb's own default. */
 const DEFAULT_TIMEOUT_MS = 2_000;
-/** Endpoints that are remembered; the least recently asked is forgotten first. */
+/** Endpoints that are remembered; the least recently used is forgotten first. */
 const MAX_ENDPOINTS = 500;
-/** People read the denial, and the owner's text is not trusted. */
+/** Most characters of the owner's text in a denial: people read the denial, and the text is not trusted. */
 const MAX_SAID = 200;
 
 interface Endpoint {
   client: ProbeClient | undefined;
   /** Host and port, for texts. */
   where: string;
-  /** Certificates that the client was made with. */
+  /** The certificates of the current client. */
   certificates: string;
   /** Why no client could be made. */
   problem: string | undefined;
@@ -50,29 +50,29 @@ export interface ProbeEvent {
 interface ProbeEndpointsOptions {
   readonly ports: Ports;
   readonly onAsked: (event: ProbeEvent) => void;
-  /** Hosts that may be asked, as `--probe-allow` has them. */
+  /** Hosts that may be asked, in the form of `--probe-allow`. */
   readonly allowed: readonly string[];
   /**
-   * PEM certificates where the protector names none; undefined is the system's. Called for a new endpoint, and again
-   * after a failure. When it throws, a new endpoint cannot be asked.
+   * PEM certificates for protectors without their own; undefined selects the system's. Called for a new endpoint, and
+   * again after a failure. When the function throws, a new endpoint cannot be asked.
    */
   readonly defaultCa?: () => string | undefined;
-  /** What the webhook shows to owners' servers. Called as `defaultCa` is. */
+  /** The certificate that the webhook presents to owners' servers. Called when `defaultCa` is. */
   readonly clientCertificate?: () => ClientCertificate | undefined;
   /** Default: a client of the probe's protocol. */
   readonly connect?: (probe: ProbeSpec, clientCertificate: ClientCertificate | undefined) => ProbeClient;
 }
 
-/** Files of flags. */
+/** Files that flags name. */
 export interface ProbeCertificateFiles {
-  /** PEM certificates for probes whose protector names none; empty is the system's. */
+  /** PEM certificates for probes of protectors without their own; empty selects the system's. */
   readonly caFile: string;
-  /** PEM certificate and key that the webhook shows; empty shows none. */
+  /** PEM certificate and key that the webhook presents; empty presents none. */
   readonly clientCertFile: string;
   readonly clientKeyFile: string;
 }
 
-/** Reads the files for each new or failing endpoint, so that replaced ones are followed. */
+/** Reads the files again for each new or failing endpoint, because files may have been replaced. */
 export function certificatesOf(
   { caFile, clientCertFile, clientKeyFile }: ProbeCertificateFiles,
   log: Pick<Log, "error">,
@@ -87,7 +87,7 @@ export function certificatesOf(
   };
 }
 
-/** While `read` throws, what it returned last, if anything; the reason is told once. */
+/** Returns what `read` last returned, if anything, while `read` throws. The reason is logged once. */
 function keepingLast<T>(log: Pick<Log, "error">, flag: string, read: () => T): () => T | undefined {
   let last: T | undefined;
   let told = "";
@@ -99,7 +99,7 @@ function keepingLast<T>(log: Pick<Log, "error">, flag: string, read: () => T): (
       if (told !== String(error))
         log.error({ flag, error }, "Certificates for probes can't be used; the last ones serve, if any");
       told = String(error);
-      // Whoever deletes a pod reads it: the file's path is for the log.
+      // Users who delete pods read this text, so only the log has the file's path.
       if (last === undefined) throw new ProbeFailure(`the file of the webhook's ${flag} can't be used`);
     }
     return last;

@@ -1,6 +1,6 @@
 /**
  * What a protector with `spec.probe` asks the owner of its workload before a disruption (docs/design.md#owner-probe),
- * as the pipeline sees it. Everything else in this folder is loaded with the first such protector: `owner-probes`,
+ * as the pipeline sees it. The rest of this folder is loaded with the first such protector: `owner-probes`,
  * `probe-endpoints`, then the clients.
  */
 import type { AllowReason } from "../../shared/decide/quota.ts";
@@ -9,7 +9,7 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 
 export type ProbeSpec = NonNullable<PodProtector["spec"]["probe"]>;
 
-/** How asking ended; metric labels. */
+/** Results of a probe; metric labels. */
 export const PROBE_RESULTS = ["allowed", "refused", "failed", "down", "overloaded"] as const;
 export type ProbeResult = (typeof PROBE_RESULTS)[number];
 
@@ -20,7 +20,7 @@ export interface ProbeRequest {
   /** The budget that the owner knows: the XPodDisruptionBudget that the protector was made from, else the protector. */
   readonly budgetNamespace: string;
   readonly budgetName: string;
-  /** Monotonic; the answer comes before. */
+  /** Monotonic milliseconds; the answer comes before. */
   readonly deadlineMs: number;
 }
 
@@ -33,14 +33,16 @@ export interface ProbeAnswer {
 /** Never rejects, and resolves before the request's deadline. */
 export type AskOwner = (request: ProbeRequest) => Promise<ProbeAnswer>;
 
-/** Time that the write needs after the owner's answer, at least. */
+/** Shortest time that is kept for the write after the owner's answer. */
 const KEPT_FOR_WRITE_MS = 500;
 const KEPT_FRACTION = 0.25;
 
 /** The kind whose objects an x-pdb probe knows by name. */
 const X_PDB_KIND = "XPodDisruptionBudget";
 
-/** Disruptions that cost the workload nothing, or that are allowed whatever the owner says. */
+/**
+ * Reasons to allow without asking: the disruption costs the workload nothing, or is allowed whatever the owner says.
+ */
 const UNASKED: ReadonlySet<AllowReason> = new Set<AllowReason>([
   "Finished",
   "Terminating",
@@ -52,7 +54,9 @@ const UNASKED: ReadonlySet<AllowReason> = new Set<AllowReason>([
   "NotProtected",
 ]);
 
-/** What to ask the owner about a pod that quota allows for `reason`; undefined when nothing is to be asked. */
+/**
+ * The request to the owner of a pod whose disruption quota allows for `reason`; undefined when the owner is not asked.
+ */
 export function probeRequestOf(
   protector: PodProtector | undefined,
   reason: AllowReason,

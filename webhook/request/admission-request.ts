@@ -1,6 +1,6 @@
 /**
  * What an AdmissionReview asks. `admission-request` parses it, `disruption-target` finds the pod that it would disrupt,
- * `exemption` names the pods that need no protector, `bypass` reads the force-delete annotation, `deadline` says how
+ * `exemption` names the pods that no protector counts, `bypass` reads the force-delete annotation, `deadline` says how
  * long all of it may take.
  */
 import { parseWireReview, type UserInfo } from "../../shared/schema/admission.ts";
@@ -18,7 +18,7 @@ export interface User {
   readonly extra: Readonly<Record<string, readonly string[]>>;
 }
 
-/** The fields in use of an AdmissionReview's request. */
+/** The fields of an AdmissionReview's request that the webhook uses. */
 export interface AdmissionRequest {
   readonly uid: string;
   readonly operation: string;

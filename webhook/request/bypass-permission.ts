@@ -1,7 +1,7 @@
 /**
  * Whether a user may bypass protectors: a SubjectAccessReview in the cell (docs/design.md#bypass), which authenticated
- * the user. In the core the same name is another user: every cluster has a `system:serviceaccount:default:default`. A
- * role on `podprotectors` can be bound in a cell that does not serve the API.
+ * the user. In the core, the same name means another user: every cluster has a `system:serviceaccount:default:default`.
+ * A role on `podprotectors` can be bound in a cell that does not serve the API.
  */
 import { hash } from "node:crypto";
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
@@ -11,13 +11,13 @@ import type { User } from "./admission-request.ts";
 
 export type BypassPermission = "allowed" | "denied" | "unknown";
 
-/** As the authorizer cache of kube-apiserver: a permission that was taken away is gone within this time. */
+/** Like the authorizer cache of kube-apiserver: a permission that is revoked ends within this time. */
 export const REMEMBERED_MS = 10_000;
 /** Permissions that are remembered; the oldest go first. */
 const MAX_REMEMBERED = 1_000;
-/** SubjectAccessReviews in flight; beyond it the permission is unknown at once. */
+/** SubjectAccessReviews in flight; at this number, another permission is unknown at once. */
 const MAX_IN_FLIGHT = 32;
-/** Of a user and its attributes as JSON: credentials come in HTTP headers, which are shorter than this. */
+/** Longest user, with its attributes, as JSON: credentials come in HTTP headers, which are shorter. */
 const MAX_USER_LENGTH = 256 * 1024;
 const MAX_CALL_MS = 2_000;
 /** Part of its time that an admission request waits for the permission. The rest is for deciding without it. */
@@ -38,7 +38,7 @@ export class BypassPermissions {
   /** Never rejects; resolves within half of `timeoutMs`. */
   async mayBypass(user: User, namespace: string, timeoutMs: number): Promise<BypassPermission> {
     const text = JSON.stringify([namespace, user.username, user.uid, user.groups, user.extra]);
-    // No apiserver authenticates such a user, and a forged one must not pass through to the cell.
+    // No apiserver authenticates such a user, and the cell must not receive a forged one.
     if (text.length > MAX_USER_LENGTH) return "unknown";
     const key = hash("sha256", text, "base64");
     const known = this.#known.get(key);

@@ -12,7 +12,7 @@ import type { BypassIgnored } from "./exemption.ts";
 /** Whether a pod's annotation is followed, and what the response says about it. */
 export interface BypassResult {
   readonly forced: boolean;
-  /** OpenKruise's annotation is followed, which only protectors of PodUnavailableBudgets do. */
+  /** OpenKruise's annotation is followed. Only protectors that were made from PodUnavailableBudgets do so. */
   readonly noProtect?: boolean;
   readonly ignored?: BypassIgnored;
   readonly warnings: readonly string[];
@@ -22,12 +22,12 @@ export interface BypassResult {
 export interface BypassContext {
   readonly user: User;
   readonly cell: CellClient;
-  /** Wall clock: the expiry is for people, and no accounting rests on it. */
+  /** Wall clock, Unix milliseconds: people choose the expiry, and no accounting depends on it. */
   readonly nowMs: number;
   readonly timeoutMs: number;
   /** The user needs the permission `bypass` on `podprotectors` in the pod's namespace. */
   readonly needsPermission: boolean;
-  /** The pod was read from the cell. Else the annotation is what the caller says. */
+  /** The pod was read from the cell. Otherwise, only the caller says that it has the annotation. */
   readonly isLive: boolean;
 }
 
@@ -38,16 +38,13 @@ type Ignored = (why: BypassIgnored, because: string) => BypassResult;
 /** Part of its time that an admission request waits for the pod. The rest is for deciding without it. */
 const WAITED_FRACTION = 0.5;
 
-/**
- * Without an answer about the permission, or about the pod, the annotation is ignored, and the pod is decided like any
- * other.
- */
+/** Where the permission or the pod cannot be read, the annotation is ignored, and the pod is decided like any other. */
 export async function checkBypass(pod: Pod, context: BypassContext): Promise<BypassResult> {
   if (pod.annotations?.[FORCE_DELETE_ANNOTATION] === undefined)
     return await checkAnnotation(pod, NO_PROTECT_ANNOTATION, context);
   const result = await checkAnnotation(pod, FORCE_DELETE_ANNOTATION, context);
   if (!isVoid(result) || pod.annotations[NO_PROTECT_ANNOTATION] !== "true") return result;
-  // A force-delete that is good for nobody takes nothing from the other annotation.
+  // A force-delete annotation that is invalid for every user does not affect the other annotation.
   const other = await checkAnnotation(pod, NO_PROTECT_ANNOTATION, context);
   return {
     ...other,
@@ -56,7 +53,7 @@ export async function checkBypass(pod: Pod, context: BypassContext): Promise<Byp
   };
 }
 
-/** The annotation itself says that it is not to be followed, whoever asks. */
+/** The annotation itself is malformed or expired, so that it is followed for no user. */
 function isVoid({ ignored }: BypassResult): boolean {
   return ignored === "malformed" || ignored === "expired";
 }
@@ -87,7 +84,7 @@ async function checkAnnotation(
   return isForced ? followed(claim) : { ...NOT_FORCED, noProtect: true, auditAnnotations: { "no-protect": "true" } };
 }
 
-/** Who reaches the webhook's port can send any pod. What goes beyond the quota rests on the pod that the cell has. */
+/** Anybody who reaches the webhook's port can send any pod. So a bypass needs the annotation on the pod in the cell. */
 async function notOnThePod(
   pod: Pod,
   annotation: string,

@@ -25,7 +25,7 @@ export interface CellClient {
   readonly listPods?: ListPods;
   /** Marks a pod whose disruption waits for a pre-activity. Undefined where marking is not configured. */
   readonly markPending?: (pod: Pod) => void;
-  /** Whether a user may bypass the protectors of a namespace. Undefined where nobody can be asked. */
+  /** Whether a user may bypass the protectors of a namespace. Undefined where the cell can't be asked. */
   readonly mayBypass?: (user: User, namespace: string, timeoutMs: number) => Promise<BypassPermission>;
 }
 

@@ -1,8 +1,8 @@
 /**
  * Which new pods get the counted readiness gate (docs/design.md#counted-gate): those whose protector or namespace asks
- * for it, in a cell that an aggregator counts. A gate that no aggregator opens keeps its pod from ever being Ready. So
- * a pod stays as it is without a protector, while a cache may be old, and in a cell that was never counted or whose
- * aggregator is silent.
+ * for it, in a cell that an aggregator counts. A pod whose gate no aggregator opens never becomes Ready. So a pod stays
+ * unchanged without a protector, while a cache may be old, and in a cell that was never counted or whose aggregator is
+ * silent.
  */
 
 import type { PatchOperation } from "../../shared/schema/admission.ts";
@@ -31,7 +31,7 @@ export interface GateCore {
 export interface GateContext {
   readonly cell: string;
   readonly cores: readonly GateCore[];
-  /** The pod's namespace asks for the gate, and so does every protector in it that does not decline. */
+  /** The pod's namespace asks for the gate, on behalf of every protector in the namespace that does not decline. */
   readonly isOptedIn: boolean;
   readonly ownNamespace: string;
   /** Wall clock. */

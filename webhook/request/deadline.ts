@@ -2,7 +2,7 @@ import { MAX_TIMEOUT_MS } from "../http/limits.ts";
 
 /** kube-apiserver's default for `timeoutSeconds`. */
 const DEFAULT_TIMEOUT_MS = 10_000;
-/** Part of the timeout that is kept for the response's way back, with its bounds. */
+/** Part of the timeout that is kept for sending the response, with its bounds. */
 const MARGIN_FRACTION = 0.1;
 const MIN_MARGIN_MS = 20;
 const MAX_MARGIN_MS = 500;
@@ -28,8 +28,8 @@ export function parseGoDurationMs(text: string): number | undefined {
 }
 
 /**
- * Milliseconds that an admission request may take: the `timeout` of the query, minus a margin for the way back. An
- * absent or unreadable timeout counts as Kubernetes' default, an excessive one as its maximum.
+ * Milliseconds that an admission request may take: the `timeout` of the query, minus a margin for sending the response.
+ * An absent or unreadable timeout counts as Kubernetes' default, an excessive one as Kubernetes' maximum.
  */
 export function requestBudgetMs(timeout: string | undefined): number {
   // Requests of one cell mostly carry the same timeout.

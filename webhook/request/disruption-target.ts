@@ -28,17 +28,17 @@ export interface DisruptionTarget {
   readonly criterion: Criterion;
   readonly dryRun: boolean;
   /**
-   * The pod is not Ready, and nobody but a protector with another criterion than availability keeps it: a status write,
-   * or the deletion of its node.
+   * The pod is not Ready, so only a protector with a criterion other than `Available` can deny: for a status write, or
+   * for the deletion of the pod's node.
    */
   readonly mayGoUnhealthy?: boolean;
   /** A change by `pods/resize`. */
   readonly isResize?: boolean;
-  /** The pod goes some time after the change, whatever it is by then. */
+  /** The pod ends some time after the change, whatever its state is then. */
   readonly isDelayed?: boolean;
   /** Completes "the pod may not be ...", where the operation does not say it. */
   readonly done?: string;
-  /** Labels after the change, where that only takes the pod away from protectors: from those that it leaves. */
+  /** Labels after the change, where the change only makes the pod leave the selectors of protectors. */
   readonly labelsAfter?: Pod["labels"];
 }
 
@@ -98,8 +98,8 @@ export function isStatusWrite(request: AdmissionRequest): boolean {
 }
 
 /**
- * A request about a node itself, which may take its pods (docs/design.md#node-deletion). kube-apiserver takes
- * finalizers from a write of the node's status, too.
+ * A request about a node, which may end the node's pods (docs/design.md#node-deletion). kube-apiserver takes finalizers
+ * from a write of the node's status, too.
  */
 export function isNode({ operation, group, resource, subResource }: AdmissionRequest): boolean {
   if (group !== "" || resource !== "nodes") return false;
@@ -141,8 +141,8 @@ async function changeTarget(request: AdmissionRequest): Promise<DisruptionTarget
 }
 
 /**
- * A status write by which a pod ends, or is taken out of service (docs/design.md#status-writes). kube-apiserver takes
- * labels from it, too: other ones are a change like any other.
+ * A status write by which a pod ends, or is taken out of service (docs/design.md#status-writes). kube-apiserver accepts
+ * labels in a status write, too: changed labels are decided like those of any other update.
  */
 async function statusTarget(request: AdmissionRequest, rules?: StatusRules): Promise<DisruptionTarget | NoTarget> {
   const { DEFAULT_STATUS_RULES, isFact, statusChange } = await import("./status-change.ts");
@@ -152,12 +152,12 @@ async function statusTarget(request: AdmissionRequest, rules?: StatusRules): Pro
   if (change === undefined) return await relabelTarget(request);
   const target = targetInRequest(request, change.operation);
   const isReady = readySinceMs(target.pod) !== undefined;
-  // Such a gate takes a Ready pod out of service.
+  // A readiness gate takes only a Ready pod out of service.
   if (!isReady && change.operation === "UPDATE") return await relabelTarget(request);
   return isReady ? { ...target, ...change } : { ...target, ...change, mayGoUnhealthy: true };
 }
 
-/** A status write that disrupts nothing, unless by other labels. */
+/** A status write that disrupts nothing, unless it changes labels. */
 async function relabelTarget(request: AdmissionRequest): Promise<DisruptionTarget | NoTarget> {
   const { changedLabels } = await import("./in-place-change.ts");
   const labelsAfter = changedLabels(request.oldObject, request.object);

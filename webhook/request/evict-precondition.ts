@@ -4,8 +4,8 @@ import type { CellClient } from "./cell-client.ts";
 import { isEviction, type NoTarget, nameOf, preconditionUid, readPod } from "./disruption-target.ts";
 
 /**
- * Adds the live pod's UID to an eviction's preconditions, so that the pod that is decided on is the pod that is evicted
- * (S12 of docs/design.md#invariants). Any other request, and an eviction that names a UID, passes unchanged.
+ * Adds the live pod's UID to an eviction's preconditions, so that the evicted pod is the one that was decided on (S12
+ * of docs/design.md#invariants). Any other request, and an eviction that names a UID, passes unchanged.
  */
 export async function bindEviction(
   request: AdmissionRequest,
@@ -20,7 +20,7 @@ export async function bindEviction(
   return { kind: "bound", patch: preconditionPatch(eviction, live.pod.uid) };
 }
 
-/** JSON Patch that adds the UID precondition, whatever part of its path exists. */
+/** JSON Patch that adds the UID precondition, whichever parts of its path exist. */
 function preconditionPatch({ deleteOptions }: Eviction, uid: string): readonly PatchOperation[] {
   if (deleteOptions === undefined || deleteOptions === null) {
     return [{ op: "add", path: "/deleteOptions", value: { preconditions: { uid } } }];

@@ -1,6 +1,6 @@
 /**
- * What an update of a pod disrupts: a deadline ends the pod, some changes restart containers, and other labels take the
- * pod away from the protectors that select it no more.
+ * What an update of a pod disrupts: a deadline ends the pod, some changes restart containers, and changed labels take
+ * the pod out of the selectors of protectors.
  *
  * Which containers an update of a pod restarts (docs/design.md#in-place-changes): those with another image, and those
  * with other resources (their own, or the pod's from Kubernetes 1.36 on) whose resize policy says RestartContainer.
@@ -31,7 +31,7 @@ function textOf(value: unknown): string {
   return typeof value === "string" ? value : "";
 }
 
-/** A limit that the container does not set is the pod's, as for the kubelet. */
+/** As for the kubelet, a container without a limit has the limit of its pod. */
 function resourcesOf({ requests, limits }: Json, podLimits: Json): ReadonlyMap<string, string> {
   const found = new Map<string, string>();
   const add = (kind: string, amounts: Json): void => {
@@ -66,7 +66,7 @@ function runningContainers(pod: unknown): readonly Container[] {
 }
 
 function isRestarted(before: Container, after: Container): boolean {
-  // The resize policy cannot be changed, so the kubelet follows the policy of the pod as it was.
+  // The resize policy is immutable, so the kubelet follows the policy from before the update.
   const isResized = (name: string): boolean => before.resources.get(name) !== after.resources.get(name);
   return after.image !== before.image || before.restartedBy.some(isResized);
 }

@@ -1,12 +1,12 @@
 /**
  * Which status writes disrupt a pod (docs/design.md#status-writes): one that ends a pod that has not ended, and one
  * that takes a Ready pod out of service by a voluntary readiness gate. What a node writes about its own pods is a fact,
- * not a request. Reads the raw objects, because both are about a difference.
+ * not a request. Compares the raw objects, because both rules are about a difference.
  */
 import type { AdmissionRequest } from "./admission-request.ts";
 
 export interface StatusRules {
-  /** Groups whose status writes are facts: the kubelets'. */
+  /** Groups of users whose status writes are facts: those of kubelets. */
   readonly nodeGroups: readonly string[];
   /** Readiness gates that a controller closes at will, before it changes a pod in place. */
   readonly voluntaryGates: readonly string[];
@@ -42,7 +42,7 @@ function isTrue(object: unknown, type: string): boolean {
   return conditions.some((one) => get(one, "type") === type && get(one, "status") === "True");
 }
 
-/** Nobody is asked about the write: a node makes it, or the cluster has opted out. */
+/** No protector decides the write: a node makes it, or the cluster has opted out. */
 export function isFact(
   { user }: Pick<AdmissionRequest, "user">,
   { reviewsStatus, nodeGroups }: Pick<StatusRules, "reviewsStatus" | "nodeGroups">,
@@ -50,7 +50,7 @@ export function isFact(
   return !reviewsStatus || user.groups.some((group) => nodeGroups.includes(group));
 }
 
-/** What the write would do to a pod that serves; undefined for one that disrupts nothing. */
+/** What the write would do to a pod that serves; undefined for a write that disrupts nothing. */
 export function statusChange(
   { object, oldObject }: Pick<AdmissionRequest, "object" | "oldObject">,
   { voluntaryGates }: Pick<StatusRules, "voluntaryGates">,

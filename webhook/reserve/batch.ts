@@ -4,7 +4,10 @@ import { cloneState, type ProtectorState } from "../../shared/decide/state/prote
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { PendingRequest, PendingReserve, TogetherToken } from "./pending-queue.ts";
 
-/** What one write decides together, each request after those before it (docs/design.md#batches). Without IO. */
+/**
+ * The requests that one write decides together, each one after the effects of the ones before (docs/design.md#batches).
+ * Does no IO.
+ */
 export class Batch {
   readonly base: ProtectorVersion;
   /** `base` with everything in `writes` applied. */
@@ -14,7 +17,7 @@ export class Batch {
   readonly decisions = new Map<PendingReserve, Extract<Decision, { allowed: true }>>();
   readonly free: { pending: PendingReserve; decision: Extract<Decision, { allowed: true }> }[] = [];
   readonly denied: { pending: PendingReserve; decision: Extract<Decision, { allowed: false }> }[] = [];
-  /** Roll-backs of reservations that are not there. */
+  /** Roll-backs of reservations that `base` does not have. */
   readonly done: PendingRequest[] = [];
   /** The decision threw, which is a defect. The other requests go on. */
   readonly broken: { pending: PendingRequest; error: unknown }[] = [];
@@ -53,7 +56,9 @@ function guarded(batch: Batch, requests: readonly PendingRequest[], plan: () => 
   }
 }
 
-/** After everything else, so that no request of the batch is denied for what is only asked. */
+/**
+ * After everything else, because decisions without a write must not use quota that other requests of the batch need.
+ */
 function addTogether(batch: Batch, { decide }: TogetherToken, group: readonly PendingReserve[]): void {
   const decisions = decide(
     batch.working,
@@ -100,8 +105,9 @@ function reserve(batch: Batch, pending: PendingReserve, cellSinceMs: (cell: stri
 }
 
 /**
- * An eviction whose pod was found not to count before the counts arrived: they may include it by now. That holds for an
- * eviction that is allowed whatever the counts say, too: its record must not weigh less than the pod counts.
+ * True for an eviction whose pod was not available in a live read from before the cell's counts arrived: the counts may
+ * include the pod by now. That matters even for an eviction that needs no quota: its record must not weigh less than
+ * the pod counts.
  */
 function isStale(pending: PendingReserve, decision: Decision, cellSinceMs: (cell: string) => number): boolean {
   if (pending.request.operation !== "EVICT" || pending.reread === undefined || pending.podReadMs === undefined)
@@ -121,7 +127,7 @@ export function isCommitted({ state }: ProtectorVersion, pending: PendingRequest
 
 /**
  * True when the server stored an own write without the fields that exact accounting needs: a CRD that does not know
- * them drops them silently. Looks at one of the reservations that were written. The newest buckets are plain, and last.
+ * them drops them silently. Checks one of the written reservations: the newest buckets are last, and not packed.
  */
 export function dropsFields(stored: ProtectorVersion, batch: Batch): boolean {
   const pending = batch.writes.findLast((one) => one.kind === "reserve");

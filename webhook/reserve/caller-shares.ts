@@ -1,6 +1,6 @@
 /**
- * Which callers leave half of a protector's quota to others, because what they reserved lately did not happen
- * (docs/design.md#callers-whose-disruptions-do-not-happen). Loaded with the first reservation.
+ * Which callers leave half of a protector's quota to others, because the disruptions that they reserved lately did not
+ * happen (docs/design.md#callers-whose-disruptions-do-not-happen). Loaded with the first reservation.
  */
 
 import { hash } from "node:crypto";
@@ -11,7 +11,7 @@ import type { Ports } from "../../shared/runtime/clock.ts";
 import type { CellClient } from "../request/cell-client.ts";
 
 export interface Requester {
-  /** Of its connection. No caller can choose it as it can choose a name. */
+  /** The address of the connection. A caller can choose its user name, but not its address. */
   readonly address: string | undefined;
   readonly username: string;
 }
@@ -36,14 +36,17 @@ interface Watched {
 const JUDGED_AFTER = 0.8;
 /** How long a caller leaves the share, in settle periods: ten minutes by default. */
 const KEPT_FOR = 8;
-/** Reservations under watch, some 2 KB each at most. What has happened makes room; then the newest go unwatched. */
+/**
+ * Reservations under watch, some 2 KB each at most. At the limit, those that have happened are dropped; new ones are
+ * ignored if that is not enough.
+ */
 const MAX_WATCHED = 2_000;
 const SWEEP_EVERY_MS = 1_000;
 /** Protectors and addresses that are remembered, with their users; the oldest go first. */
 const MAX_ADDRESSES = 1_000;
-/** More users of one address, and the address is taken for one caller that makes up names. */
+/** With more users, an address counts as one caller that makes up names. */
 const MAX_USERS = 4;
-/** Outcomes of an address that are counted in full. */
+/** At this many outcomes of an address, the earlier ones are halved. */
 const MAX_OUTCOMES = 64;
 const MAX_READ_MS = 3_000;
 const MAX_USERNAME = 64;
@@ -51,7 +54,7 @@ const MAX_USERNAME = 64;
 export class CallerShares {
   readonly #options: CallerSharesOptions;
   #watched: Watched[] = [];
-  /** What became of the reservations of an address, from the first one that did not happen. */
+  /** Outcomes of the reservations of an address, from the first one that did not happen. */
   readonly #outcomes = new Map<string, { happened: number; unhappened: number }>();
   /** By protector and address: until when each user leaves the share, monotonic. */
   readonly #unhappened = new Map<string, Map<string, number>>();
@@ -88,7 +91,7 @@ export class CallerShares {
     this.#watched.push({
       ...{ dueMs: nowMs + JUDGED_AFTER * settleMs, protector, newest },
       ...{ address: caller.address, username: shortName(caller.username) },
-      // The rest of a pod would be most of the memory.
+      // The other fields of a pod would take most of the memory.
       disruption: { cell, operation, pod: { ...pod, labels: {}, annotations: undefined, conditions: [] } },
     });
     if (!this.#isJudging) void this.#judgeAll();
@@ -115,14 +118,17 @@ export class CallerShares {
     if (live === undefined || live.kind === "failed") return;
     const isOver = live.kind !== "found" || live.pod.uid !== pod.uid || isDead(live.pod);
     if (isOver || (operation === "UPDATE" && live.pod.generation > pod.generation)) this.#count(watched.address, true);
-    // What a newer version of the pod has superseded holds no quota.
+    // A reservation that a newer version of the pod superseded uses no quota.
     else if (stored) {
       this.#count(watched.address, false);
       this.#remember(watched);
     }
   }
 
-  /** An apiserver, some of whose requests something else denies. A caller that forges them makes none happen. */
+  /**
+   * True for a real apiserver, even if something else denies some of its requests. No forged request makes a disruption
+   * happen.
+   */
   #mostlyHappens(address: string | undefined): boolean {
     const { happened, unhappened } = this.#outcomes.get(address ?? "") ?? { happened: 0, unhappened: 0 };
     return happened > unhappened;
@@ -132,7 +138,7 @@ export class CallerShares {
     const before = this.#outcomes.get(address);
     if (before === undefined && hasHappened) return;
     const { happened, unhappened } = before ?? { happened: 0, unhappened: 0 };
-    // What was long ago counts less and less.
+    // Old outcomes count less and less.
     const weight = happened + unhappened >= MAX_OUTCOMES ? 0.5 : 1;
     const [more, others] = [Number(hasHappened), Number(!hasHappened)];
     this.#outcomes.delete(address);
@@ -156,13 +162,13 @@ export class CallerShares {
   }
 }
 
-/** Makes room for one more. */
+/** Makes room for one more entry. */
 function dropOldest<K>(map: Map<K, unknown>, limit: number): void {
   const [oldest] = map.keys();
   if (map.size >= limit && oldest !== undefined) map.delete(oldest);
 }
 
-/** The pod is still subtracted: its disruption was not seen. */
+/** The reservation still uses quota: no aggregator has seen its disruption. */
 function isStored({ disruption: { cell, pod }, newest }: Watched): boolean {
   return newest()?.state.cells.get(cell)?.ledger.get(pod.uid, pod.name)?.weight === 1;
 }

@@ -1,7 +1,7 @@
 /**
  * Decides disruptions that stand or fall together (docs/design.md#node-deletion): all are reserved, or none. First all
- * are evaluated, those of one protector in one batch, without a write. Then each is reserved; a denial that comes only
- * now, because others were faster, takes back the rest.
+ * are evaluated without a write, those of one protector in one batch. Then each is reserved. A denial in this second
+ * step, because others were faster, rolls the other reservations back.
  */
 import { decideTogether } from "../../shared/decide/together.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
@@ -18,7 +18,7 @@ export type JointVerdict =
   | {
       readonly kind: "allowed";
       readonly decisions: readonly Allowance[];
-      /** What would deny if its protector enforced its decisions. */
+      /** Denials by protectors that do not enforce their decisions. */
       readonly unenforced?: readonly DeniedPods[];
     }
   | {
@@ -43,7 +43,7 @@ export async function decideAll(pipeline: Decider, disruptions: readonly Disrupt
   return await decideEach(pipeline, disruptions);
 }
 
-/** All at once: the pods of one protector meet in one batch. */
+/** All at once, so that one batch decides the pods of one protector. */
 async function decideEach(pipeline: Decider, disruptions: readonly Disruption[]): Promise<JointVerdict> {
   const verdicts = await Promise.all(disruptions.map((one) => pipeline.decide(one)));
   const denied = byProtector(disruptions, verdicts, (verdict) => (verdict.kind === "denied" ? verdict.decisions : []));

@@ -8,14 +8,14 @@ import { isNonceOf } from "./nonces.ts";
 const MAX_WITHDRAWN = 1_024;
 
 /**
- * Notices that reservations are lost (docs/design.md#lost-history): a later version rests on a state that is older than
- * the one before it, because the core was restored, and a writer that did not know wrote first. Either a cell's count
- * went back, which no aggregator writes; or an own reservation is missing, and neither this replica nor the cell's
- * aggregator, which has written nothing since, removed it.
+ * Notices that reservations are lost (docs/design.md#lost-history): the core was restored, and a writer that did not
+ * notice wrote a later version on top of the older state. Either a cell's count went back, which no aggregator writes.
+ * Or an own reservation is missing that this replica did not remove, and the cell's aggregator has written nothing
+ * since.
  */
 export class LostReservations {
   readonly #tag: string;
-  /** Nonces that this replica has rolled back, or tries to. */
+  /** Nonces that this replica has rolled back, or tries to roll back. */
   readonly #withdrawn = new Set<string>();
 
   /** `tag` is this replica's own. */
@@ -37,10 +37,10 @@ export class LostReservations {
       const now = after.state.cells.get(cellID);
       if (isOlderCount(now?.aggregation, aggregation)) return true;
       if (ledger.size === 0) continue;
-      // Removing a cell's entry also takes back what the entry says.
+      // Removing a cell's entry removes its reservations, too.
       const count = countOf(aggregation);
       if (now === undefined || count === undefined || countOf(now.aggregation) !== count) continue;
-      // An upstream webhook packs what it finds into ranges of time, which hold no UIDs.
+      // An upstream webhook packs buckets into ranges of time, which have no UIDs.
       if (now.ledger.ranges.size > 0) continue;
       for (const reservation of ledger.reservations())
         if ([...reservation.records.values()].some((record) => this.#isOwn(record)) && !now.ledger.has(reservation))
@@ -62,7 +62,8 @@ function isOlderCount(now: Aggregation | undefined, before: Aggregation | undefi
 }
 
 /**
- * What only an aggregator writes, with a time that differs in each write; undefined for upstream's, which has no time.
+ * The fields that only an aggregator writes, among them a time that differs in each write; undefined for upstream's
+ * aggregator, which writes no such time.
  */
 function countOf(aggregation: Aggregation | null | undefined): string | undefined {
   if (aggregation?.heartbeatTime === undefined) return undefined;

@@ -11,7 +11,8 @@ export const UNKNOWN_WRITER = "";
 
 /**
  * The nonces of one replica: 8 characters of [A-Za-z0-9_-]. The first half is the replica's tag, so that an object
- * shows which replica wrote what. The second half is a counter with a random start, unique among 16 million requests.
+ * shows which replica wrote each reservation. The second half is a counter with a random start, unique among 16 million
+ * requests.
  */
 export class Nonces {
   readonly tag: string;

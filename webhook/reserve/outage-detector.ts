@@ -1,14 +1,14 @@
 import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 
-/** A core that was silent for this long may have been restored. A shorter break is that of a connection. */
+/** A core that was silent for this long may have been restored. In a shorter break, only a connection broke. */
 export const OUTAGE_MIN_MS = 1_000;
 /**
  * No reservation is made for this long after an outage: longer than a watch in backoff takes to notice lost history.
  */
 export const RECOVERY_MS = 12_000;
 
-/** Tags of failures in which nothing was heard of the server. */
+/** Tags of failures without any response from the server. */
 const SILENT: ReadonlySet<string> = new Set(["timeout", "dns"]);
 
 /**
@@ -26,7 +26,7 @@ export class OutageDetector {
     this.#clock = clock;
   }
 
-  /** Takes what the core's watch shows. */
+  /** Takes an event of the core's watch. */
   observe(event: ReflectorEvent): void {
     if (event.kind === "failed") this.failed(SILENT.has(event.tag));
     else if (event.kind === "listed" && event.reason === "standstill") this.assumeOutage();
@@ -53,7 +53,7 @@ export class OutageDetector {
     this.#recoveredMs = this.#clock.monotonicMs();
   }
 
-  /** The newest call or stream failed: how long the outage is, and whether it is one, shows with the next response. */
+  /** The newest call or stream failed. Only the next response shows whether this is an outage, and how long it was. */
   get isFailing(): boolean {
     return this.#failingSinceMs !== undefined;
   }

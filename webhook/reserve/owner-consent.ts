@@ -18,7 +18,7 @@ const NO_CLIENT: Awaited<ReturnType<AskOwner>> = {
 
 /**
  * The consent of workload owners to one disruption (docs/design.md#owner-probe). Owners are asked after quota was found
- * and before anything is written, outside of every batch, so that a slow owner holds up this disruption alone.
+ * and before anything is written, outside of every batch, so that a slow owner delays only this disruption.
  */
 export class OwnerConsent {
   readonly #disruption: ProbedDisruption;
@@ -33,7 +33,7 @@ export class OwnerConsent {
     this.#askOwner = askOwner;
   }
 
-  /** The denial of the protector's owner; undefined when the owner agrees, or is not to be asked. */
+  /** The denial of the workload's owner; undefined when the owner agrees, or is not asked. */
   async denialBy(protector: ProtectorId, object: PodProtector, reason: AllowReason): Promise<Denial | undefined> {
     const request = this.#requestFor(object, reason);
     if (request === undefined) return undefined;
@@ -44,8 +44,8 @@ export class OwnerConsent {
   }
 
   /**
-   * True when the owner would have to be asked by now: since the owners were asked, a Pending pod has started, a
-   * suspension has ended, or the protector has got its probe. The client's next attempt asks.
+   * True when the owner has to be asked now although it was not asked before: meanwhile a Pending pod has started, a
+   * suspension has ended, or the protector has got its probe. The client's next attempt asks the owner.
    */
   isMissing(protector: ProtectorId, object: PodProtector | undefined, reason: AllowReason): boolean {
     if (this.#disruption.forced) return false;

@@ -7,13 +7,13 @@ import type { ProtectorDecision } from "./verdict.ts";
 
 interface Timed {
   readonly arrivedMs: number;
-  /** Monotonic; the request leaves the queue before. */
+  /** Monotonic milliseconds; the request leaves the queue before. */
   readonly deadlineMs: number;
 }
 
 /**
- * Requests with the same token stand or fall together (docs/design.md#node-deletion). It brings the decision along,
- * which few clusters ever load.
+ * Requests with the same token stand or fall together (docs/design.md#node-deletion). The token carries the decision
+ * function, whose module few clusters ever load.
  */
 export interface TogetherToken {
   /** One decision for each request: all allow, or all deny. */
@@ -45,7 +45,7 @@ interface PendingRollBack extends Timed {
   readonly uid: string;
   readonly operation: Operation;
   readonly nonce: string;
-  /** It has used quota by itself, and is no repeat. */
+  /** The reservation used quota: it did not repeat an earlier one. */
   readonly hasPaid?: boolean;
 }
 
@@ -59,7 +59,7 @@ export interface Reassertion {
 interface PendingReassert extends Timed {
   readonly kind: "reassert";
   readonly reassertions: readonly Reassertion[];
-  /** Cells that this replica serves, and the object has, or had before its history was lost. */
+  /** Cells that this replica serves and that the object has, or had before its history was lost. */
   readonly cells: readonly string[];
   readonly hold: string;
 }
@@ -111,7 +111,7 @@ export class PendingQueue {
     for (const pending of this.all()) this.settle(pending, decision);
   }
 
-  /** A reservation that may be written must not be denied: it fails, and settles. */
+  /** Fails a reservation that may have been written instead of denying it. The reservation settles. */
   expire(pending: PendingRequest): void {
     if (pending.kind === "reserve" && pending.attempt !== undefined) {
       const message = "the write of the reservation was not answered in time; it is not known whether it was made";
@@ -121,7 +121,7 @@ export class PendingQueue {
     } else this.settle(pending, { kind: "overloaded", cause: "time" });
   }
 
-  /** Settles what a write of `writeMs` would not reach in time, and what no caller waits for. */
+  /** Settles requests that a write of `writeMs` can't answer in time, and those whose caller is gone. */
   sweep(writeMs: number): void {
     const tooLateMs = this.#ports.clock.monotonicMs() + writeMs;
     for (const pending of this.all()) {
@@ -131,7 +131,7 @@ export class PendingQueue {
     }
   }
 
-  /** A copy, so that requests can leave meanwhile. */
+  /** A copy, so that requests can leave during a loop over it. */
   all(): PendingRequest[] {
     return [...this.#waiting.keys()];
   }

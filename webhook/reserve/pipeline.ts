@@ -1,6 +1,6 @@
 /**
  * Decides one disruption. A request passes `pipeline` (all protectors), `protector-writer` (one protector) and `batch`
- * (one write); back come the decisions of the protectors, and `verdict` says what they come to.
+ * (one write). `verdict` combines the decisions of the protectors.
  */
 
 import { classifyPod, isTakenOut } from "../../shared/decide/availability/availability.ts";
@@ -39,18 +39,20 @@ import {
 
 export interface Disruption extends Omit<DisruptionTarget, "kind"> {
   readonly cell: string;
-  /** The criterion is followed whatever a protector says about it. */
+  /** The user has the permission to choose the criterion, whatever a protector allows. */
   readonly criterionPermitted?: boolean;
   readonly caller?: Requester;
   /** Allowed and recorded, whatever quota says. */
   readonly forced: boolean;
-  /** The same, by protectors of PodUnavailableBudgets alone. */
+  /** The same, but only by protectors that were made from PodUnavailableBudgets. */
   readonly noProtect?: boolean;
   readonly arrivedMs: number;
   /** Monotonic. */
   readonly deadlineMs: number;
   readonly isCallerGone: () => boolean;
-  /** A decision only, with all disruptions of this token together: all allow, or all deny. Owners are not asked. */
+  /**
+   * Only decides, together with all disruptions of this token: all are allowed, or all denied. Owners are not asked.
+   */
   readonly together?: TogetherToken;
 }
 
@@ -59,7 +61,7 @@ interface PipelineOptions {
   readonly ports: Ports;
   readonly nonces: Nonces;
   readonly settleMs: number;
-  /** Why nothing can be decided for a cell yet: its lost protectors are not known. */
+  /** Why nothing can be decided for a cell yet, because its lost protectors are not known; undefined otherwise. */
   readonly cellProblem?: (cell: string) => string | undefined;
   /** Which callers leave a share of the quota to others. */
   readonly callers?: Pick<CallerShares, "keepsShare" | "reserved"> | undefined;
@@ -71,24 +73,24 @@ interface PipelineOptions {
 interface Written {
   readonly match: ProtectorMatch;
   readonly request: DisruptionRequest;
-  /** Not as a repeat. */
+  /** The reservation used quota: it did not repeat an earlier one. */
   readonly hasPaid: boolean;
 }
 
-/** The protectors that have to reserve, and on which live read of the pod. */
+/** The protectors that have to reserve, and the live read of the pod that they decide on. */
 interface Round {
   readonly request: DisruptionRequest;
   readonly disruption: Disruption;
   readonly due: readonly ProtectorMatch[];
 }
 
-/** Time that a roll-back may take. What it leaves behind settles. */
+/** Time that a roll-back may take. A reservation that it does not remove settles. */
 const ROLL_BACK_MS = 30_000;
 
-/** Time to record what is allowed with a record or without one. */
+/** Time to record a disruption that is allowed even without a record. */
 const MAX_RECORD_MS = 1_000;
 
-/** Reasons that pass: the pod may become available. */
+/** Reasons that hold only for now: the pod may become available. */
 const PASSING: ReadonlySet<string> = new Set<Allowance["decision"]["decision"]["reason"]>(["Unavailable", "Pending"]);
 
 /**
@@ -98,7 +100,7 @@ const PASSING: ReadonlySet<string> = new Set<Allowance["decision"]["decision"]["
 function matchesOf(core: ProtectorLookup, { pod, labelsAfter }: Disruption): ProtectorMatch[] {
   const matches = core.match(pod);
   if (labelsAfter === undefined) return matches;
-  // A lost protector may be there twice, with two selectors, by one name: both are in force.
+  // Two backups may hold a lost protector with different selectors: both versions are in force.
   const staying = new Set(core.match({ ...pod, labels: labelsAfter }).map(({ name, lost }) => lost ?? name));
   return matches.filter((match) => {
     const spec = versionOf(match)?.state.spec;
@@ -113,7 +115,7 @@ function byCoreNamespaceName(a: ProtectorId, b: ProtectorId): number {
   return a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
 }
 
-/** What a lost protector says by its last version (S11 of docs/design.md#invariants). */
+/** The decision of a lost protector, by its last version (S11 of docs/design.md#invariants). */
 function decisionOfLost(version: ProtectorVersion, request: DisruptionRequest): ProtectorDecision {
   const decision = decideLost(version.state, request);
   return decision === undefined
@@ -121,12 +123,12 @@ function decisionOfLost(version: ProtectorVersion, request: DisruptionRequest): 
     : { kind: "allowed", decision, version, written: false };
 }
 
-/** True for an allowance that rests on what a live read of the pod has shown: its pod may become available. */
+/** True for a decision that allows because of a live read of the pod: the pod may have become available since. */
 function isByRead(decision: Decision | undefined): boolean {
   return decision?.allowed === true && (isPin(decision) || PASSING.has(decision.reason));
 }
 
-/** What the protector, or the last version of a lost one, says of `request` by what is known now. */
+/** The decision on `request` by the newest version of the protector, or by the last version of a lost one. */
 function decisionNow(match: ProtectorMatch, request: DisruptionRequest): Decision | undefined {
   const version = versionOf(match);
   if (version === undefined) return undefined;
@@ -150,7 +152,10 @@ export class Pipeline {
     this.#options = options;
   }
 
-  /** True when no core has a protector, lost or not, and every core and the cell are known well enough to say so. */
+  /**
+   * True when no core has a protector, lost or not. False while a cache is old, or the cell's lost protectors are not
+   * known.
+   */
   protectsNothing(cell: string): boolean {
     const nowMs = this.#nowMs();
     if (this.#options.cellProblem?.(cell) !== undefined) return false;
@@ -158,19 +163,19 @@ export class Pipeline {
   }
 
   /**
-   * True when a protector, as it was last known, counts the pod by another criterion than availability, so that the pod
-   * is no exception though it is Pending or not Ready.
+   * True when the newest known version of a protector counts the pod by a criterion other than `Available`. Such a pod
+   * is not exempt although it is Pending or not Ready.
    */
   countsUnready(pod: Pod): boolean {
     const counts = (match: ProtectorMatch): boolean => {
       const spec = versionOf(match)?.state.spec;
-      // Labels alone take no pod out: the count may have it still.
+      // Labels alone do not exempt a pod: the count may still include it.
       return spec !== undefined && spec.healthCriterion !== "Available" && classifyPod(pod, spec) === "Available";
     };
     return this.#options.cores.some((core) => core.match(pod).some(counts));
   }
 
-  /** At once where no protector matches, else before the deadline. Neither throws nor rejects. */
+  /** Returns at once where no protector matches, else resolves before the deadline. Neither throws nor rejects. */
   decide(disruption: Disruption): MaybePromise<Verdict> {
     const nowMs = this.#nowMs();
     const matches: ProtectorMatch[] = [];
@@ -286,9 +291,10 @@ export class Pipeline {
   }
 
   /**
-   * An eviction that passes because its pod is not available commits at any version of the pod. Where the writes took
-   * so long that the live read is old, the pod is read again, and each protector to which it is available now decides
-   * again: the eviction needs quota like any other, or is denied. A lost protector gives none, so it denies.
+   * An eviction that is allowed because its pod is not available can be committed at any later version of the pod.
+   * Where the writes took so long that the live read is old, the pod is read again. Each protector that counts the pod
+   * as available now decides again: the eviction needs quota like any other. A lost protector has no quota, so it
+   * denies.
    */
   async #confirmPins(
     { request, disruption }: Round,
@@ -302,7 +308,7 @@ export class Pipeline {
     const live = await reread(Math.max(1, Math.min(MAX_REREAD_MS, deadlineMs - nowMs)));
     if (live.kind === "gone") return { kind: "podGone" };
     if (live.kind === "failed") return { ...live, tag: "cell-unavailable" };
-    // A nonce of its own: the first one is in the records already, whatever becomes of the next write.
+    // Another nonce: records already have the first one, whatever the result of the next write is.
     const again = { ...request, pod: live.pod, nonce: this.#options.nonces.next() };
     const due = byRead.map(([match]) => match).filter((match) => !isByRead(decisionNow(match, again)));
     return { kind: "round", request: again, disruption: { ...disruption, podReadMs: live.sentMs }, due };
@@ -332,10 +338,10 @@ export class Pipeline {
     const version = match.writer.newest();
     if (version === undefined || !needsNoQuota(version.state, request))
       return await this.#decideBy(match, request, from, decideOnly);
-    // Allowed whatever the counts say: recorded if that succeeds in time.
+    // Allowed whatever the counts say, and recorded if the write succeeds in time.
     const deadlineMs = Math.min(from.deadlineMs, this.#nowMs() + MAX_RECORD_MS);
     const decision = await this.#decideBy(match, request, { ...from, deadlineMs }, decideOnly);
-    // By what is known now: a promise that was made meanwhile is kept.
+    // By the newest version: the protector may have changed meanwhile.
     const now = match.writer.newest() ?? version;
     const isUnrecorded = decision.kind === "failed" || decision.kind === "overloaded";
     if (!isUnrecorded || !needsNoQuota(now.state, request)) return decision;

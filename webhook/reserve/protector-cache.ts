@@ -22,14 +22,14 @@ export interface ProtectorMatch extends ProtectorId {
   readonly writer: ProtectorWriter;
   /** The last version, when the protector is lost (docs/design.md#lost-protectors). */
   readonly lost?: ProtectorVersion | undefined;
-  /** The same, after a read has not found the protector; undefined when it was released. */
+  /** The last version after a read did not find the protector; undefined when the protector was released. */
   readonly lastVersion?: () => ProtectorVersion | undefined;
 }
 
 /** One core cluster, as the pipeline sees it. */
 export interface ProtectorLookup {
   readonly name: string;
-  /** True without any protector, lost or not. */
+  /** True when the core has no protector, lost or not. */
   readonly isEmpty?: boolean;
   /** Why no decision can rest on this core's cache now; undefined when it is current. */
   problem(nowMs: number): string | undefined;
@@ -47,7 +47,10 @@ export interface ProtectorCacheOptions
   readonly maxCacheAgeMs?: number;
   /** Which protectors were released; without it, only the marks on the protectors themselves count. */
   readonly releases?: Pick<ReleaseRegister, "hasEnded"> & Partial<Pick<ReleaseRegister, "inForce">>;
-  /** Protectors with other labels are kept, and decide nothing (--protector-selector). Default: all decide. */
+  /**
+   * Selects protectors by labels (--protector-selector). The others are cached, but decide nothing. Default: all
+   * decide.
+   */
   readonly selects?: ((labels: Labels) => boolean) | undefined;
 }
 
@@ -65,14 +68,14 @@ function isYounger(a: ProtectorVersion, b: ProtectorVersion): boolean {
   return parseMs(a.object.metadata.creationTimestamp) > parseMs(b.object.metadata.creationTimestamp);
 }
 
-/** The protectors of one core: which of them cover a pod, which are lost, and whether that is current. */
+/** The protectors of one core: which of them cover a pod, which are lost, and whether the cache is current. */
 export class ProtectorCache implements ProtectorLookup, BackupTarget {
   readonly name: string;
   readonly #options: ProtectorCacheOptions;
   readonly #index = new SelectorIndex<string>();
   readonly #lost: LostProtectorIndex;
   readonly #writers = new Map<string, ProtectorWriter>();
-  /** The core went back in time, and the list that shows its state is being read. */
+  /** True while the watch lists a core that was restored to an older state. */
   #isRestored = false;
 
   constructor(options: ProtectorCacheOptions) {
@@ -86,7 +89,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     options.source.subscribe({ changed: (before, after) => this.#changed(before, after) });
   }
 
-  /** The first lost protectors, so many at most. */
+  /** The first `max` lost protectors. */
   *lost(max: number): Iterable<{ readonly namespace: string; readonly name: string }> {
     let left = max;
     for (const { object } of this.#lost.values()) {
@@ -121,7 +124,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     return count;
   }
 
-  /** Milliseconds since the cache was last known to be current; infinite before the first time. */
+  /** Milliseconds since the cache was last known to be current; infinite if it never was. */
   cacheAgeMs(nowMs: number): number {
     const { confirmedSentMs } = this.#options.source;
     return confirmedSentMs === undefined ? Number.POSITIVE_INFINITY : nowMs - confirmedSentMs;
@@ -167,12 +170,12 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   /** The last version of a protector that a read found gone before the watch did; undefined when it was released. */
   #lastVersion(key: string): ProtectorVersion | undefined {
     const last = this.#options.source.get(key) ?? this.#lost.get(key);
-    // A core that has just come back may have been restored, which the watch has yet to find out.
+    // A core that has just come back may have been restored without the watch having noticed.
     const isRestored = this.#isRestored || this.#options.isRecovering?.() === true;
     return last === undefined || this.#lost.isReleased(last, isRestored) ? undefined : last;
   }
 
-  /** The release register has more entries: drops the lost protectors that they release. */
+  /** To be called when the release register has new entries: drops the lost protectors that they release. */
   dropReleased(): void {
     for (const version of this.#lost.dropReleased()) {
       this.#endVariants(version.key);
@@ -209,9 +212,9 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   }
 
   /**
-   * The watch found that the core went back in time, and reads a new list (`true`), or has read it (`false`). Writes
-   * since the restore may have given the number of a lost version to another state, so in this one list every
-   * difference counts as lost history.
+   * The watch found that the core was restored to an older state, and reads a new list (`true`), or has read it
+   * (`false`). Writes since the restore may have reused the resourceVersion of a lost version, so every difference in
+   * this one list counts as lost history.
    */
   restored(isListing: boolean): void {
     this.#isRestored = isListing;
@@ -223,7 +226,10 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     this.#writer(key.slice(0, slash), key.slice(slash + 1)).submit(pending);
   }
 
-  /** Read at each decision, so that a protector whose labels change is no other to the watch, and is never lost. */
+  /**
+   * Checked at each decision: to the watch, a protector whose labels change stays the same protector, and is never
+   * lost.
+   */
   #isSelected(version: ProtectorVersion | undefined): boolean {
     const { selects } = this.#options;
     return selects === undefined || version === undefined || selects(version.object.metadata.labels ?? {});
@@ -255,7 +261,8 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
       this.#endVariants(after.key);
       this.#options.onEvent({ kind: "lostEnded", protector: lost, how: "back" });
     }
-    // Whatever the generation is, which a restored core gives to another spec. Cheap for an unchanged selector.
+    // Even for an equal generation, because a restored core may reuse it for another spec. Cheap for an unchanged
+    // selector.
     this.#place(after, after.key);
     this.#checkHistory(before ?? lost, after);
     this.#writers.get(after.key)?.watchChanged();
@@ -276,13 +283,13 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     else this.#index.delete(before.key);
   }
 
-  /** A writer with requests that wait stays until they are answered, so that one protector never has two. */
+  /** Keeps a writer until its waiting requests are answered, so that one protector never has two writers. */
   #forget(key: string): void {
     const isGone = this.#options.source.get(key) === undefined;
     if (isGone && this.#writers.get(key)?.idle) this.#writers.delete(key);
   }
 
-  /** A protector whose version goes back, or that comes back as another object, may have lost reservations. */
+  /** A protector whose version goes back, or that is another object by the same name, may have lost reservations. */
   #checkHistory(before: ProtectorVersion | undefined, after: ProtectorVersion): void {
     // After a restore, the newest version known counts: an own write may have been lost before the watch showed it.
     const known = (this.#isRestored ? this.#writers.get(after.key)?.versions.newest : undefined) ?? before;

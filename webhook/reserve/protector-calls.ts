@@ -15,9 +15,9 @@ import type { WritePacing } from "./write-pacing.ts";
 /** No call takes longer, whatever the deadlines are. */
 const MAX_CALL_MS = 3_000;
 /**
- * Pauses between the calls for one protector while its core does not answer: a blip is bridged in milliseconds, an
- * outage sees at most ten calls in its first ten seconds, and a request with ten seconds left still meets a core that
- * comes back.
+ * Pauses between the calls for one protector while its core does not answer: a short interruption costs milliseconds, a
+ * core gets at most ten calls in the first ten seconds of an outage, and a request with ten seconds left is still
+ * decided if the core comes back.
  */
 const CORE_RETRY = { initialMs: 20, maxMs: 2_500, factor: 3, jitter: 0.25 };
 
@@ -26,7 +26,7 @@ export interface ProtectorCallsOptions {
   readonly name: string;
   readonly ports: Ports;
   readonly client: ProtectorClient;
-  /** The version that the watch has now. */
+  /** The version that the watch last showed. */
   readonly watched: () => ProtectorVersion | undefined;
   /** Called with the version of each object that the core returned. */
   readonly learned?: (version: string) => void;
@@ -35,7 +35,7 @@ export interface ProtectorCallsOptions {
   readonly tag: string;
 }
 
-/** The reads and writes of one protector: what they show about its versions, and what they mean for the queue. */
+/** The reads and writes of one protector. Each result updates the version tracker and the queue. */
 export class ProtectorCalls {
   readonly #options: ProtectorCallsOptions;
   readonly #versions: VersionTracker;
@@ -63,7 +63,7 @@ export class ProtectorCalls {
     return this.#conflicts;
   }
 
-  /** The newest version, that of the watch included. */
+  /** The newest version, whether from the watch or from a response. */
   newest(): ProtectorVersion | undefined {
     const watched = this.#options.watched();
     if (watched !== undefined && !this.#isWriting)
@@ -71,7 +71,7 @@ export class ProtectorCalls {
     return this.#versions.newest;
   }
 
-  /** A roll-back of this nonce is queued: its reservation is not lost when it disappears. */
+  /** A roll-back of this nonce is queued, so its reservation is not lost when the object no longer has it. */
   withdraw(nonce: string): void {
     this.#lost.withdraw(nonce);
   }
@@ -119,7 +119,7 @@ export class ProtectorCalls {
     }
   }
 
-  /** The server would reject a repetition too, and nothing was written. */
+  /** Nothing was written, and the server would reject a repetition, too. */
   #rejected(requests: readonly PendingRequest[], message: string): void {
     for (const pending of requests) {
       if (pending.kind === "reserve") pending.attempt = undefined;
@@ -127,7 +127,7 @@ export class ProtectorCalls {
     }
   }
 
-  /** A write that was not sent is tried again. A write that may have been made is looked for in the object. */
+  /** A write that was not sent is tried again. For a write that may have succeeded, the object is read first. */
   async #unavailable(result: Unavailable, attempted: Iterable<PendingReserve>): Promise<void> {
     this.#queue.coreFailure = result.error.message;
     if (!result.sent) for (const pending of attempted) pending.attempt = undefined;
@@ -151,7 +151,10 @@ export class ProtectorCalls {
     else this.#rejected(this.#queue.all(), result.message);
   }
 
-  /** Finds which writes with an unknown result were made. Once the version has changed, the others cannot be. */
+  /**
+   * Finds which writes with an unknown result succeeded. Once the version has changed, the others can no longer
+   * succeed.
+   */
   #resolveAttempts(version: ProtectorVersion): void {
     for (const pending of this.#queue.all()) {
       if (pending.kind !== "reserve" || pending.attempt === undefined) continue;
@@ -168,7 +171,7 @@ export class ProtectorCalls {
     if (this.#versions.newest === version) this.#options.learned?.(version.version);
   }
 
-  /** The protector cache notices lost history that the watch shows. What a response shows is noticed here. */
+  /** Notices lost history in a response. The protector cache notices it in the watch. */
   #note(before: ProtectorVersion | undefined, now: ProtectorVersion, finding: VersionFinding, isOwn = false): void {
     if (finding === "known" || before === undefined) return;
     const { onEvent } = this.#options;

@@ -13,7 +13,7 @@ export interface ProtectorClient {
 
 const FIELD_MANAGER = "podseidon-webhook";
 
-/** A slow call, or one with an error, comes from a busy server. An absent server may come back restored. */
+/** Only an absent server may come back restored: a timeout or an error comes from a busy server. */
 function isUnreachable(error: Error): boolean {
   return error instanceof TransportError && (error.tag === "refused" || error.tag === "reset" || error.tag === "dns");
 }

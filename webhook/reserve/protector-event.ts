@@ -10,7 +10,7 @@ type WriteResult = (typeof WRITE_RESULTS)[number];
 export const READ_RESULTS = ["found", "gone", "rejected", "unavailable"] as const;
 type ReadResult = (typeof READ_RESULTS)[number];
 
-/** Why a protector is read although the watch has it. */
+/** Why a protector is read although the watch has shown it. */
 export const READ_PURPOSES = ["first", "stale", "confirm", "conflict", "unknown", "outage"] as const;
 export type ReadPurpose = (typeof READ_PURPOSES)[number];
 
@@ -40,7 +40,7 @@ export type ProtectorEvent =
       readonly before: ProtectorVersion;
       readonly now: ProtectorVersion;
     }
-  /** `isKept` is false when too many are lost: the protector's pods are not protected any more. */
+  /** `isKept` is false when too many protectors are lost: this one's pods are no longer protected. */
   | { readonly kind: "lost"; readonly protector: ProtectorVersion; readonly isKept: boolean }
   | { readonly kind: "lostEnded"; readonly protector: ProtectorVersion; readonly how: "back" | "released" }
   | { readonly kind: "crashed"; readonly error: unknown };

@@ -8,11 +8,11 @@ import type { ProtectorDecision } from "./verdict.ts";
 import { VersionTracker } from "./version-tracker.ts";
 import { WritePacing } from "./write-pacing.ts";
 
-/** Requests that wait for one protector; beyond it a reservation is busy at once. */
+/** Requests that wait for one protector; one more reservation is busy at once. */
 const MAX_PENDING = 4_000;
-/** Bounds what a conflict costs, and how long planning holds the event loop. */
+/** Most requests in a batch. Bounds the cost of a conflict, and the time that planning blocks the event loop. */
 const MAX_BATCH = 1_000;
-/** A live read holds up the whole batch: after this time, its own request fails alone. */
+/** A live read delays the whole batch, so that only its own request fails after this time. */
 export const MAX_REREAD_MS = 250;
 /** After so many conflicts in a row, the writer waits this long before each attempt. */
 const CONFLICTS_BEFORE_WAIT = 3;
@@ -24,16 +24,17 @@ export interface ProtectorWriterOptions extends ProtectorCallsOptions {
   readonly isRecovering?: () => boolean;
   /** The newest call to the core failed, or its stream broke (`outage-detector.ts`). */
   readonly isFailing?: () => boolean;
-  /** Nothing waits here any more. */
+  /** Called when no request waits for this protector any more. */
   readonly onIdle?: () => void;
 }
 
 /**
- * A ReplicaSet deletes an old pod when the new one is Ready, and the count that says so is then on its way: some
- * 20 ms. A kubelet may take a second to set Ready. The client repeats a busy request after a second anyway.
+ * Longest wait for pods that are about to be Ready. A ReplicaSet deletes an old pod when the new one is Ready; the
+ * count of the new one arrives some 20 ms later. A kubelet may take a second to set Ready. The client repeats a busy
+ * request after a second anyway.
  */
 const READY_WAIT_MS = 1_500;
-/** No more requests wait so for one protector: each holds a place among the requests in flight. */
+/** Requests of one protector that wait for Ready pods: each takes one of the requests in flight. */
 const MAX_AWAITING_READY = 50;
 
 const DEFECT: ProtectorDecision = {
@@ -86,7 +87,10 @@ export class ProtectorWriter {
     if (!this.#isRunning) void this.#run();
   }
 
-  /** The watch has another version. During an own write it may be that write, so it is judged after the response. */
+  /**
+   * The watch has another version. During an own write, the version may come from this write, so it is checked after
+   * the response.
+   */
   watchChanged(): void {
     if (this.#calls.isWriting) return;
     this.newest();
@@ -117,7 +121,7 @@ export class ProtectorWriter {
     for (;;) {
       this.newest();
       const nowMs = this.#nowMs();
-      // Never longer than the most urgent request can wait for its write.
+      // The most urgent request must still be written in time.
       const slackMs = this.#queue.earliestDeadlineMs - nowMs - 3 * this.#pacing.roundTripMs;
       const waitMs = Math.min(this.#pacing.waitMs(nowMs), slackMs);
       if (waitMs <= 0) break;
@@ -161,7 +165,7 @@ export class ProtectorWriter {
       await this.#nextVersion(awaiting);
   }
 
-  /** The denied requests that the next version may allow: the pods that they need are about to be Ready. */
+  /** The denied requests that the next version may allow, because the pods that they need are about to be Ready. */
   #awaitingReady({ denied }: Batch): ReadonlySet<PendingRequest> {
     const awaiting = new Set<PendingRequest>();
     for (const { pending, decision } of denied)
@@ -170,7 +174,7 @@ export class ProtectorWriter {
     return awaiting;
   }
 
-  /** How much longer the request waits for Ready pods; it still has to be read for and written in time. */
+  /** Milliseconds that the request may still wait for Ready pods, with time left for a read and a write. */
   #readyWaitMs({ arrivedMs, deadlineMs }: PendingRequest): number {
     return Math.min(arrivedMs + READY_WAIT_MS, deadlineMs - 3 * this.#pacing.roundTripMs) - this.#nowMs();
   }
@@ -205,7 +209,7 @@ export class ProtectorWriter {
     }
   }
 
-  /** While the core recovers, reservations are busy. True when the batch has to be planned again without them. */
+  /** Makes reservations busy while the core recovers. True when the batch has to be planned again without them. */
   #holdBack({ writes }: Batch): boolean {
     if (this.#options.isRecovering?.() !== true) return false;
     const reserves = writes.filter((pending) => pending.kind === "reserve");
@@ -217,8 +221,8 @@ export class ProtectorWriter {
   }
 
   /**
-   * A reservation is never the first call that succeeds: only a response tells whether there was an outage, in which
-   * the core may have been restored to what this replica has in its cache.
+   * True when the core has to be read before a reservation is written. Only a response shows whether there was an
+   * outage, in which the core may have been restored to the state in this replica's cache.
    */
   #isFirstAfterFailure({ writes }: Batch): boolean {
     return this.#options.isFailing?.() === true && writes.some(({ kind }) => kind === "reserve");
@@ -230,8 +234,9 @@ export class ProtectorWriter {
     let isComplete = true;
     for (const { pending, decision: found } of denied) {
       if (awaiting.has(pending)) continue;
-      // What is busy because of what this batch is about to write is decided again on its result. Everything else rests
-      // on what is stored, and does not wait for a batch without a write, which may be long in coming.
+      // A denial that only this batch's own writes cause is not final: the request is decided again on their result.
+      // Any other denial rests on the stored state, and does not wait for a batch without a write, which may be long in
+      // coming.
       const isByBatch = writes.length > 0 && found.kind === "Busy";
       if (isByBatch && pending.together !== undefined) continue;
       const decision = isByBatch ? decide(version.state, pending.request) : found;

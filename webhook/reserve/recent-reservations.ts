@@ -4,7 +4,7 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import type { Batch } from "./batch.ts";
 import type { PendingRequest, Reassertion } from "./pending-queue.ts";
 
-/** In the whole process; the oldest reservations are forgotten first. */
+/** Reservations in the whole process; the oldest are forgotten first. */
 const MAX_REMEMBERED = 50_000;
 /** A re-assertion is tried for this long. By then another replica or the aggregator has put the cells on hold. */
 const REASSERT_MS = 60_000;
@@ -24,13 +24,13 @@ interface RecentReservationsOptions {
   readonly submit: (key: string, pending: PendingRequest) => void;
 }
 
-/** The parts of a pod that a re-assertion needs. The rest would be most of the memory. */
+/** The fields of a pod that a re-assertion needs. The others would take most of the memory. */
 function trimmed(pod: Pod): Pod {
   return { ...pod, labels: {}, annotations: undefined, conditions: [], readinessGates: undefined };
 }
 
 /**
- * The reservations of the last two settle periods, by protector of one core: what this process writes again when an
+ * The reservations of the last two settle periods, by protector of one core. This process writes them again when an
  * object turns out to be older than they are (docs/design.md#lost-history). An older reservation is settled.
  */
 export class RecentReservations {

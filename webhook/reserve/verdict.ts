@@ -1,4 +1,4 @@
-/** From the decisions of single protectors to one verdict on the disruption (docs/design.md#several-protectors). */
+/** Combines the decisions of single protectors to one verdict on the disruption (docs/design.md#several-protectors). */
 
 import type { Decision } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
@@ -53,7 +53,7 @@ export type Undecided =
   /** The caller disconnected before anything was written. */
   | { readonly kind: "abandoned" };
 
-/** What one protector says of one disruption: its decision by quota, or why there is none. */
+/** The answer of one protector to one disruption: its decision by quota, or why there is no such decision. */
 export type ProtectorDecision = AllowedBy | DeniedBy | Undecided | { readonly kind: "absent" };
 
 /** `core/namespace/name`, as logs and audit annotations name a protector. */
@@ -69,18 +69,18 @@ export interface DecisionOf<D extends ProtectorDecision = ProtectorDecision> {
 export type Allowance = DecisionOf<AllowedBy>;
 export type Denial = DecisionOf<DeniedBy>;
 
-/** What all protectors and failures come to for one disruption. */
+/** The combined result of all protectors and failures for one disruption. */
 export type Verdict =
   | {
       readonly kind: "allowed";
       readonly decisions: readonly Allowance[];
-      /** Takes back what was reserved, for a disruption that stands or falls with others. */
+      /** Rolls the reservations back, for a disruption that is allowed only together with others. */
       readonly rollBack?: (() => void) | undefined;
     }
   | {
       readonly kind: "denied";
       readonly decisions: readonly Denial[];
-      /** Takes back what was reserved before the denial. To be called once the denial is delivered. */
+      /** Rolls back the reservations from before the denial. To be called once the denial is delivered. */
       readonly rollBack: (() => void) | undefined;
     }
   | Undecided;
@@ -104,7 +104,7 @@ function isUndecided(decision: ProtectorDecision): decision is Undecided {
   return decision.kind === "failed" || decision.kind === "podGone" || decision.kind === "abandoned";
 }
 
-/** The verdict, by the first rule that applies. A protector that is absent has no say. */
+/** The verdict, by the first rule that applies. An absent protector does not take part. */
 export function verdictOf(decisions: readonly DecisionOf[], rollBack?: () => void): Verdict {
   // Two backups of one lost protector are two matches.
   const denials = new Map(decisions.filter(isDenial).map((denial) => [idOf(denial.protector), denial]));
@@ -119,7 +119,7 @@ export function isBusy({ decision }: Denial): boolean {
   return decision.kind === "overloaded" || (decision.kind === "owner" && decision.answer.result === "overloaded");
 }
 
-/** What would deny if its protector enforced its decisions. */
+/** The denials by protectors that do not enforce their decisions. */
 export function unenforcedIn(decisions: readonly Allowance[]): readonly Denial[] {
   return decisions.flatMap(({ protector, decision: { decision, version } }) =>
     decision.instead === undefined

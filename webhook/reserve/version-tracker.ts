@@ -1,10 +1,10 @@
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
 
-/** What a version says about those before it. */
+/** How a version compares with the known ones. */
 export type VersionFinding =
   | "newer"
-  /** Nothing new: equal to what is known, or older in a way that happens in normal operation. */
+  /** Nothing new: equal to the newest version, or older for a reason of normal operation, such as a late watch. */
   | "known"
   /** The object's versions went back: its history may be lost (docs/design.md#lost-history). */
   | "wentBack"
@@ -16,7 +16,7 @@ export function isOlder(a: ProtectorVersion, b: ProtectorVersion): boolean {
   return isComparableVersion(a.version) && isComparableVersion(b.version) && compareVersions(a.version, b.version) < 0;
 }
 
-/** What a cell's aggregation says, and since when this process knows it. */
+/** A cell's aggregation, and the time since which this process knows it. */
 interface CellCount {
   readonly aggregation: string;
   readonly sinceMs: number;
@@ -27,9 +27,9 @@ interface CellCount {
  */
 export class VersionTracker {
   #newest: ProtectorVersion | undefined;
-  /** A version that a read has shown to be out of date although it is higher: after a 409, what is read counts. */
+  /** A version with a higher number that a read has shown to be out of date. The watch may still deliver it. */
   #discarded: ProtectorVersion | undefined;
-  /** What the watch received until then belongs to a history that the server has rolled back. */
+  /** Versions that the watch received until this monotonic time belong to a history that the server has rolled back. */
   #rolledBackUntilMs = Number.NEGATIVE_INFINITY;
   #cells = new Map<string, CellCount>();
 
@@ -37,14 +37,14 @@ export class VersionTracker {
     return this.#newest;
   }
 
-  /** Takes the version that the watch has. */
+  /** Takes a version from the watch. */
   offer(version: ProtectorVersion): VersionFinding {
     if (version === this.#newest || version === this.#discarded) return "known";
     if (version.receivedMs <= this.#rolledBackUntilMs) return "known";
     const before = this.#newest;
     if (before === undefined) return this.#take(version, "newer");
     if (before.uid !== version.uid) {
-      // A watch that lags may still show the object that was replaced before an own read saw its successor.
+      // A late watch may still show the object that was replaced before an own read saw its successor.
       if (before.sentMs !== undefined && isOlder(version, before)) return "known";
       return this.#take(version, "replaced");
     }
@@ -53,7 +53,7 @@ export class VersionTracker {
     return isOlder(version, before) ? "known" : this.#take(version, "newer");
   }
 
-  /** Takes the version that a quorum read or an own write returned. It counts whatever its number is. */
+  /** Takes the version that a quorum read or an own write returned. Even a lower number replaces the newest version. */
   answered(version: ProtectorVersion): VersionFinding {
     const before = this.#newest;
     if (before === undefined) return this.#take(version, "newer");
@@ -73,7 +73,7 @@ export class VersionTracker {
     return this.#take(version, "wentBack");
   }
 
-  /** Takes the version that the watch has shown after lost history, whatever was known before. */
+  /** Takes the version that the watch has shown after lost history, and ignores all earlier ones. */
   restart(version: ProtectorVersion): void {
     this.#discarded = this.#newest;
     this.#rolledBackUntilMs = Number.NEGATIVE_INFINITY;
@@ -107,7 +107,7 @@ export class VersionTracker {
   }
 }
 
-/** True when only the admission history differs: another webhook wrote `after`, and no aggregator. */
+/** True when only the admission history differs: a webhook wrote `after`, not an aggregator. */
 export function isWrittenByWebhook(before: ProtectorVersion | undefined, after: ProtectorVersion): boolean {
   if (before === undefined || before.uid !== after.uid || before.version === after.version) return false;
   if (before.object.metadata.generation !== after.object.metadata.generation) return false;

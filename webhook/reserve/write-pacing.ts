@@ -1,8 +1,6 @@
 import type { Randomness } from "../../shared/runtime/clock.ts";
 
-/**
- * A competitor has this long to use its turn: so many round trips, and time until this replica's watch shows its write.
- */
+/** Length of a competitor's turn: this many round trips, and the time until this replica's watch shows its write. */
 const ROUND_TRIPS_PER_TURN = 3;
 const WATCH_LAG_MS = 4;
 const MIN_TURN_MS = 6;
@@ -13,21 +11,21 @@ const COURTESY_ROUND_TRIPS = 0.5;
 /** A pause after the first writes of a rush, each of at least so many requests, shows which other replicas compete. */
 const LOOK_OUT_WRITES = 2;
 const LOOK_OUT_REQUESTS = 4;
-/** What a competitor that lost needs: its conflict, a read, and the way of its next write. */
+/** Round trips that a competitor needs after a conflict: the response, a read, and the way of its next write. */
 const LOOK_OUT_ROUND_TRIPS = 1.5;
 const MAX_LOOK_OUT_MS = 100;
 /** The first write may include opening a connection, so it counts as no more than this. */
 const MAX_FIRST_ROUND_TRIP_MS = 60;
 const MAX_ROUND_TRIP_MS = 1_000;
-/** Bounds the wait, however many competitors there are. */
+/** Longest wait, however many competitors there are. */
 const MAX_WAIT_MS = 1_000;
 /** A competitor that did not write for this long no longer competes. */
 const COMPETITION_ENDS_MS = 500;
 /** A competitor that misses so many turns in a row is left out. Fewer may be lost to unseen conflicts. */
 const MISSED_TURNS_UNTIL_LEFT_OUT = 3;
-/** Weight of the newest measurement in the moving averages. */
+/** Weight of the newest measurement in a moving average. */
 const NEWEST = 0.25;
-/** A cache that was stale this often is refreshed by a read before each decision. */
+/** When the cache is stale in this fraction of writes, each decision is preceded by a read. */
 const STALE_TOO_OFTEN = 0.4;
 
 /**
@@ -49,9 +47,9 @@ export class WritePacing {
   #lastWriter: string | undefined;
   #lastRequests = 0;
   #lastWriteMs = Number.NEGATIVE_INFINITY;
-  /** How often the cache turned out to be stale, 0 to 1. */
+  /** Moving average of how often the cache was stale, 0 to 1. */
   #staleness = 0;
-  /** Random part of the wait after an own success: an unknown replica that lost writes first. */
+  /** Random part of the wait after an own success, in which an unknown replica that lost can write first. */
   #courtesyMs = 0;
 
   /** `tag` is this replica's own. */
@@ -101,14 +99,14 @@ export class WritePacing {
     this.cacheWas("stale");
   }
 
-  /** What a write or a read has shown about the cached version that was decided on. */
+  /** Whether a write or a read has shown the cached version to be current. */
   cacheWas(state: "stale" | "current"): void {
     this.#staleness += ((state === "stale" ? 1 : 0) - this.#staleness) * NEWEST;
   }
 
   /**
    * Another replica's write was seen; `isContending` when requests were waiting here meanwhile. A competitor that
-   * writes only while this replica is idle gets no turn, which it would not use.
+   * writes only while this replica is idle gets no turn, because it would not use one.
    */
   competitorWrote(tag: string, nowMs: number, isContending: boolean): void {
     const known = this.#competitors.get(tag);

@@ -1,6 +1,6 @@
 /**
- * What an admission request comes to, and its AdmissionReview. `responses` makes the response to a verdict, and
- * `deny-status` words a denial. `disruption-events` and `pending-mark` tell people and programs.
+ * The response to an admission request, and its AdmissionReview. `responses` makes the response to a verdict, and
+ * `deny-status` words a denial. `disruption-events` and `pending-mark` inform people and programs.
  */
 import {
   type AdmissionStatus,
@@ -12,7 +12,7 @@ import {
 import type { BypassResult } from "../request/bypass.ts";
 import type { DecisionOf, FailureTag } from "../reserve/verdict.ts";
 
-/** What became of an admission request; metric labels. */
+/** Outcomes of an admission request; metric labels. */
 export const OUTCOMES = [
   "unprotected",
   "exempt",
@@ -44,14 +44,14 @@ export type DenyStatus = AdmissionStatus & {
   readonly reason: "NotFound" | "Conflict" | "TooManyRequests" | "ServiceUnavailable";
 };
 
-/** What the API client gets, and what is recorded about it. */
+/** The response that the API client gets, and what logs, metrics and Events record about it. */
 export interface AdmissionResponse {
   readonly outcome: AdmissionOutcome;
   /** Status of an HTTP error instead of an AdmissionReview, so that failurePolicy decides. */
   readonly errorStatus?: number;
   /** Of the denial or the failure. */
   readonly message?: string;
-  /** Undefined allows. */
+  /** Undefined where the disruption is allowed. */
   readonly denial?: DenyStatus;
   readonly warnings?: readonly string[];
   /** kube-apiserver prefixes the keys with the webhook's name. */
@@ -68,7 +68,7 @@ export interface AdmissionResponse {
   readonly failure?: FailureTag;
   /** The decisions that allowed, or those that denied. */
   readonly decisions?: readonly DecisionOf[];
-  /** Nothing was to happen, whatever the response. */
+  /** The request was a dry run, so that nothing happens whatever the response is. */
   readonly dryRun?: boolean;
 }
 
@@ -79,11 +79,11 @@ export interface AdmissionRecord extends AdmissionResponse {
   readonly cell: string;
   readonly uid: string;
   readonly username: string;
-  /** Raw, for the workload whose controller was denied the deletion. */
+  /** Raw; names the workload whose controller was denied the deletion. */
   readonly oldObject?: unknown;
 }
 
-/** Around the uid of an AdmissionReview that allows and says nothing else, as most do. */
+/** The JSON before and after the uid of an AdmissionReview that only allows, as most do. */
 const [BEFORE_UID = "", AFTER_UID = ""] = JSON.stringify(reviewResponse({ uid: "", allowed: true })).split('""');
 
 /** kube-apiserver passes warnings on in HTTP headers, and silently drops one with a line break. */
@@ -103,7 +103,7 @@ export function encodeAdmissionReview(
     allowed: denial === undefined,
     ...(denial === undefined ? {} : { status: denial }),
     ...(warnings === undefined ? {} : { warnings: warnings.map(oneLine) }),
-    // With the id of this request in the replica's log, which leads from the audit log to that log.
+    // The id of this request leads from the audit log to the replica's log.
     ...(auditAnnotations === undefined ? {} : { auditAnnotations: { ...auditAnnotations, review: uid } }),
     ...(patch === undefined ? {} : jsonPatch(patch)),
   };

@@ -1,4 +1,4 @@
-/** What the state of a protector says of how long a denial lasts: for ever, or until somebody acts. */
+/** How long a denial lasts, by the state of its protector: until a hold ends, for ever, or until somebody acts. */
 import { holdWrittenMs } from "../../shared/decide/state/hold.ts";
 import { STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { formatMs, parseMs } from "../../shared/schema/time.ts";
@@ -16,7 +16,7 @@ export interface DenialContext {
   readonly settleMs: number;
 }
 
-/** When the hold of the denial's cell ends; "" where that is not known, or where it should have ended. */
+/** When the hold of the denial's cell ends; "" where the time is not known, or has passed. */
 export function holdEnd(decision: Denial["decision"], { cell, nowMs, settleMs }: DenialContext): string {
   const cells = decision.kind === "denied" ? (decision.version?.state.cells.values() ?? []) : [];
   const own = [...cells].filter(({ cellID }) => cellID === (cell ?? cellID));

@@ -119,7 +119,7 @@ export function preconditionFailed(
 ): AdmissionResponse {
   if (target.kind === "unbound") return { outcome: "unbound", denial: unboundStatus(target.namespace, target.name) };
   const { name, field, wanted } = target;
-  // Without what the pod has instead, which is for those to know who may read it.
+  // Does not show the pod's own value: the user may have no permission to read the pod.
   const message =
     `the ${field} in the precondition (${wanted}) does not match the ${field} ` +
     `of pod ${name}: the pod was replaced or changed`;
@@ -193,7 +193,7 @@ function waitsFor(preActivities: readonly string[]): string {
   return `waits for the pre-activities of this pod: ${named(preActivities)}; each ends when its annotation is removed`;
 }
 
-/** What its pods have to be, in the protector's words. */
+/** The condition that the protector counts pods by, as text. */
 function countedAs({ healthCriterion = "Available" }: QuotaDenial["facts"]): string {
   return healthCriterion.toLowerCase();
 }
@@ -217,10 +217,10 @@ export function named(names: readonly string[]): string {
   return names.length > MAX_NAMED ? `${listed} and ${names.length - MAX_NAMED} more` : listed;
 }
 
-/** What to wait for, or what to do; without detail where only people or other programs know. */
+/** What to wait for or to do; without detail where that depends on people or other programs. */
 export function adviceOn(denials: readonly Denial[], context: DenialContext): string {
   if (denials.some(({ decision }) => isImpossible(decision)))
-    // A StatefulSet, for example, creates a pod again only when the terminating one is gone, which no count has.
+    // A StatefulSet, for example, creates a pod again only when the terminating one is gone. No count shows such a pod.
     return "no more pods match than must be available: unless one is being replaced, lower the promise or add replicas";
   if (denials.some(({ decision }) => silenceIn(decision, context).length > 0))
     return "it may once that aggregator writes again";
@@ -231,7 +231,7 @@ export function adviceOn(denials: readonly Denial[], context: DenialContext): st
   return denials.some(isAboutPods) ? "try again when more pods are available" : "try again later";
 }
 
-/** All of it passes by itself; the longest wait decides. */
+/** For denials that pass by themselves: names the longest wait. */
 function waitFor(denials: readonly Denial[]): string {
   const causes = denials.map(({ decision }) => (decision.kind === "denied" ? decision.decision.cause : ""));
   if (causes.includes("NotCounted"))

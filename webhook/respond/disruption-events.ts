@@ -3,7 +3,7 @@ import { TokenBucket } from "../../shared/runtime/token-bucket.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
 import type { EventNotes, EventNotesOptions } from "./event-notes.ts";
 
-/** Bounds the Events of the whole process: a catastrophe is tens of thousands of denials. */
+/** Bounds the Events of the whole process: a catastrophe brings tens of thousands of denials. */
 const EVENT_RATE = { burst: 100, perSecond: 5 };
 /** How long the end of the process waits for Events that are not written yet. */
 const STOP_MS = 1000;
@@ -11,7 +11,7 @@ const STOP_MS = 1000;
 const REPORTED: ReadonlySet<AdmissionOutcome> = new Set(["denied", "dryRunDenied", "forced", "lowered", "suspended"]);
 
 interface DisruptionEventsOptions extends EventNotesOptions {
-  /** Admitted disruptions, too. */
+  /** Reports admitted disruptions, too. */
   readonly tellsAccepted?: boolean;
   /** Default: loads `event-notes.ts`. */
   readonly load?: () => Promise<Pick<EventNotes, "record" | "stop">>;
@@ -20,7 +20,9 @@ interface DisruptionEventsOptions extends EventNotesOptions {
 /** Chooses which admission requests Kubernetes Events report, and how many. `event-notes` is loaded with the first. */
 export class DisruptionEvents {
   readonly #options: DisruptionEventsOptions;
-  /** For refusals and bypasses, and for what was admitted: many of these must not silence the others. */
+  /**
+   * One bucket for denials and bypasses, and one for admitted disruptions: many of these must not suppress the others.
+   */
   readonly #buckets: readonly TokenBucket[];
   #notes: Promise<Pick<EventNotes, "record" | "stop">> | undefined;
 
@@ -29,7 +31,7 @@ export class DisruptionEvents {
     this.#buckets = [0, 1].map(() => new TokenBucket(EVENT_RATE, options.ports.clock));
   }
 
-  /** Only looks at the outcome of almost every request. Never throws and never waits. */
+  /** For almost every request, only checks the outcome. Never throws and never waits. */
   readonly record = (record: AdmissionRecord): void => {
     // A dry run has no side effects.
     const isAboutPods = record.pod !== undefined || record.node !== undefined;
@@ -44,7 +46,7 @@ export class DisruptionEvents {
     this.#notes.then(
       (notes) => notes.record(record),
       () => {
-        // The next one tries again.
+        // The next Event loads the module again.
         this.#notes = undefined;
         this.#ended("failed");
       },

@@ -1,4 +1,4 @@
-/** Kubernetes Events about denied disruptions, those that a bypass let pass and, when asked for, admitted ones. */
+/** Kubernetes Events about denied disruptions, bypassed ones and, if configured, admitted ones. */
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import {
   type EventNote,
@@ -56,7 +56,7 @@ function messageOf({ outcome, cell, username, kind, pod, message }: AdmissionRec
   return `pod ${pod?.namespace}/${pod?.name} is ${done} ${why} (${asked})`;
 }
 
-/** One Event counts what has the same cause, whatever the pod and the user. */
+/** One Event counts all disruptions with the same cause, whatever the pod and the user are. */
 function causeOf({ decision }: DecisionOf): string {
   if (decision.kind !== "allowed" && decision.kind !== "denied") return decision.kind;
   return decision.decision.allowed ? decision.decision.reason : decision.decision.cause;
@@ -66,8 +66,8 @@ function causeOf({ decision }: DecisionOf): string {
 const MAX_PROTECTORS = 20;
 
 /**
- * Reports at the protectors that decided, in their cores, and in the cell at the pod's workload, or at a pod without
- * one. An Event counts all pods and users of its object and cause. Never waits or throws.
+ * Writes Events at the protectors that decided, in their cores, and in the cell at the pod's workload, or at the pod if
+ * it has no workload. An Event counts all pods and users of its object and cause. Never waits or throws.
  */
 export class EventNotes {
   readonly #options: EventNotesOptions;
@@ -107,8 +107,8 @@ export class EventNotes {
   }
 
   /**
-   * At each protector that has recorded the disruption, or at the XPodDisruptionBudget that it was made from, where
-   * x-pdb's users look. An Event counts all pods.
+   * Writes at each protector that has recorded the disruption, or at the XPodDisruptionBudget that the protector was
+   * made from, where x-pdb's users look. An Event counts all pods.
    */
   #accepted({ pod, node, decisions = [], cell, username }: AdmissionRecord): void {
     const name = pod?.name ?? `the pods of node ${node}`;
@@ -153,7 +153,7 @@ function workloadOrPod({ outcome, kind, username, pod, oldObject }: AdmissionRec
   return { regarding: owner, hint: isRepeated ? backoffNote(owner) : "" };
 }
 
-/** A reservation or a pin: the disruption is not free anyway, as that of a finished pod. */
+/** True for a reservation or a pin, false for a disruption that is always free, such as that of a finished pod. */
 function isRecorded({ decision }: DecisionOf): boolean {
   return decision.kind === "allowed" && decision.written;
 }

@@ -1,6 +1,6 @@
 /**
- * What is told of a request for another health criterion (docs/design.md#health-criterion). Loaded with the first of
- * them.
+ * The warning about a request for another health criterion (docs/design.md#health-criterion). Loaded with the first
+ * such request.
  */
 import type { Criterion } from "../../shared/decide/state/estimate.ts";
 import { HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts";
@@ -13,7 +13,7 @@ export function withCriterion(response: AdmissionResponse, criterion: Criterion)
   const counted = decisions.flatMap(({ protector, decision }) =>
     decision.kind === "allowed" || decision.kind === "denied" ? [{ protector, facts: decision.decision.facts }] : [],
   );
-  // A protector of this very criterion follows it anyway.
+  // A protector with this criterion follows it anyway.
   if (counted.length === 0 || counted.some(({ facts }) => facts.healthCriterion === criterion)) return response;
   const following = counted.filter(({ facts }) => facts.criterion !== undefined);
   if (following.length === 0) {

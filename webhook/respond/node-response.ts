@@ -46,7 +46,7 @@ function allowed(
   return told(response, denials, denyStatusOf(node, unenforced, context).message);
 }
 
-/** The pods of the node are not known, so nobody can say what its deletion takes. */
+/** The pods of the node are not known, so the webhook can't tell which pods its deletion would end. */
 export function responseToUnknownPods(node: string, why: string): AdmissionResponse {
   const message =
     `node ${node} may not be deleted now: its pods can't be listed, so ` +
@@ -97,7 +97,7 @@ function denyStatusOf(node: string, denied: readonly DeniedPods[], context: Deni
   const reasons = causes.slice(0, MAX_NAMED).map(({ message }) => message);
   if (denied.length > MAX_NAMED) reasons.push(`${denied.length - MAX_NAMED} more protectors deny as well`);
   const isPassing = denials.every(isBusy);
-  // A drain leaves the pods of DaemonSets: they are Ready until some 50 s after the kubelet has stopped.
+  // A drain leaves the pods of DaemonSets, which stay Ready until some 50 s after the kubelet has stopped.
   const drained = "drain the node first (and stop its kubelet, where pods of DaemonSets are left)";
   const advice = isPassing ? adviceOn(denials, context) : `${drained}, or ${adviceOn(denials, context)}`;
   return {

@@ -1,6 +1,6 @@
 /**
- * What is told of a disruption that a protector allows because it does not enforce its decision
- * (docs/design.md#enforcement). Loaded with the first of them.
+ * The warning about a disruption that a protector allows only because it does not enforce its decision
+ * (docs/design.md#enforcement). Loaded with the first such disruption.
  */
 import type { DisruptionTarget } from "../request/disruption-target.ts";
 import { type Allowance, type Denial, idOf, unenforcedIn } from "../reserve/verdict.ts";
@@ -21,7 +21,7 @@ export function withDenials(
   return told(response, denials, message);
 }
 
-/** The denials take the place of the decisions: Events and logs tell of what would be denied. */
+/** The denials replace the decisions, so that Events and logs show what would be denied. */
 export function told(response: AdmissionResponse, denials: readonly Denial[], message: string): AdmissionResponse {
   const { warnings = [], auditAnnotations, outcome } = response;
   const notEnforced = denials.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join();

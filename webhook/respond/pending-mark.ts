@@ -1,6 +1,6 @@
 /**
  * Marks a pod whose disruption waits for a pre-activity with x-pdb's annotation
- * `xpdb.form3.tech/has-pending-disruption`, which tells the program behind the pre-activity to start.
+ * `xpdb.form3.tech/has-pending-disruption`. The annotation starts the program behind the pre-activity.
  */
 
 import { preActivitiesOf } from "../../shared/decide/overrides.ts";
@@ -10,7 +10,7 @@ import { PENDING_DISRUPTION_ANNOTATION } from "../../shared/schema/annotations.t
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { CellClient } from "../request/cell-client.ts";
 
-/** Patches in flight. A denial beyond it marks nothing, and the next denial of its pod does. */
+/** Patches in flight. At this number, a denial does not mark its pod; the pod's next denial does. */
 const MAX_IN_FLIGHT = 32;
 const TIMEOUT_MS = 3_000;
 
@@ -30,7 +30,10 @@ export class PendingMark {
     this.#onFailed = onFailed;
   }
 
-  /** Does not wait for the patch. `pod` is what the caller says, so the pod is read first: it has to wait by itself. */
+  /**
+   * Does not wait for the patch. `pod` is only the caller's claim, so the pod is read first, and marked only if it
+   * waits for a pre-activity itself.
+   */
   mark(pod: Pod): void {
     const { uid } = pod;
     if (isMarked(pod) || this.#inFlight.has(uid) || this.#inFlight.size >= MAX_IN_FLIGHT) return;

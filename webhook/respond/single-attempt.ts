@@ -1,10 +1,12 @@
 /**
- * Callers whose denied deletion nobody repeats (docs/design.md#single-attempts). They get `retryAfterSeconds` with
- * every denial: client-go obeys it ten times for each call, so that the deletion comes back without its caller.
+ * Callers that never repeat a denied deletion (docs/design.md#single-attempts). They get `retryAfterSeconds` with every
+ * denial: client-go then repeats each call up to ten times by itself.
  */
 import type { AdmissionKind, AdmissionResponse, DenyStatus } from "./admission-response.ts";
 
-/** The known ones, by user name. All other controllers of Kubernetes repeat a denied deletion by themselves. */
+/**
+ * Known callers of this kind, by user name. All other controllers of Kubernetes repeat a denied deletion by themselves.
+ */
 const KNOWN_USERS: readonly string[] = [
   // taint-eviction-controller has no account of its own: it acts as the controller that it was part of until
   // Kubernetes 1.29. It tries each pod five times, 10 ms apart, and forgets it.
@@ -12,8 +14,8 @@ const KNOWN_USERS: readonly string[] = [
 ];
 
 /**
- * PodGC deletes one orphan after the other, and then sleeps for 20 s: told to wait, it would stand still for ten
- * seconds at each pod of a cell that is on hold or not counted.
+ * PodGC deletes one orphan after the other, and then sleeps for 20 s. With `retryAfterSeconds`, client-go would block
+ * it for ten seconds at each pod of a cell that is on hold or not counted.
  */
 const POD_GC = "system:serviceaccount:kube-system:pod-garbage-collector";
 
@@ -22,16 +24,18 @@ export const SINGLE_ATTEMPT_RETRY_MS = 30_000;
 
 export interface SingleAttempts {
   readonly users: ReadonlySet<string>;
-  /** 0: no caller is told to come back. */
+  /** 0 where no caller is told to repeat. */
   readonly retryAfterSeconds: number;
 }
 
-/** `users` are known beside the built-in ones. A fraction of a second, which Retry-After can't say, is rounded up. */
+/**
+ * `users` are added to the built-in ones. Fractions of a second are rounded up, because Retry-After has whole seconds.
+ */
 export function singleAttempts(users: readonly string[], retryAfterMs: number): SingleAttempts {
   return { users: new Set([...KNOWN_USERS, ...users]), retryAfterSeconds: Math.ceil(retryAfterMs / 1000) };
 }
 
-/** Adds `retryAfterSeconds` where it denies a deletion by such a caller because of quota; takes it off for PodGC. */
+/** Adds `retryAfterSeconds` to a denied deletion or eviction of such a caller; removes it for PodGC. */
 export function withRetryAfter(
   response: AdmissionResponse,
   { kind, username }: { readonly kind: AdmissionKind; readonly username: string },
@@ -44,7 +48,7 @@ export function withRetryAfter(
   return kind === "delete" || kind === "evict" ? told(response, denial, retryAfterSeconds) : response;
 }
 
-/** The denial with this `retryAfterSeconds`; without any for 0. */
+/** The response with this `retryAfterSeconds` in its denial; 0 removes it. */
 function told(response: AdmissionResponse, denial: DenyStatus, retryAfterSeconds: number): AdmissionResponse {
   const { retryAfterSeconds: _, ...rest } = { ...denial.details };
   const details = retryAfterSeconds === 0 ? rest : { ...rest, retryAfterSeconds };

@@ -1,7 +1,7 @@
 /**
  * The workload whose controller was denied a deletion. A controller of Kubernetes repeats it by itself, but its pauses
- * grow to 1,000 s, and quota that comes back elsewhere does not wake it. So the denial is reported at the workload too,
- * with the bound and what wakes its controller.
+ * grow to 1,000 s, and quota that another workload frees does not wake it. So an Event at the workload reports the
+ * denial, the longest pause, and what wakes its controller.
  */
 import type { ObjectReference } from "../../shared/observe/event-recorder.ts";
 import { MAX_KEY_LENGTH } from "../../shared/schema/lengths.ts";
@@ -9,13 +9,13 @@ import { MAX_KEY_LENGTH } from "../../shared/schema/lengths.ts";
 /** The longest pause of client-go's rate limiter for the work queues of controllers. */
 const MAX_BACKOFF_SECONDS = 1_000;
 
-/** Controllers have accounts of their own, or act as kube-controller-manager. People are told by the response. */
+/** Controllers have service accounts, or act as kube-controller-manager. People read the response instead. */
 const CONTROLLER = /^system:(serviceaccount:|kube-controller-manager$)/;
 /** Controllers that delete the pods of others. */
 const OF_NO_WORKLOAD =
   /:kube-system:((node|namespace|ttl-after-finished|device-taint-eviction)-controller|[a-z]+-garbage-collector)$/;
 
-/** The controller of a workload asks, by its username. */
+/** True for the user name of a workload's controller. */
 export function isWorkloadController(username: string): boolean {
   return CONTROLLER.test(username) && !OF_NO_WORKLOAD.test(username);
 }
@@ -32,7 +32,10 @@ export function controllingOwner(oldObject: unknown): ObjectReference | undefine
   return undefined;
 }
 
-/** The end of the message at the workload. Programs that repeat nothing, as a pipeline, have service accounts, too. */
+/**
+ * The end of the message at the workload. Service accounts also belong to programs that repeat nothing, such as a
+ * pipeline.
+ */
 export function backoffNote({ kind, name }: ObjectReference): string {
   return (
     `; if that is the controller of ${kind} ${name}, it repeats this by itself, at most ${MAX_BACKOFF_SECONDS} s ` +
