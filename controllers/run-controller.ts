@@ -1,7 +1,7 @@
 /**
  * The process of a controller. `runController` does what all controllers share: flags, log, metrics, health, access to
- * clusters, leader election and SIGTERM. What differs is declared in each controller's `controller.ts`; read one of
- * those next.
+ * clusters, leader election and SIGTERM. The differences are in each controller's `controller.ts`; read one of these
+ * next.
  */
 import { hostname } from "node:os";
 import { createHttpsTransport } from "../shared/kube/client/https-transport.ts";
@@ -43,22 +43,22 @@ interface LeaseFlags extends OptionValues<typeof leaderElectionOptions> {
 
 /** What a controller declares. */
 export interface Controller<F extends ControllerFlags> {
-  /** The program and the user agent, as `podseidon-aggregator`. */
+  /** The program and the user agent, such as `podseidon-aggregator`. */
   readonly name: string;
   /** Reads the command line, or prints what is wrong with it and exits. */
   readonly flags: () => Promise<F>;
   /** From SIGTERM to the exit; below the 30 s of the pod's terminationGracePeriodSeconds. */
   readonly graceMs: number;
-  /** Without it the controller works all the time. */
+  /** Without an election, the controller always works. */
   readonly election?: (flags: F) => LeaseFlags;
-  /** What `clock_skew_seconds` calls the cluster of --kubeconfig; without it no clocks are compared. */
+  /** Name of the cluster of --kubeconfig in `clock_skew_seconds`; without a name, no clocks are compared. */
   readonly server?: string;
-  /** Calls that the controller makes at once in the cluster of --kubeconfig, where an option says it. */
+  /** Concurrent calls of the controller to the cluster of --kubeconfig, where an option sets their number. */
   readonly concurrency?: (flags: F) => number;
   readonly build: (context: ControllerContext<F>) => ControllerParts | Promise<ControllerParts>;
 }
 
-/** What a controller is built from. */
+/** The inputs that a controller is built from. */
 export interface ControllerContext<F> {
   readonly flags: F;
   readonly ports: Ports;
@@ -72,18 +72,19 @@ export interface ControllerContext<F> {
   /** True while no other process can hold the Lease. To be asked before each write. */
   readonly mayWrite: () => boolean;
   /**
-   * A transport to another cluster, for `clock_skew_seconds` called `server`, with room for `concurrency` calls at
-   * once. A kubeconfig that can't be used ends the process.
+   * Connects to another cluster, which `clock_skew_seconds` calls `server`, with room for `concurrency` concurrent
+   * calls. An unusable kubeconfig ends the process.
    */
   readonly connect: (server: string, flag: string, kubeconfig: string, concurrency: number) => Promise<Transport>;
 }
 
-/** What a controller is made of. */
+/** The running parts of a controller. */
 export interface ControllerParts {
   /** Begins with each leadership and ends soon after its signal aborts. */
   readonly lead: (signal: AbortSignal) => Promise<void>;
   /**
-   * Readiness checks, and what runs on a standby, too. Starts in order before the election, stops in reverse after it.
+   * Readiness checks, and parts that also run on a standby. They start in order before the election, and stop in
+   * reverse order after it.
    */
   readonly parts?: readonly Part[];
 }
@@ -115,7 +116,7 @@ export async function runController<F extends ControllerFlags>(controller: Contr
       open(await accessOrExit(name, flag, kubeconfig, onKubeconfig), at, concurrency),
   };
   const parts = await controller.build(context);
-  // With connections of its own the Lease is renewed, whatever the other calls wait for.
+  // The Lease has its own connections, so that its renewal does not wait for other calls.
   const leader: LeaderRunner = leaderRunner(lease, open(cluster, server), context, parts);
   const guardOf = async (metricsAuth: string): Promise<ServerFactory | undefined> => {
     if (metricsAuth === "") return undefined;
@@ -143,7 +144,7 @@ function leaderRunner<F>(
   { lead }: ControllerParts,
 ): LeaderRunner {
   if (flags === undefined) return new LeaderRunner(undefined, lead);
-  // The metrics exist without an election, too: dashboards and alerts ask for them.
+  // The metrics exist even without an election, because dashboards and alerts query them.
   const observer = observeLeaderElection(metrics, log);
   if (!flags.leaderElect) return new LeaderRunner(undefined, lead);
   const election: Election = {
@@ -198,7 +199,7 @@ export class LeaderRunner {
   }
 
   #begin(signal: AbortSignal): void {
-    // Two terms of one process must not overlap.
+    // Two terms of leadership in one process must not overlap.
     this.#work = this.#work.then(() => this.#lead(signal));
   }
 }

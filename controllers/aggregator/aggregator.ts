@@ -1,8 +1,8 @@
 /**
  * The aggregator of one cell: counts the pods of each protector and settles reservations. Informers run for the life of
- * the process, so that a standby takes over warm; everything else lives while this process leads. Read counting/ first
- * (cell-pods.ts, membership.ts), then settling/ (core-reconciler.ts). options.ts and controller.ts make a process of
- * it; events.ts says what happens, observer.ts and state-metrics.ts show it.
+ * the process, so that a standby takes over with warm caches; everything else lives while this process leads. Read
+ * counting/ first (cell-pods.ts, membership.ts), then settling/ (core-reconciler.ts). options.ts and controller.ts make
+ * a process of the aggregator. events.ts defines the events, observer.ts and state-metrics.ts show them.
  */
 
 import type { ExpectedReplicas } from "../../shared/decide/settling/cell-update.ts";
@@ -39,15 +39,15 @@ export interface AggregatorOptions extends ReconcileSettings {
   /** The namespace of the update trigger's pod. */
   readonly triggerNamespace: string | undefined;
   readonly algorithm: SyncTimeAlgorithm;
-  /** 0: never. */
+  /** 0 never voids a reservation. */
   readonly voidAfterMs: number;
-  /** The longest that the counted gate keeps a pod from being Ready. */
+  /** Longest time that the counted gate keeps a pod from being Ready. */
   readonly gateBoundMs: number;
-  /** Watches the cell's workloads. Called when the first protector wants to know how many pods they ask for. */
+  /** Watches the cell's workloads. Called when the first protector needs the number of pods that workloads ask for. */
   readonly expectedPods?: (onChanged: ExpectedPodsOptions["onChanged"]) => Promise<ExpectedPods>;
-  /** Marks the namespaces that have protectors; undefined: no namespace is marked. */
+  /** Marks the namespaces that have protectors; undefined marks no namespace. */
   readonly namespaceMarker?: (() => Promise<Pick<NamespaceMarker, "firstCountInMs" | "stop">>) | undefined;
-  /** The ids that the cell had before; undefined while they are not known. Default: it had none. */
+  /** The ids that the cell had before; undefined while they are not known. Default: none. */
   readonly formerCells?: (() => ReadonlySet<string> | undefined) | undefined;
   /** Whether the cell asks the webhook about the pods of a namespace, where that is known. */
   readonly isAsked?: (namespace: string) => boolean;
@@ -56,11 +56,13 @@ export interface AggregatorOptions extends ReconcileSettings {
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
 }
 
-/** A standby that becomes leader still answers a restore that it has seen within this many settle periods. */
+/**
+ * A standby that becomes leader still puts cells on hold for a restore that it noticed within this many settle periods.
+ */
 const RESTORE_SETTLES = 2;
 
 interface SeenRestore {
-  /** Undefined: the cell. */
+  /** Undefined for a restore of the cell's etcd. */
   readonly core: string | undefined;
   readonly etcdRestore: EtcdRestore;
   readonly atMs: number;
@@ -97,7 +99,7 @@ export class Aggregator {
     return this.#options.cores;
   }
 
-  /** By core; without the cores that are not synced yet, and empty while this process does not lead. */
+  /** By core, without cores that are not synced yet. Empty while this process does not lead. */
   get coreReconcilers(): ReadonlyMap<string, CoreReconciler> {
     return this.#coreReconcilers;
   }
@@ -182,7 +184,7 @@ export class Aggregator {
       firstCountInMs: (tracked) =>
         Math.max(shared.former.firstCountInMs(tracked), this.#marker?.firstCountInMs(tracked.id.namespace) ?? 0),
       forgetExpected: (tracked) => this.#expected?.forget(tracked),
-      // Longer heartbeats than the default are for installations without other readers, as benchmarks.
+      // Longer heartbeats than the default are only for installations without other readers, such as benchmarks.
       staleAfterMs: Math.max(STALE_AFTER_MS, 1.25 * this.#options.heartbeatMs),
       etcdRestore: this.#recentRestore(core.name),
       onCellRestored: (snapshot, stored) => this.#cellRestored("stored", stored, snapshot),

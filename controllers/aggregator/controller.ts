@@ -1,6 +1,6 @@
 /**
- * The aggregator of one cell, wired: what it is made of, and what works while it leads. `aggregator.ts` says in which
- * order to read this folder.
+ * Wires the aggregator of one cell: its parts, and what runs while it leads. `aggregator.ts` says in which order to
+ * read this folder.
  */
 import { hash } from "node:crypto";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
@@ -79,13 +79,13 @@ async function build(context: Context): Promise<ControllerParts> {
     cores.push(await connectCore(context, core, watches, onEvent));
   }
   const onOutcome = observeKubernetesEvents(metrics);
-  // Loaded with the first of them: most cells never have one.
+  // Loaded with the first Event: most cells never have one.
   let vanished: VanishedEvents | undefined;
   const told = { cellID: flags.cellId, cores, ports, component: aggregatorOptions.name, onOutcome };
   const selects = await selectorOf(flags);
   const lookups: Pick<AggregatorOptions, "isAsked" | "formerCells"> = {
     isAsked: (namespace) => isAsked(flags, keeper, namespace),
-    // Backups tell them.
+    // Backups contain the former ids.
     ...(flags.outlive ? { formerCells: () => backups.formerCells } : {}),
   };
   const onEvent: EventSink = (event) => {
@@ -128,7 +128,10 @@ async function build(context: Context): Promise<ControllerParts> {
   };
 }
 
-/** Where the webhook is configured in files of the apiserver, nobody can tell. Podseidon's own pods need no answer. */
+/**
+ * True where the apiserver reads its webhooks from files, which this process can't see. The webhook ignores Podseidon's
+ * own pods.
+ */
 function isAsked(
   { keepRegistration, markNamespaces, systemNamespace }: AggregatorFlags,
   keeper: ConfigurationKeeper | undefined,
@@ -185,13 +188,13 @@ function aggregatorOf(context: Context, parts: AggregatorParts): Aggregator {
     onEvent,
     onQueueEvent: (core, event) => queueEvents.get(core)?.(event),
   });
-  // Each leadership has a queue of its own.
+  // Each term of leadership has its own queue.
   for (const name of names) queues.track(name, () => aggregator.coreReconcilers.get(name)?.queue);
   stateMetrics(metrics, aggregator, clock, flags.cellId);
   return aggregator;
 }
 
-/** The protectors that are counted, where not all are. A text that is no selector ends the process. */
+/** Selects the protectors that are counted, if configured. An invalid selector ends the process. */
 async function selectorOf({ protectorSelector }: AggregatorFlags): Promise<AggregatorOptions["selects"]> {
   if (protectorSelector.trim() === "") return undefined;
   const { selects } = await import("../../shared/decide/availability/selector-text.ts");
@@ -224,7 +227,7 @@ async function namespaceMarker(
   return new NamespaceMarker({ transport, api, ports, namespace, timeoutMs, mayWrite, onWatch, onEvent });
 }
 
-/** As the update trigger finds it, so that the defaults of both agree. */
+/** Determined like in the update trigger, so that the defaults of both agree. */
 function triggerNamespace({ updateTriggerNamespace, namespace }: AggregatorFlags, cluster: ClusterAccess): string {
   if (updateTriggerNamespace !== "") return updateTriggerNamespace;
   return namespace === "" ? (cluster.namespace ?? "default") : namespace;

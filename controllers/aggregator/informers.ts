@@ -19,20 +19,20 @@ import type { ControllerContext } from "../run-controller.ts";
 import { parseTrimmedProtector } from "./counting/parsers.ts";
 import type { AggregatorFlags } from "./options.ts";
 
-/** Protectors change while there is work. A quiet stream is short only to detect that it is dead. */
+/** Protectors change all the time in a busy fleet. A quiet stream is short only to detect a dead one. */
 const PROTECTOR_STREAM_SECONDS = [8, 12] as const;
 /** Small pages: the garbage of a page is collected while it is young, and 100,000 pods need a third of the memory. */
 const POD_PAGE_SIZE = 100;
 
 type Context = ControllerContext<AggregatorFlags>;
-/** What the watch of the pods needs of it. */
+/** The parts of a context that the watch of pods needs. */
 type PodsContext = Pick<Context, "transport" | "ports"> & {
   readonly flags: Pick<AggregatorFlags, "namespace" | "podSelector" | "cellId" | "podShards" | "coreTimeout">;
   readonly log: Pick<Log, "warn">;
 };
 export type Pods = Reflector<Pod> | ShardedReflector<Pod>;
 
-/** The pods of the cell, in as many shards as `--pod-shards` asks for, unless the apiserver does not offer them. */
+/** The pods of the cell, in `--pod-shards` shards if the apiserver offers sharded watches. */
 export async function watchPods(
   context: PodsContext,
   parse: (raw: unknown) => Pod,
@@ -51,7 +51,7 @@ export async function watchPods(
     uidOf: (pod: Pod) => pod.uid,
     versionOf: (pod: Pod) => pod.resourceVersion,
     pageSize: POD_PAGE_SIZE,
-    // A pod that can't be read still exists, and does not count.
+    // An unreadable pod still exists, but does not count.
     stub: stubOfPod,
     unparsable: "keepLast",
     onEvent(event: ReflectorEvent) {
@@ -67,8 +67,8 @@ export async function watchPods(
 }
 
 /**
- * 1 where the apiserver does not offer shards: each stream would carry every pod. The flag decides where there is no
- * answer, because the choice lasts as long as the process.
+ * 1 where the apiserver does not offer sharded watches: each stream would carry every pod. Without an answer of the
+ * apiserver the flag decides, because the choice lasts as long as the process.
  */
 async function shardsOf({ flags: { podShards, coreTimeout }, transport, log }: PodsContext): Promise<number> {
   if (podShards === 1) return 1;
@@ -86,7 +86,7 @@ async function shardsOf({ flags: { podShards, coreTimeout }, transport, log }: P
 /** A core cluster, as the aggregator and the backup keeper use it. */
 export interface Core {
   readonly name: string;
-  /** Of the kubeconfig. */
+  /** Path of the kubeconfig. */
   readonly path: string;
   readonly transport: Transport;
   readonly client: ApiClient;

@@ -36,7 +36,10 @@ function isKnownCluster(name: string, cores: readonly { readonly name: string }[
   return name === "" || name === OWN_CLUSTER || cores.some((core) => core.name === name);
 }
 
-/** Such a pod would be settled as dead (R1 of docs/design.md#settling), while its eviction can still be committed. */
+/**
+ * A pod that leaves the selector would be settled as dead (R1 of docs/design.md#settling) while its eviction can still
+ * be committed.
+ */
 const NO_POD_SELECTOR =
   "--pod-selector: a cell cannot be a label selector, because a pod whose labels change would count as deleted while " +
   "it can still be evicted; make each namespace a cell of its own instead (--namespace, with its own --cell-id)";

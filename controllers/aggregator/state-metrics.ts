@@ -7,13 +7,13 @@ import { MAX_CORES } from "./observe/observer.ts";
 import type { CoreReconciler } from "./settling/core-reconciler.ts";
 
 const CORE = { max: MAX_CORES };
-/** One scrape asks for several numbers of the same thousands of protectors. */
+/** One scrape reads several numbers of the same thousands of protectors. */
 const SUMMARY_AGE_MS = 100;
 
-/** Some five seconds is usual where nothing changes: the update trigger patches its pod, and bookmarks come. */
+/** Some five seconds are usual for a quiet cell: the update trigger patches its pod, and bookmarks arrive. */
 const GAP_SECONDS = [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 8, 10, 15, 30, 60, 150];
 
-/** Returns what takes the gaps between the watch events of the cell's pods. */
+/** Returns a function that records a gap between two watch events of the cell's pods. */
 export function eventGaps(metrics: Metrics, cell: string): (gapMs: number) => void {
   const gaps = metrics.histogram({
     name: "aggregator_event_gap_seconds",
@@ -59,7 +59,7 @@ export function stateMetrics(metrics: Metrics, aggregator: Aggregator, clock: Cl
   leaderMetrics(metrics, aggregator, clock, cell);
 }
 
-/** What only a leader knows; absent on a standby. */
+/** Gauges that only a leader knows; absent on a standby. */
 function leaderMetrics(metrics: Metrics, aggregator: Aggregator, clock: Clock, cell: string): void {
   const each = (name: string, help: string, value: (reconciler: CoreReconciler) => number): void =>
     metrics.gaugeFrom({ name, help, labels: { core: CORE } }, (set) => {

@@ -1,6 +1,6 @@
 /**
- * The certificates as a controller beside the webhook: its options, and how it is wired. Read `plan.ts` next (what to
- * do), then `keeper.ts` (reads and writes).
+ * The certificates controller, which runs beside the webhook: its options, and how it is wired. Read `plan.ts` next
+ * (what to do), then `keeper.ts` (reads and writes).
  */
 import { isIP } from "node:net";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
@@ -62,7 +62,7 @@ export const certificatesOptions = defineOptions({
     authorityLifetime < LEAST_RATIO * servingLifetime
       ? [`--authority-lifetime: must be at least ${LEAST_RATIO} times --serving-lifetime`]
       : []),
-    // A certificate for anything else is for nobody, and would be issued again and again.
+    // No apiserver could use a certificate for any other name, and the controller would issue it again and again.
     ...(dnsName.every((name) => HOST_NAME.test(name) || (isIP(name) !== 0 && !name.includes("%")))
       ? []
       : ["--dns-name: expected names and IP addresses, without a port"]),

@@ -1,6 +1,6 @@
 /**
- * Keeps the certificates as `plan.ts` says: reads the four objects, takes one step, and reads them again. Replicas need
- * no leader election, because each write is a compare-and-swap on the version that was read.
+ * Maintains the certificates by the rules of `plan.ts`: reads the four objects, takes one step, and reads them again.
+ * Replicas need no leader election, because each write is a compare-and-swap on the version that was read.
  */
 
 import { isIP } from "node:net";
@@ -36,7 +36,7 @@ import {
   untrusting,
 } from "./plan.ts";
 
-/** An authority, its publication, a certificate, and a read that finds nothing to do. */
+/** Most steps of one round: an authority, its publication, a certificate, and a read that finds nothing to do. */
 const MAX_STEPS = 4;
 const COMMON_NAME = "podseidon webhook";
 
@@ -45,7 +45,7 @@ export type CertificateEvent =
   /** Nothing was changed; the keeper tries again after the interval. */
   | { readonly kind: "failed"; readonly object: string; readonly tag: ApiFailure["kind"]; readonly message: string };
 
-/** `shared/certificates/x509.ts`, as a port: signing takes real time, which virtual time has to wait for. */
+/** `shared/certificates/x509.ts` as a port: signing takes real time, and a virtual clock has to wait for it. */
 export interface CertificateIssuer {
   readonly createCertificateAuthority: typeof createCertificateAuthority;
   readonly issueCertificate: typeof issueCertificate;
@@ -62,7 +62,7 @@ export interface CertificateKeeperOptions {
   readonly onEvent: (event: CertificateEvent) => void;
 }
 
-/** The objects as they were read, to be written back, and what they say. */
+/** The objects that were read, for the next write, and the state in them. */
 interface Gathered {
   readonly authority: StoredObject;
   readonly serving: StoredObject;
@@ -86,8 +86,9 @@ export class CertificateKeeper {
   readonly #options: CertificateKeeperOptions;
   #state: CertificateState | undefined;
   /**
-   * Since when, by monotonic time, every cell trusts this publication. The fingerprint tells it from the publication of
-   * another replica, or from one whose response was lost: cells may trust that one before this process sees it.
+   * The monotonic time since which every cell trusts this publication. The fingerprint distinguishes it from a
+   * publication by another replica, or one whose response was lost: cells may trust such a publication before this
+   * process sees it.
    */
   #trusted: { readonly fingerprint: string; readonly sinceMs: number } | undefined;
   #problem: string | undefined = "the certificates were not looked at yet";
@@ -96,12 +97,12 @@ export class CertificateKeeper {
     this.#options = options;
   }
 
-  /** As last read; undefined before the first read. */
+  /** The state that was last read; undefined before the first read. */
   get state(): CertificateState | undefined {
     return this.#state;
   }
 
-  /** What keeps this process from keeping the certificates, for a person to read. */
+  /** Why this process can't maintain the certificates, for people; undefined when it can. */
   get problem(): string | undefined {
     return this.#problem;
   }
@@ -180,7 +181,7 @@ export class CertificateKeeper {
     if (step.kind === "issue" && state.authority !== undefined) {
       const made = await issuer.issueCertificate(state.authority, {
         commonName: COMMON_NAME,
-        // An apiserver that calls an address looks for it among the addresses, never among the names.
+        // An apiserver that calls an address looks it up among the certificate's addresses, never among the names.
         dnsNames: terms.dnsNames.filter((name) => isIP(name) === 0),
         ipAddresses: terms.dnsNames.filter((name) => isIP(name) !== 0),
         usages: ["server"],
@@ -201,7 +202,7 @@ export class CertificateKeeper {
   async #write(resource: "secrets" | "configmaps", name: string, object: StoredObject): Promise<void> {
     const { api, timeoutMs } = this.#options;
     const result = await api.update(this.#path(resource, name), object, parseStored, { timeoutMs });
-    // After a conflict the next read shows what another replica has written.
+    // After a conflict, the next read shows the write of another replica.
     if (result.kind !== "ok" && result.kind !== "conflict") throw new CallFailed(`${resource}/${name}`, result);
   }
 

@@ -1,4 +1,4 @@
-/** The Secrets that hold the certificates, beside the webhook, and how they are read and written back. */
+/** The Secrets with the certificates, in the webhook's namespace, and how they are read and written. */
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import { type KeyAndCertificate, signingAlgorithm } from "../../shared/certificates/x509.ts";
@@ -6,7 +6,7 @@ import { checker } from "../../shared/schema/check.ts";
 
 /** A Secret: the newest authority with its key (`ca.crt`, `ca.key`). Only this controller reads it. */
 export const AUTHORITY_SECRET = "podseidon-webhook-ca";
-/** The key of the authority's certificate there. */
+/** The key of the authority's certificate in this Secret. */
 export const AUTHORITY_KEY = "ca.crt";
 /** A Secret: the serving certificate (`tls.crt`, `tls.key`), which the webhook mounts. */
 export const SERVING_SECRET = "podseidon-webhook-tls";
@@ -32,9 +32,9 @@ export const parseStored: (raw: unknown) => StoredObject = checker(
 );
 
 /**
- * Undefined when the Secret lacks the pair, when key and certificate do not fit, or for an authority that may not or
- * can't sign a certificate. The certificate is written again: an operator's file may have text before it, and what is
- * published is compared by its text.
+ * Undefined when the Secret lacks the pair, when key and certificate do not belong together, or for an authority that
+ * may not or can't sign certificates. The certificate is encoded again, because an operator's file may have text before
+ * it, and publications are compared by their text.
  */
 export function pairOf(
   secret: StoredObject,
@@ -57,7 +57,7 @@ function decoded({ data }: StoredObject, key: string): string {
   return Buffer.from(data?.[key] ?? "", "base64").toString("utf8");
 }
 
-/** The object with `data` instead of its own, and without one annotation. */
+/** The object with this `data`, and without one annotation. */
 export function withData(
   object: StoredObject,
   data: Readonly<Record<string, string>>,

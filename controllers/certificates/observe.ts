@@ -17,7 +17,7 @@ export function keeperObserver(metrics: Metrics, log: Log): (event: CertificateE
     labels: { step: STEPS },
     of: ({ kind }) => ({ step: kind }),
   });
-  // A state that lasts is one line, not one every few seconds.
+  // A lasting state writes one line instead of one every few seconds.
   const unlessSaid = unlessRepeated();
   return observeEvents<CertificateEvent>(
     { log },

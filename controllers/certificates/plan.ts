@@ -3,19 +3,19 @@
  * serving certificate, the next step. `keeper.ts` reads that state and takes the step.
  *
  * A new authority is published beside the one before it. It signs a serving certificate only when every cell has
- * acknowledged that it trusts the authority, so that no apiserver meets a certificate that it cannot verify. Each step
- * is one compare-and-swap on one object and can be repeated: a process may end between two steps, and two processes may
+ * acknowledged that it trusts the authority, so that no apiserver gets a certificate that it can't verify. Each step is
+ * one compare-and-swap on one object and can be repeated: a process may end between two steps, and two processes may
  * take the same step.
  */
 import { X509Certificate } from "node:crypto";
 import { fingerprintOf, isForHost } from "../../shared/certificates/ca-bundle.ts";
 import type { KeyAndCertificate } from "../../shared/certificates/x509.ts";
 
-/** Certificates are valid from so long before they are made, because clocks differ. */
+/** Certificates are valid from this long before their creation, because clocks differ. */
 export const BACKDATE_MS = 3_600_000;
-/** The share of its lifetime that is left when a certificate is renewed. */
+/** A certificate is renewed when this share of its lifetime is left. */
 const RENEW_AT = 1 / 3;
-/** The share that is left when a certificate of the new authority is used although some cells do not trust it. */
+/** A certificate of the new authority is used although some cells do not trust it when this share is left. */
 const OVERDUE_AT = 1 / 6;
 /** A rotation begins while more than this share of the serving certificate's lifetime is left. */
 const ROTATE_WITHIN = 2 / 3;
@@ -25,7 +25,7 @@ const MAX_PUBLISHED = 2;
 export interface CertificateTerms {
   readonly authorityLifetimeMs: number;
   readonly servingLifetimeMs: number;
-  /** The least time between a publication and a step that relies on its having reached every apiserver and replica. */
+  /** Shortest time between a publication and a step that needs it to have reached every apiserver and replica. */
   readonly overlapMs: number;
   /** The host names and addresses by which apiservers call the webhook. */
   readonly dnsNames: readonly string[];
@@ -45,7 +45,7 @@ export interface CertificateState {
 }
 
 export type CertificateStep =
-  /** `early`: a clock that was ahead made the one in use, and it is not valid yet. */
+  /** `early`: the authority in use is not valid yet, because a fast clock made it. */
   | { readonly kind: "createAuthority"; readonly reason: "missing" | "early" | "expiring" | "asked" }
   | { readonly kind: "publish"; readonly certificates: readonly string[] }
   | {
@@ -56,13 +56,16 @@ export type CertificateStep =
   | { readonly kind: "wait"; readonly cells: readonly string[] }
   | { readonly kind: "none" };
 
-/** The cells that do not trust what is published, sorted. */
+/** The cells that do not trust the published authorities, sorted. */
 export function untrusting({ published, trusted }: CertificateState): string[] {
   const fingerprint = fingerprintOf(published);
   return [...trusted].flatMap(([cell, known]) => (known === fingerprint ? [] : [cell])).sort();
 }
 
-/** `trustedForMs`: for how long every cell is known to trust what is published; undefined when a cell does not. */
+/**
+ * `trustedForMs` is the time for which every cell is known to trust the published authorities; undefined when a cell
+ * does not.
+ */
 export function nextStep(
   state: CertificateState,
   terms: CertificateTerms,
@@ -80,7 +83,7 @@ export function nextStep(
   if (certificate === undefined || certificate.validToDate.getTime() <= nowMs) {
     return { kind: "issue", reason: "missing" };
   }
-  // No apiserver accepts a certificate that is not valid yet, so there is no cell to wait for.
+  // No apiserver accepts a certificate that is not valid yet, so waiting for cells would not help.
   if (isEarly(certificate, nowMs)) return { kind: "issue", reason: "early" };
   if (!certificates.some((pem) => isIssuer(new X509Certificate(pem), certificate))) {
     return { kind: "issue", reason: "missing" };
@@ -105,7 +108,7 @@ function keepUp(
   const settled = certificate.validFromDate.getTime() + BACKDATE_MS + terms.overlapMs <= nowMs;
   const isOld = isDue(newest, RENEW_AT, nowMs);
   if (settled && (rotationAsked || isOld)) {
-    // A rotation that waits for cells can't renew the certificate in use: leave the cells half of its lifetime.
+    // A rotation that waits for cells can't renew the certificate in use, so the cells get half of its lifetime.
     if (isDue(certificate, ROTATE_WITHIN, nowMs)) return { kind: "issue", reason: "beforeRotation" };
     return { kind: "createAuthority", reason: rotationAsked ? "asked" : "expiring" };
   }
@@ -116,7 +119,7 @@ function keepUp(
   return { kind: "none" };
 }
 
-/** The newest authority, and before it the one that signed the certificate in use, or that was published last. */
+/** The newest authority, preceded by the one that signed the certificate in use, or else by the one published last. */
 function toPublish(
   { published }: CertificateState,
   newest: string,
@@ -130,7 +133,7 @@ function toPublish(
 }
 
 /**
- * A valid certificate other than `newest`. False for a certificate that can't be read: every client that may write the
+ * True for a valid certificate other than `newest`. False for an unreadable one: every client that may write the
  * ConfigMap can damage it.
  */
 function isOther(pem: string, newest: string, nowMs: number): boolean {

@@ -152,7 +152,7 @@ async function build(context: ControllerContext<GeneratorFlags>): Promise<Contro
   };
 }
 
-/** What merges the budgets of worker clusters, where there are any. */
+/** Creates the merger for budgets of worker clusters, if configured. */
 async function budgetMerger(context: ControllerContext<GeneratorFlags>): Promise<BudgetMerger | undefined> {
   const { flags, ports, log, metrics, transport, mayWrite, connect } = context;
   if (flags.budgetCluster.length === 0) return undefined;

@@ -1,6 +1,6 @@
 /**
- * The generator of one core cluster: list-watches of protectors and of each plugin's kind, and the workers that keep
- * the protectors as the sources require. Read `sources/` next (what asks for a protector), then `budgets/` and
+ * The generator of one core cluster: list-watches of protectors and of each plugin's kind, and the workers that make
+ * the protectors what the sources require. Read `sources/` next (what asks for a protector), then `budgets/` and
  * `protectors/` (what a worker does).
  */
 
@@ -36,10 +36,10 @@ import { type ProtectionSource, parseSourceKey, type SourcePlugin, sourceKey } f
 
 export interface GeneratorObserver {
   readonly generator: (event: GeneratorEvent) => void;
-  /** `resource`: the plural of what is watched. */
+  /** `resource` is the plural of the watched kind. */
   readonly watch: (resource: string, event: ReflectorEvent) => void;
   readonly queue: (event: QueueEvent) => void;
-  /** A protector has changed, by whomever, while this process leads. */
+  /** A protector has changed, whoever changed it, while this process leads. */
   readonly protector?: (before: PodProtector | undefined, after: PodProtector | undefined) => void;
 }
 
@@ -48,9 +48,12 @@ export interface GeneratorOptions {
   readonly ports: Ports;
   readonly plugins: readonly SourcePlugin[];
   readonly concurrency: number;
-  /** Of sources that state none, in namespaces that state none. Absent: Enforce, whatever namespaces state. */
+  /**
+   * The enforcement of sources that state none, in namespaces that state none. Absent: Enforce, whatever namespaces
+   * state.
+   */
   readonly enforcement?: Enforcement;
-  /** Where the register of releases is; `podseidon-system` by default. */
+  /** Namespace of the release register; `podseidon-system` by default. */
   readonly registerNamespace?: string;
   /** Asked before each write. */
   readonly mayWrite: () => boolean;
@@ -91,7 +94,7 @@ export class Generator {
 }
 
 /**
- * One term of leadership. It begins with complete lists by quorum reads, so it sees what the leader before it wrote.
+ * One term of leadership. It begins with complete lists by quorum reads, so it sees all writes of the previous leader.
  */
 class GeneratorTerm {
   readonly #options: GeneratorOptions;
@@ -106,7 +109,10 @@ class GeneratorTerm {
   readonly #register: RegisterWriter;
   readonly #lost: LostProtectorsBySource;
   readonly #queue: WorkQueue;
-  /** All protectors are listed. With a part of them, or of the objects of a kind, a plan could release a protector. */
+  /**
+   * All protectors are listed. With incomplete lists of protectors or sources, a plan could release a protector by
+   * mistake.
+   */
   #isWorking = false;
 
   constructor(options: GeneratorOptions) {
@@ -214,7 +220,7 @@ class GeneratorTerm {
     return kind?.ready === true && (kind.plugin.covers?.(namespace) ?? true);
   }
 
-  /** The sources of a kind that is listed now, the sources that only a protector names, and the budgets that wait. */
+  /** Queues the sources of a kind that was just listed, sources that only a protector names, and waiting budgets. */
   #addAll(kind: KindWatch): void {
     if (!this.#isWorking) return;
     const { name } = kind.plugin;

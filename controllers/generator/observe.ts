@@ -91,7 +91,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
   const told = (message: string, reason: string, text: (source: string) => string): EventRow<EventAboutBoth> => ({
     level: "warn",
     message,
-    // One line for both.
+    // One line for both Events.
     fields: ({ source, protector, about }) => (about.kind === KIND ? undefined : { source, protector }),
     note: ({ source, about }) => ({ regarding: about, type: "Warning", reason, message: text(source) }),
   });
@@ -121,7 +121,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
       kindServed: { level: "info", message: "A kind is installed", fields: ({ served }) => ({ ...served }) },
       kindGone: { level: "warn", message: KIND_GONE, fields: ({ served }) => ({ ...served }) },
       failed: {
-        // A conflict is how two writers of one object find out about each other.
+        // Conflicts are normal where two clients write the same object.
         line: ({ tag }) => [tag === "conflict" ? "debug" : "warn", "A step failed and is tried again"],
         fields: ({ source, error }) => ({ source, error }),
         count({ tag }) {

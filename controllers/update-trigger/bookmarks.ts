@@ -1,6 +1,6 @@
 /**
  * Whether a cell needs the trigger (docs/design.md#informers): an apiserver that sends bookmarks moves a quiet stream
- * by itself. The probe watches the dummy pod now and then for one stream, as an aggregator watches pods.
+ * by itself. The probe watches the dummy pod from time to time for one stream, like an aggregator watches pods.
  */
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
@@ -13,7 +13,7 @@ export interface BookmarkProbeOptions {
   readonly ports: Ports;
   readonly namespace: string;
   readonly podName: string;
-  /** `sends` is undefined when no stream ended: the permission is missing, or the apiserver is down. */
+  /** `sends` is undefined when no stream was complete: the permission is missing, or the apiserver is down. */
   readonly onResult: (sends: boolean | undefined) => void;
 }
 
@@ -23,7 +23,7 @@ const LONGEST_MS = 30_000;
 const CONFIRM_EVERY_MS = 2_000;
 const SERVER_TIMEOUT_SECONDS = [8, 8] as const;
 
-/** Probes at once and then every ten minutes until `signal` aborts. Never rejects. */
+/** Probes at once, and then every ten minutes until `signal` aborts. Never rejects. */
 export async function probeBookmarks(options: BookmarkProbeOptions, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     options.onResult(await probeOnce(options, signal));

@@ -1,7 +1,7 @@
 /**
- * The update trigger as a controller of one cell: its options, and how it is wired. It patches a dummy pod at an
- * interval, so that a watch stream without other changes moves (`trigger.ts`), and finds out whether the cell needs
- * that (`bookmarks.ts`).
+ * The update trigger as a controller of one cell: its options, and how it is wired. The trigger patches a dummy pod at
+ * an interval, so that a watch stream without other changes advances (`trigger.ts`), and finds out whether the cell
+ * needs these patches (`bookmarks.ts`).
  */
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
@@ -52,7 +52,7 @@ export const updateTriggerOptions = defineOptions({
 
 type UpdateTriggerFlags = OptionValues<(typeof updateTriggerOptions)["options"]>;
 
-/** Labels as `--pod-label KEY=VALUE` gives them; undefined when one of them can't be read. */
+/** The labels of `--pod-label KEY=VALUE`; undefined when one of them is unreadable. */
 function parseLabels(pairs: readonly string[]): Readonly<Record<string, string>> | undefined {
   const labels: Record<string, string> = {};
   for (const pair of pairs) {

@@ -20,15 +20,15 @@ const Raw = v.looseObject({
   status: v.optional(v.looseObject({ phase: v.optional(v.string()) })),
 });
 
-/** What the trigger reads of the dummy pod. */
+/** The fields of the dummy pod that the trigger reads. */
 export interface TriggerPod {
   readonly uid: string;
   readonly resourceVersion: string;
-  /** Counter 0 without a lineage when another component created the pod. */
+  /** Counter 0 without a lineage where another component created the pod. */
   readonly mark: TriggerMark;
-  /** Another scheduler may take it, or it runs: the name belongs to a pod that is not the project's. */
+  /** A scheduler may place the pod, or the pod runs, so the name belongs to a foreign pod. */
   readonly isSchedulable: boolean;
-  /** It counts as a pod that has run and ended. */
+  /** The pod's status is that of a pod that has ended. */
   readonly isCompleted: boolean;
 }
 
@@ -49,7 +49,7 @@ export interface Touch {
   readonly mark: TriggerMark;
   /** Unix milliseconds, for people and for upstream's `status` algorithm. */
   readonly atMs: number;
-  /** Where the cell is a label selector: labels that it selects. */
+  /** Labels that the cell selects, where the cell is a label selector. */
   readonly labels: Readonly<Record<string, string>>;
 }
 
@@ -88,14 +88,17 @@ export function newTriggerPod(namespace: string, name: string, touch: Touch): un
   };
 }
 
-/** A merge patch that conflicts unless the pod is the one that was read: the counter must follow the stored one. */
+/**
+ * A merge patch that conflicts unless the pod is unchanged since the read: the counter must continue from the stored
+ * one.
+ */
 export function triggerPatch(pod: TriggerPod, touch: Touch): unknown {
   return { metadata: { uid: pod.uid, resourceVersion: pod.resourceVersion, ...marks(touch) } };
 }
 
 /**
- * A merge patch of the status: a pod that has ended. A Pending one would stand in every dashboard, and an alert would
- * fire for it after a quarter of an hour.
+ * A merge patch of the status to that of a pod that has ended. A Pending pod would appear in every dashboard, and an
+ * alert would fire for it after a quarter of an hour.
  */
 export function completion({ uid, resourceVersion }: TriggerPod): unknown {
   const message = "No scheduler takes this pod. It is patched so that quiet watch streams move.";

@@ -11,14 +11,14 @@ export type TriggerAction = (typeof TRIGGER_ACTIONS)[number];
 
 export type TriggerEvent =
   | { readonly kind: "done"; readonly action: TriggerAction; readonly counter: number }
-  /** The next try follows after `retryMs`; until then a quiet stream does not move. */
+  /** The next try follows after `retryMs`; until then, a quiet stream does not advance. */
   | { readonly kind: "failed"; readonly action: TriggerAction; readonly error: Error; readonly retryMs: number }
   /**
    * The stored mark does not follow from the last one of this process: the cell's etcd was restored
    * (docs/design.md#lost-history).
    */
   | { readonly kind: "wentBack"; readonly from: number; readonly to: number }
-  /** A pod of that name exists which a scheduler may take or has taken. The trigger patches it all the same. */
+  /** A pod of the same name exists that a scheduler may place or has placed. The trigger patches it anyway. */
   | { readonly kind: "schedulable" };
 
 export interface TriggerOptions {
@@ -35,10 +35,10 @@ export interface TriggerOptions {
 const CALL_TIMEOUT_MS = 5_000;
 /** Spread of the interval, so that the triggers of many cells don't patch in step. */
 const JITTER = 0.1;
-/** A round reads and patches, and does so again when the pod changed in between. */
+/** Most steps of a round, which reads and patches, and repeats both when the pod changed in between. */
 const MAX_STEPS = 4;
 
-/** Patches one dummy pod at an interval, so that a quiet watch stream moves. One leader at a time. */
+/** Patches one dummy pod at an interval, so that a quiet watch stream advances. Only the leader does so. */
 export class UpdateTrigger {
   readonly #options: TriggerOptions;
   readonly #backoff: Backoff;
@@ -46,8 +46,8 @@ export class UpdateTrigger {
   /** The newest mark that this process knows to have been stored. */
   #lastMark: TriggerMark | undefined;
   /**
-   * Names this process in the lineage of marks. A restore changes the token, so that later readers of the mark see the
-   * restore, too.
+   * Identifies this process in the lineage of marks. A restore changes the token, so that later readers of the mark
+   * notice the restore, too.
    */
   #token: string;
   #lastDoneMs: number | undefined;
@@ -77,7 +77,9 @@ export class UpdateTrigger {
     }
   }
 
-  /** One update, with the creation or adoption that it may need. After a failure returns how long to wait. */
+  /**
+   * One update, with the creation or adoption of the pod if needed. After a failure, returns the wait in milliseconds.
+   */
   async round(signal: AbortSignal): Promise<number | undefined> {
     for (let step = 0; step < MAX_STEPS && !signal.aborted; step++) {
       const action: TriggerAction = this.#pod === undefined ? "adopt" : "update";
@@ -123,7 +125,7 @@ export class UpdateTrigger {
     return result;
   }
 
-  /** Once for each pod: the trigger works without it, as with the permissions of an earlier version. */
+  /** Tries once for each pod. The trigger works without it, for example with the permissions of an earlier version. */
   async #complete(pod: TriggerPod, signal: AbortSignal): Promise<void> {
     if (pod.isCompleted || pod.isSchedulable) return;
     const { client, namespace, name, onEvent } = this.#options;
@@ -134,15 +136,15 @@ export class UpdateTrigger {
     if (result.kind === "ok") {
       this.#pod = result.object;
       onEvent({ kind: "done", action: "complete", counter: result.object.mark.counter });
-      // Another writer's change, or a deletion: the next round reads the pod again.
+      // Another client changed or deleted the pod: the next round reads it again.
     } else if (result.kind === "conflict" || result.kind === "gone") this.#pod = undefined;
     else if (!signal.aborted)
       onEvent({ kind: "failed", action: "complete", error: errorOf(result, "the pod is gone"), retryMs: 0 });
   }
 
   /**
-   * Counts on from the stored mark, never from the remembered one: the aggregator must see the counter go back after a
-   * restore of etcd.
+   * Increments the stored mark, never the remembered one: the aggregator must see the counter go back after a restore
+   * of etcd.
    */
   #update(pod: TriggerPod, signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
     const { client, namespace, name, labels, ports } = this.#options;
@@ -154,8 +156,8 @@ export class UpdateTrigger {
 
   #create(signal: AbortSignal): Promise<ApiResult<TriggerPod>> {
     const { client, namespace, name, labels, ports } = this.#options;
-    // After a deletion the counter goes on. A process without a mark starts at the time, which no earlier counter can
-    // have passed.
+    // The counter continues after a deletion. A process without a mark starts at the current time, which no earlier
+    // counter can have passed.
     const atMs = ports.clock.nowMs();
     const last = this.#lastMark ?? { counter: Math.floor(atMs), lineage: [] };
     const touch = { mark: nextTriggerMark(last, this.#token), atMs, labels };

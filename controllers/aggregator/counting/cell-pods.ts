@@ -14,24 +14,32 @@ import type { PodParser } from "./parsers.ts";
 export interface PodInformer extends ConfirmedInformer<Pod> {
   /** The position of the pod's shard. */
   positionOf?(uid: string): string | undefined;
-  /** When the pod's shard was last heard. */
+  /** Monotonic time of the last message from the pod's shard. */
   heardMsOf?(uid: string): number | undefined;
-  /** Of several pods of one name, each in a shard of its own, the wanted one. */
+  /** The wanted one of several pods of the same name, each in a different shard. */
   find?(key: string, isWanted: (pod: Pod) => boolean): Pod | undefined;
-  /** Relists, unless a relist is recent: the snapshot may belong to a history that the server has rolled back. */
+  /**
+   * Relists, unless a relist is recent, because the snapshot may belong to a history that the server has rolled back.
+   */
   distrustHistory(): void;
-  /** True from such a doubt until the next complete list (docs/design.md#lost-history). */
+  /**
+   * True while the cache may belong to a history that the server has rolled back, until the next complete list
+   * (docs/design.md#lost-history).
+   */
   readonly historyInDoubt: boolean;
 }
 
-/** After a sign of a restore, writes wait this long at most for the relist: the hold must not wait for ever. */
+/** Longest time that writes wait for the relist after a sign of a restore: the hold must not wait for ever. */
 const RELIST_PATIENCE_MS = 5_000;
 
 export interface CellPodsOptions {
   readonly pods: PodInformer;
   readonly ports: Ports;
   readonly parser: Pick<PodParser, "eventTime" | "changes">;
-  /** The namespace of the update trigger's pod: pods of its name elsewhere do not count. Undefined: no trigger. */
+  /**
+   * The namespace of the update trigger's pod: pods of the same name in other namespaces are ignored. Undefined without
+   * a trigger.
+   */
   readonly triggerNamespace: string | undefined;
   readonly onRestored: (how: RestoreSign, from: string, to: string) => void;
 }
@@ -44,7 +52,7 @@ export class CellPods {
   /** The last mark of the update trigger. It outlives the pod, which a restore may bring back with an old mark. */
   #mark: TriggerMark | undefined;
   #triggerSeenMs: number | undefined;
-  /** A restore shows in several signs; the others are ignored until the relist. */
+  /** A restore shows in several signs. After the first one, the others are ignored until the relist. */
   #isRestoreReported = false;
   #trusted: PromiseWithResolvers<void> | undefined;
   #lastEventMs: number | undefined;
@@ -60,13 +68,15 @@ export class CellPods {
     });
   }
 
-  /** One version, or one for each shard; undefined before the first list and where versions can't be compared. */
+  /**
+   * One resourceVersion, or one for each shard; undefined before the first list and where versions can't be compared.
+   */
   get position(): string | undefined {
     const { position } = this.pods;
     return positionComponents(position).length > 0 ? position : undefined;
   }
 
-  /** The position of the pod's shard; without a UID that of the shard that lags most. */
+  /** The position of the pod's shard; without a UID, the position of the shard that lags most. */
   positionOf(uid: string | undefined): string | undefined {
     if (uid === undefined || this.pods.positionOf === undefined) return oldestComponent(this.pods.position);
     const position = this.pods.positionOf(uid);
@@ -107,7 +117,7 @@ export class CellPods {
 
   #relisted(): void {
     this.#isRestoreReported = false;
-    // A list without pods is an event too: upstream's algorithms settle by it.
+    // An empty list counts as an event, because upstream's algorithms settle by events.
     this.#lastEventMs ??= this.#options.ports.clock.nowMs();
     this.#trusted?.resolve();
     this.#trusted = undefined;
@@ -123,7 +133,7 @@ export class CellPods {
     if (after?.name === UPDATE_TRIGGER_POD && after.namespace === triggerNamespace) this.#compareMark(after);
   }
 
-  /** The update trigger counts on from the stored mark, so a mark of another lineage comes from a restored etcd. */
+  /** The update trigger increments the stored mark, so a mark of another lineage comes from a restored etcd. */
   #compareMark({ annotations }: Pod): void {
     const found = parseTriggerMark(annotations);
     if (found === undefined) return;

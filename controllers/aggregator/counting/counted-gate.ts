@@ -2,10 +2,10 @@
  * Opens the counted readiness gate (docs/design.md#counted-gate). A pod with the gate becomes Ready only when every
  * protector that counts it stores a count that contains it, so that a workload controller never deletes an old pod
  * before its replacement is counted. The gate opens at once where no protector counts the pod, and after a bound when a
- * core does not take the count: no outage keeps pods from becoming Ready.
+ * core does not accept the count. So no outage keeps pods from becoming Ready.
  *
  * A pod that becomes unready and ready again keeps its open gate: otherwise each flap would wait for this process. A
- * condition that was lost is set again.
+ * lost condition is set again.
  */
 import { isDead, readySinceMs } from "../../../shared/decide/availability/availability.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
@@ -31,7 +31,7 @@ export interface CountedGateOptions {
   readonly ports: Ports;
   /** The longest that a pod waits for its count. */
   readonly boundMs: number;
-  /** True once every core is listed. Before that, an unprotected pod can't be told. */
+  /** True once every core is listed. Before that, no pod is known to be unprotected. */
   readonly isSynced: () => boolean;
   readonly mayWrite: () => boolean;
   /** Sets the pod's condition. */
@@ -51,7 +51,9 @@ interface WaitingPod {
 }
 
 const MAX_PATCHES_IN_FLIGHT = 16;
-/** A condition that was set and does not show is set again: a restore of the cell's etcd may have lost it. */
+/**
+ * A condition that the watch does not show after this time is set again: a restore of the cell's etcd may have lost it.
+ */
 const UNSEEN_RETRY_MS = 30_000;
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
@@ -86,7 +88,7 @@ export class CountedGate implements MembershipListener {
     return this.#waiting.size;
   }
 
-  /** Milliseconds that the oldest of them has waited; 0 without one. */
+  /** Milliseconds that the pod that waits longest has waited; 0 when no pod waits. */
   oldestMs(): number {
     const nowMs = this.#options.ports.clock.monotonicMs();
     let oldestMs = 0;
@@ -101,7 +103,7 @@ export class CountedGate implements MembershipListener {
     await this.#workers.stop({ abort: true });
   }
 
-  /** UIDs of the pods that wait and that a count made now contains; for {@link counted} once it is stored. */
+  /** UIDs of the waiting pods that a count made now contains. Pass them to {@link counted} once the count is stored. */
   waitingOf(tracked: TrackedProtector): readonly string[] {
     if (this.#waiting.size === 0) return [];
     return [...this.#waiting.keys()].filter((uid) => tracked.pods.has(uid));
@@ -132,7 +134,7 @@ export class CountedGate implements MembershipListener {
       this.#waiting.set(uid, waiting);
     }
     waiting.pod = pod;
-    // A later version without the condition: the patch was lost, or hit a version that no longer exists.
+    // A later version lacks the condition: the patch was lost, or changed a version that no longer exists.
     waiting.isSet = false;
     this.#openIfAllowed(uid, waiting);
   }
@@ -148,7 +150,7 @@ export class CountedGate implements MembershipListener {
     this.protectorChanged();
   }
 
-  /** Only queues the pod, as a list may be half applied. The worker asks for the reason again. */
+  /** Only queues the pod, because a list may be half applied. The worker determines the reason again. */
   #openIfAllowed(uid: string, waiting: WaitingPod): void {
     if (!waiting.isSet && this.#reasonToOpen(waiting) !== undefined) this.#queue.addNow(uid);
   }
@@ -185,7 +187,8 @@ export class CountedGate implements MembershipListener {
     const { pod, sinceMs } = waiting;
     const podName = pod.name;
     const result = await open(pod, reason);
-    // The pod waits until the watch shows the condition, so that a condition that is lost at once is set again.
+    // The pod stays in the map until the watch shows the condition, so that a condition that is lost at once is set
+    // again.
     if (result.kind === "ok")
       onEvent({ kind: "gateOpened", podName, reason, waitedMs: ports.clock.monotonicMs() - sinceMs });
     if (result.kind === "ok" || result.kind === "gone" || result.kind === "conflict") return later(UNSEEN_RETRY_MS);

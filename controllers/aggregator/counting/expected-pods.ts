@@ -1,7 +1,7 @@
 /**
- * How many pods the workloads of this cell ask for, for protectors whose minimum is a part of the pods of all cells
- * (docs/design.md#expected-pods). Workloads are watched from the first such protector on; without one, this module is
- * not loaded.
+ * The number of pods that this cell's workloads ask for, for protectors whose minimum is a fraction of the pods of all
+ * cells (docs/design.md#expected-pods). Workloads are watched from the first such protector on; without one, this
+ * module is not loaded.
  */
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
@@ -22,9 +22,9 @@ interface Workload {
   readonly uid: string;
   readonly resourceVersion: string;
   readonly replicas: number;
-  /** Of its pod template. */
+  /** Labels of the pod template. */
   readonly podLabels: Labels;
-  /** The UID of its controller, which asks for its pods in its place if it is one of the workloads here. */
+  /** UID of the controller. If it is one of these workloads, it asks for the pods, and this object does not count. */
   readonly controller: string | undefined;
 }
 
@@ -33,7 +33,7 @@ export interface ExpectedPodsOptions {
   readonly ports: Ports;
   /** Custom resources with `spec.replicas` and `spec.template`, as `GROUP/VERSION/RESOURCE`. */
   readonly scalable: readonly string[];
-  /** Of a cell that is one namespace; empty is all of them. */
+  /** The namespace of a cell that consists of one; empty for all namespaces. */
   readonly namespace: string;
   readonly onWatch: (resource: string, event: ReflectorEvent) => void;
   /** What {@link ExpectedPods.of} returns for this protector may have changed. */
@@ -42,7 +42,10 @@ export interface ExpectedPodsOptions {
 
 const BUILT_IN = ["apps/v1/deployments", "apps/v1/statefulsets", "apps/v1/replicasets", "v1/replicationcontrollers"];
 const NO_LABELS: Labels = {};
-/** A cell lacks a kind after so many 404s in a row, most of a minute: one that starts knows no custom resource yet. */
+/**
+ * A cell lacks a kind after this many 404s in a row, most of a minute: an apiserver that starts serves no custom
+ * resources yet.
+ */
 const ABSENT_AFTER_404S = 10;
 
 const parseObject = checker(
@@ -78,7 +81,7 @@ function workloadOf(resource: string, raw: unknown): Workload {
   };
 }
 
-/** One protector that asks, and its selector. */
+/** A protector that needs the number, with its selector. */
 interface Asker {
   readonly selector: string;
   readonly matches: (labels: Labels) => boolean;
@@ -111,7 +114,7 @@ export class ExpectedPods {
     }
   }
 
-  /** What the workloads ask for whose pod template the protector selects; "Unknown" until all are listed. */
+  /** The pods that workloads ask for whose pod template the protector selects; "Unknown" until all kinds are listed. */
   of(tracked: TrackedProtector): ExpectedReplicas {
     const asker = this.#asker(tracked);
     for (const [resource, { synced }] of this.#watches) if (!synced && !this.#isAbsent(resource)) return "Unknown";
@@ -121,14 +124,15 @@ export class ExpectedPods {
 
   #count(tracked: TrackedProtector, { matches }: Asker): ExpectedReplicas {
     const workloads = [...(this.#byNamespace.get(tracked.id.namespace)?.values() ?? [])];
-    // A ReplicaSet of a Deployment is left out. What an operator's object controls is not: nothing else asks for it.
+    // Leaves out the ReplicaSets of Deployments, but not workloads that an operator's object controls: nothing else
+    // asks for their pods.
     const uids = new Set<string | undefined>(workloads.map(({ uid }) => uid));
     const found = workloads.filter(({ podLabels, controller }) => !uids.has(controller) && matches(podLabels));
-    // An apiserver refuses a status with a greater number, and all the counts in it.
+    // An apiserver rejects the whole status for a greater number.
     return { workloads: found.length, replicas: podCount(found.reduce((sum, { replicas }) => sum + replicas, 0)) };
   }
 
-  /** The protector is gone, or asks no more. */
+  /** The protector is gone, or no longer needs the number. */
   forget(tracked: TrackedProtector): void {
     this.#askers.delete(tracked);
   }
@@ -171,7 +175,7 @@ export class ExpectedPods {
     else workloads.set(key, after);
     if (workloads.size > 0) this.#byNamespace.set(namespace, workloads);
     else this.#byNamespace.delete(namespace);
-    // Most changes are of a status.
+    // Most changes only concern a status.
     if (before !== undefined && after !== undefined && asksTheSame(before, after)) return;
     for (const [tracked, asker] of this.#askers) {
       if (tracked.id.namespace !== namespace) continue;
@@ -205,7 +209,7 @@ function watchOf(
     ports,
     path: `${version}${namespace === "" ? "" : `/namespaces/${namespace}`}/${plural}`,
     parse: (raw) => workloadOf(resource, raw),
-    // As the reflector names one that it can't read.
+    // The same key that the reflector gives to an unreadable object.
     keyOf: ({ key }) => key.slice(resource.length + 1),
     uidOf: ({ uid }) => uid,
     versionOf: ({ resourceVersion }) => resourceVersion,

@@ -1,6 +1,6 @@
 /**
- * A cluster whose cell got another id is in the protectors under the old one: counted again, each pod would be two. So
- * a first count waits until the old entry is removed (docs/design.md#renamed-cells).
+ * When a cell gets a new id, protectors still have an entry under the old id, and a second entry would count each pod
+ * twice. So a first count waits until the old entry is removed (docs/design.md#renamed-cells).
  */
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { EventSink } from "../observe/events.ts";
@@ -14,10 +14,10 @@ export interface FormerCellsOptions {
   readonly onEvent: EventSink;
 }
 
-/** A first count asks again this often; a change of its protector asks at once. */
+/** Interval between checks whether a first count may be written; a change of the protector checks at once. */
 const ASK_AGAIN_MS = 500;
 
-/** One leadership. */
+/** Former cell ids during one term of leadership. */
 export class FormerCells {
   readonly #options: FormerCellsOptions;
   readonly #told = new Set<string>();
@@ -29,8 +29,8 @@ export class FormerCells {
   }
 
   /**
-   * Milliseconds until the protector may be counted for the first time, or until that is to be asked again; 0 is now.
-   * What was admitted under an old id is on no record any more: the first count is of a settle period later.
+   * Milliseconds until the protector may be counted for the first time, or until the next check; 0 is now. The records
+   * of disruptions that were admitted under an old id are gone, so the first count waits for a settle period.
    */
   firstCountInMs({ protector }: Pick<TrackedProtector, "protector">): number {
     const { ids, ports, settleMs, onEvent } = this.#options;

@@ -1,7 +1,7 @@
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
 
-/** The length of a `metav1.MicroTime` in UTC. Such texts compare as their times do, and need no parsing. */
+/** The length of a `metav1.MicroTime` in UTC. Such texts sort by time, and need no parsing. */
 const MICRO_TIME_LENGTH = "2026-01-01T00:00:00.000000Z".length;
 
 /** The newest heartbeat of each cell over all protectors, Unix milliseconds. */

@@ -1,6 +1,6 @@
 /**
  * The state of in-place changes (docs/design.md#in-place-changes): done, under way, unconfirmed, deferred or declined.
- * Read from the status of the raw pod and kept beside the trimmed pod, only for pods that were ever changed.
+ * Read from the status of the raw pod and stored beside the trimmed pod, only for pods that were changed.
  */
 import * as v from "valibot";
 import type { Pod } from "../../../shared/schema/pod.ts";
@@ -46,13 +46,13 @@ interface BeforeRestart {
   readonly containers: ReadonlyMap<string, ContainerStatus>;
 }
 
-/** Changes whose images are not recognised are remembered up to here. A forgotten one stays unconfirmed. */
+/** Most changes with unrecognised images that are remembered. A forgotten change stays unconfirmed. */
 const MAX_REMEMBERED = 10_000;
 
 export class InPlaceChanges {
-  /** Without the pods of generation 1: they were never changed, unless they are older than Kubernetes 1.33. */
+  /** Lacks pods of generation 1, which were never changed, unless they are older than Kubernetes 1.33. */
   readonly #states = new WeakMap<Pod, ChangeState>();
-  /** By UID, the oldest first. */
+  /** By UID, oldest first. */
   readonly #before = new Map<string, BeforeRestart>();
 
   see(raw: unknown, pod: Pod): void {
@@ -62,17 +62,17 @@ export class InPlaceChanges {
     this.#states.set(pod, state);
   }
 
-  /** The generation that the pod runs, as far as its status tells; undefined while a change is under way. */
+  /** The generation that the pod runs, by its status; undefined while a change is under way. */
   settledGeneration(pod: Pod): number | undefined {
     return pod.generation === 1 || this.#states.get(pod) === "done" ? pod.generation : undefined;
   }
 
-  /** The generation that the kubelet has seen, where the reported images do not tell whether it runs. */
+  /** The generation that the kubelet has seen, where the reported images do not show whether the pod runs it. */
   unconfirmedGeneration(pod: Pod): number | undefined {
     return this.#states.get(pod) === "unconfirmed" ? pod.generation : undefined;
   }
 
-  /** The generation whose resize the kubelet found infeasible: it will not happen. */
+  /** The generation whose resize the kubelet found infeasible, so that the resize will not happen. */
   declinedGeneration(pod: Pod): number | undefined {
     return this.#states.get(pod) === "declined" ? pod.generation : undefined;
   }
@@ -89,22 +89,23 @@ export class InPlaceChanges {
     const others = containersOfOtherImages(spec, status);
     if (others.length === 0 || pod.terminating) this.#before.delete(pod.uid);
     const isRestarted = others.length === 0 || this.#isRestarted(pod, status, others);
-    // Servers before 1.34 report no observedGeneration; there only images and conditions tell.
+    // Servers before 1.34 report no observedGeneration; there, only images and conditions show the state.
     if (status.observedGeneration !== undefined && status.observedGeneration < generation) return "underWay";
     const resize = trueCondition(status, "PodResizeInProgress");
-    // A kubelet stops containers before a resize can fail. It fails for as long as they use the memory that is to go.
+    // A kubelet stops containers before a resize can fail. A resize fails while containers use the memory that it would
+    // take.
     if (resize !== undefined && resize.reason !== "Error") return "underWay";
     if (!isRestarted) return "unconfirmed";
     const pending = trueCondition(status, "PodResizePending");
     if (pending === undefined) return "done";
-    // Of whichever generation: the kubelet leaves the condition as it is when a change resizes nothing.
+    // Whatever the condition's generation is: the kubelet does not update the condition when a change resizes nothing.
     return pending.reason === "Infeasible" ? "declined" : "deferred";
   }
 
   /**
    * A container has restarted since the kubelet saw the change. The kubelet stops all changed containers before it
-   * starts one of them again, so that one is enough. Without observedGeneration nothing tells which change a restart
-   * belongs to.
+   * starts one of them again, so one restart is enough. Without observedGeneration, nothing shows which change caused a
+   * restart.
    */
   #isRestarted(pod: Pod, status: RawPod["status"], others: readonly string[]): boolean {
     const { observedGeneration } = status;
@@ -159,7 +160,7 @@ function containersOfOtherImages(
   });
 }
 
-/** Runtimes report an image with its defaults spelled out, and an image named by digest under any name. */
+/** Runtimes report an image with its defaults spelled out, and an image of a digest under any name. */
 function isSameImage(wanted: string, reported: string, imageID: string): boolean {
   if (fullImage(wanted) === fullImage(reported)) return true;
   const digest = /@(sha256:[0-9a-f]{64})$/.exec(wanted)?.[1];

@@ -1,7 +1,7 @@
 /**
- * Which protectors count which pods. A change of a pod costs its matching protectors, a change of a protector its
- * matching pods; neither costs the size of the cell. A relist of 100,000 pods would block the event loop for a second,
- * so it is applied in slices.
+ * Which protectors count which pods. A change of a pod costs time for each matching protector, a change of a protector
+ * for each matching pod; neither depends on the size of the cell. A relist of 100,000 pods would block the event loop
+ * for a second, so it is applied in slices.
  */
 
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
@@ -54,7 +54,7 @@ interface CountedBy {
   readonly protectors: readonly TrackedProtector[];
 }
 
-/** More changes than this in one turn of the event loop are a list; the rest of it is applied in slices. */
+/** More changes than this in one turn of the event loop come from a list; the others are applied in slices. */
 const MAX_PROMPT_CHANGES = 100;
 const SLICE_MS = 8;
 const SLICE_MAX_CHANGES = 2_000;
@@ -64,7 +64,9 @@ type PodChange = readonly [before: Pod | undefined, after: Pod | undefined, isLi
 
 export class Membership {
   readonly #selectors = new SelectorIndex<TrackedProtector>();
-  /** Pods by labels. The objects may be outdated. By UID: two shards may each have a pod of one name. */
+  /**
+   * Pods by labels. The objects may be outdated. Keyed by UID, because two shards may each have a pod of the same name.
+   */
   readonly #labels = new LabelIndex<Pod>("fails", ({ uid }) => uid);
   readonly #cell: MemberSource;
   readonly #ports: Ports;
@@ -74,7 +76,7 @@ export class Membership {
   /** How often the selectors of a namespace have changed, by namespace. */
   readonly #selectorChanges = new Map<string, number>();
   readonly #sharers = new WeakMap<TrackedProtector, Sharers>();
-  /** The protectors of pods that several count. */
+  /** For pods that several protectors count: these protectors. */
   readonly #countedBy = new WeakMap<Pod, CountedBy>();
   #lastCountedBy: readonly TrackedProtector[] = [];
   /** Pod changes of a list, oldest first; the first `#applied` of them are applied. */
@@ -92,7 +94,7 @@ export class Membership {
     cell.pods.subscribe({ changed: (...change) => this.#podEvent(change) });
   }
 
-  /** Undefined when the members agree with the informer's position and may be counted; else a promise of that. */
+  /** Undefined when the members match the informer's position and may be counted; else a promise that resolves then. */
   whenCurrent(): Promise<void> | undefined {
     return this.#current?.promise;
   }
@@ -113,15 +115,15 @@ export class Membership {
   }
 
   /**
-   * The other protectors that count a pod of this one. Known from the last question, until a selector of the namespace
-   * or a shared pod changes: a protector that shares none costs nothing when its pods come and go.
+   * The other protectors that count a pod of this one. The last result is reused until a selector of the namespace or a
+   * shared pod changes, so that a protector without shared pods costs nothing when its pods come and go.
    */
   sharersOf(tracked: TrackedProtector): ReadonlySet<TrackedProtector> {
     const selectorChanges = this.#selectorChanges.get(tracked.id.namespace) ?? 0;
     const known = this.#sharers.get(tracked);
     if (known?.selectorChanges === selectorChanges) return known.others;
     const others = new Set<TrackedProtector>();
-    // Many pods have one labels object in common, or the same protectors.
+    // Many pods share one labels object, or the same protectors.
     const seen = new Set<Pod["labels"] | readonly TrackedProtector[]>();
     for (const pod of tracked.pods.values()) {
       if (seen.has(pod.labels)) continue;
@@ -136,8 +138,8 @@ export class Membership {
   }
 
   /**
-   * The protectors that count this pod. Where they are several, each of them asks for them whenever one of their pods
-   * comes or goes: so they are found once, and pods of the same protectors have one list.
+   * The protectors that count this pod. Several protectors of one pod would each look them up whenever a pod comes or
+   * goes. So they are found once, and pods with the same protectors share one list.
    */
   #countedByOf(pod: Pod, selectorChanges: number): readonly TrackedProtector[] {
     const known = this.#countedBy.get(pod);
@@ -259,7 +261,7 @@ export class Membership {
     tracked.pods.clear();
     this.#selectorChanged(tracked);
     if (problems.length > 0) {
-      // Without a count, the webhook allows no disruption of the pods that the rest of the selector matches.
+      // Without a count, the webhook denies the disruption of the pods that the readable part of the selector matches.
       this.#selectors.delete(tracked);
       return;
     }
@@ -287,7 +289,7 @@ export function countedSelector({ spec }: PodProtector): LabelSelector {
   return spec.aggregationSelector ?? spec.selector;
 }
 
-/** True when the selectors are written alike; two that differ may still match the same pods. */
+/** True for equal texts. Selectors with different texts may still match the same pods. */
 export function sameSelector(a: LabelSelector, b: LabelSelector): boolean {
   return a === b || JSON.stringify(a) === JSON.stringify(b);
 }

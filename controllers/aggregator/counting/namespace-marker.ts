@@ -1,7 +1,7 @@
 /**
- * Marks the namespaces of this cell that have protectors, so that a webhook configuration can ask about no others
+ * Marks the namespaces of this cell that have protectors, so that a webhook configuration can select only these
  * (docs/design.md#marked-namespaces). A protector's first count waits until every apiserver of the cell has seen the
- * mark. Loaded with `--mark-namespaces` alone.
+ * mark. Loaded only with `--mark-namespaces`.
  */
 import * as v from "valibot";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
@@ -24,11 +24,11 @@ import { ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import type { EventSink } from "../observe/events.ts";
 
 export interface NamespaceMarkerOptions {
-  /** Of the cell's apiserver. */
+  /** Transport to the cell's apiserver. */
   readonly transport: Transport;
   readonly api: Pick<ApiClient, "patch">;
   readonly ports: Ports;
-  /** Of a cell that is one namespace; empty is all of them. */
+  /** The namespace of a cell that consists of one; empty for all namespaces. */
   readonly namespace: string;
   readonly timeoutMs: number;
   readonly mayWrite: () => boolean;
@@ -45,10 +45,10 @@ interface Namespace {
 
 /**
  * An apiserver matches a request with its own copy of the namespace, which lags behind the write of the mark. After
- * this time every apiserver is taken to have seen it.
+ * this time, every apiserver is assumed to have seen the mark.
  */
 const SEEN_EVERYWHERE_MS = 10_000;
-/** A first count asks again this often whether the mark is there. */
+/** Interval between checks whether the mark is there, before a first count. */
 const ASK_AGAIN_MS = 500;
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
@@ -95,8 +95,8 @@ export class NamespaceMarker {
   }
 
   /**
-   * The namespace has a protector: it gets the mark. Milliseconds until a first count in it may be written, or until
-   * that is to be asked again; 0 is now.
+   * Marks the namespace, which has a protector. Returns the milliseconds until a first count in it may be written, or
+   * until the next check; 0 is now.
    */
   firstCountInMs(namespace: string): number {
     if (!this.#protected.has(namespace)) {
@@ -127,7 +127,7 @@ export class NamespaceMarker {
     const { api, timeoutMs, mayWrite, onEvent } = this.#options;
     if (!this.#watch.synced) return later(ASK_AGAIN_MS);
     const namespace = this.#watch.get(name);
-    // The watch tells when a namespace appears, or loses the mark.
+    // The watch shows when a namespace appears, or loses the mark.
     if (namespace === undefined || namespace.isMarked) return DONE;
     if (!mayWrite()) return later(LEADERLESS_RETRY_MS);
     const body = { metadata: { uid: namespace.uid, labels: { [ENFORCED_NAMESPACE_LABEL]: "true" } } };

@@ -1,4 +1,4 @@
-/** Parsers of the watched objects. Facts that the trimmed {@link Pod} lacks are kept beside the pod. */
+/** Parsers of the watched objects. Facts that the trimmed {@link Pod} lacks are stored beside the pod. */
 import * as v from "valibot";
 import type { SyncTimeAlgorithm } from "../../../shared/decide/settling/settle-history.ts";
 import { UPDATE_TRIGGER_ANNOTATION } from "../../../shared/schema/annotations.ts";
@@ -54,8 +54,8 @@ function latestMs(raw: unknown, pod: Pod): number {
 const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
 
 /**
- * A protector without its large fields that this process never reads: a core may have 10,000 protectors. Only the
- * status is written back, so that nothing is lost. Throws `SchemaError`.
+ * A protector without the large fields that this process never reads: a core may have 10,000 protectors. No field is
+ * lost, because only the status is written back. Throws `SchemaError`.
  */
 export function parseTrimmedProtector(raw: unknown): PodProtector {
   const { metadata, spec, status } = parsePodProtector(raw);

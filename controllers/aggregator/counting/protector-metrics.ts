@@ -10,8 +10,8 @@ import { newestHeartbeats } from "./heartbeats.ts";
 const CORE = { max: 100 };
 const CELL = { max: 200 };
 /**
- * Protectors of a core that have a series of their own, for each trouble: in a large fleet hundreds can spare no pod,
- * and must not hide the one whose pods have vanished.
+ * Protectors of a core with their own series, for each trouble separately. In a large fleet, hundreds of protectors may
+ * have no pod to spare. They must not hide a protector whose pods have vanished.
  */
 const MAX_IN_TROUBLE = 500;
 /** `MAX_IN_TROUBLE` bounds the series. */
@@ -28,13 +28,13 @@ export const TROUBLES = [
   "notCounted",
 ] as const;
 type Trouble = (typeof TROUBLES)[number];
-/** Those that the owner of the workload has to know of. The others are of a cell, and of all its protectors at once. */
+/** Troubles that concern the owner of the workload. The others concern a cell, and all its protectors at once. */
 const OWNERS_TROUBLES = [
   ...(["belowMinimum", "disruptionImpossible", "noPodsMatched"] as const),
   ...(["sourceVanished", "podsVanished"] as const),
 ] as const;
 
-/** The troubles that the conditions of its status show. */
+/** The troubles that a protector's conditions show. */
 export function troublesOf({ status }: PodProtector): readonly Trouble[] {
   const found: Trouble[] = [];
   let counted = false;

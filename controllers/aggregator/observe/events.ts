@@ -17,14 +17,14 @@ export type GateReason = (typeof GATE_REASONS)[number];
 export const WRITE_CAUSES = ["changed", "heartbeat"] as const;
 type WriteCause = (typeof WRITE_CAUSES)[number];
 
-/** What a reconcile came to. */
+/** Results of a reconcile. */
 export const RECONCILE_RESULTS = [
   ...(["unchanged", "written", "refused", "waiting"] as const),
   ...(["leftOut", "gone", "failed", "stopped"] as const),
 ] as const;
 export type ReconcileResult = (typeof RECONCILE_RESULTS)[number];
 
-/** Why nothing was written though there was something to write (docs/design.md#settling, Fences). */
+/** Why a pending change was not written (docs/design.md#settling, Fences). */
 export const REFUSALS = ["StalePosition", "StaleEpoch"] as const satisfies readonly StaleSnapshot[];
 
 /** The rule that settled a record (docs/design.md#settling, docs/design.md#sync-time-algorithms). */
@@ -47,7 +47,7 @@ export type AggregatorEvent =
       readonly kind: "wrote";
       readonly id: ProtectorId;
       readonly cause: WriteCause;
-      /** From the oldest pod change that it publishes to the response; undefined when it publishes none. */
+      /** Time from the oldest pod change in this write to the response; undefined for a write without pod changes. */
       readonly latencyMs: number | undefined;
       readonly durationMs: number;
     }
@@ -77,7 +77,7 @@ export type AggregatorEvent =
       readonly from: string;
       readonly to: string;
     }
-  /** Pods that counted are gone, and nobody was asked about it. */
+  /** Pods that counted are gone without an admission request. */
   | { readonly kind: "vanished"; readonly id: ProtectorId; readonly pods: number; readonly names: readonly string[] }
   | { readonly kind: "corruptHistory"; readonly id: ProtectorId; readonly buckets: number }
   | { readonly kind: "badSelector"; readonly id: ProtectorId; readonly problems: readonly string[] }
@@ -89,7 +89,7 @@ export type AggregatorEvent =
     }
   | { readonly kind: "gateOpened"; readonly podName: string; readonly reason: GateReason; readonly waitedMs: number }
   | { readonly kind: "gateFailed"; readonly podName: string; readonly message: string }
-  /** Protectors count pods of this cell under an id that it had before. */
+  /** Protectors count pods of this cell under a former id. */
   | { readonly kind: "renamed"; readonly formerCell: string }
   | { readonly kind: "namespaceMarked"; readonly namespace: string }
   | { readonly kind: "namespaceNotMarked"; readonly namespace: string; readonly message: string }

@@ -1,6 +1,4 @@
-/**
- * How the aggregator's events show: what an operator has to know is a warning or an error, what only explains is debug.
- */
+/** How the aggregator's events appear: an operator has to know about warnings and errors; debug lines only explain. */
 import { API_FAILURES } from "../../../shared/kube/client/api-result.ts";
 import { counted, type EventTable, limitLines, observeEvents } from "../../../shared/observe/event-table.ts";
 import type { Log, LogFields } from "../../../shared/observe/log.ts";
@@ -23,7 +21,7 @@ import {
 
 /** At most this many cores have series of their own. */
 export const MAX_CORES = 100;
-/** An outage of a core fails the writes of all its protectors: one line in this time says so. */
+/** An outage of a core fails the writes of all its protectors, so the log has one line in this time. */
 const FAILURE_EVERY_MS = 10_000;
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 
@@ -31,7 +29,7 @@ export interface AggregatorObserverOptions {
   readonly metrics: Metrics;
   readonly log: Log;
   readonly clock: Clock;
-  /** Their series exist from the start. */
+  /** The series of these cores exist from the start. */
   readonly cores: readonly string[];
 }
 
@@ -214,7 +212,10 @@ function historyRows(options: AggregatorObserverOptions): Rows<HistoryKind> {
 
 type PodKind = "badSelector" | "vanished" | "evidence" | "gateOpened" | "gateFailed" | "deferred" | "voided";
 
-/** What a first count waits for: the mark of its namespace (`--mark-namespaces`), or the end of a former id. */
+/**
+ * Waits before a first count: for the mark of the namespace (`--mark-namespaces`), or for the removal of a former id's
+ * entry.
+ */
 function firstCountRows({
   metrics,
   clock,

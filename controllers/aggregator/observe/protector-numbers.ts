@@ -1,6 +1,6 @@
 /**
- * The numbers of pods of the stored protectors: of each, where that is asked for, and of all protectors of a core. As
- * their status says, which is for people: no decision is made on it. All aggregators of a core show the same.
+ * The numbers of pods of the stored protectors, from `status.summary`: of each protector, if configured, and of all
+ * protectors of a core. The summary is for people; no decision uses it. All aggregators of a core show the same.
  */
 import type { Metrics } from "../../../shared/observe/metrics.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -114,7 +114,7 @@ export function protectorNumbers(metrics: Metrics, { cores, protectorsOf, isByPr
   );
 }
 
-/** As kube-state-metrics shows labels: a series of value 1, to join others with. */
+/** Shows labels like kube-state-metrics does: as a series of value 1, for joins with other series. */
 function showLabels(
   metrics: Metrics,
   cores: readonly string[],

@@ -1,13 +1,15 @@
-/** The protectors with a reservation that does not settle, by which an alert reaches the team that owns them. */
+/**
+ * The protectors with a reservation that does not settle, by name, so that an alert reaches the team that owns them.
+ */
 import type { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import type { Aggregator } from "../aggregator.ts";
 import type { CoreReconciler } from "../settling/core-reconciler.ts";
 
 const CORE = { max: 100 };
-/** Four settle periods: what is older waits for somebody. */
+/** Four settle periods: an older reservation needs somebody to act. */
 const STUCK_AFTER_MS = 300_000;
-/** Protectors with such a reservation that have a series of their own. */
+/** Protectors with such a reservation that have their own series. */
 const STUCK = { max: 200 };
 
 export function stuckReservations(metrics: Metrics, aggregator: Aggregator, clock: Clock): void {

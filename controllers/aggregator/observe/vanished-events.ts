@@ -16,7 +16,7 @@ interface VanishedEventsOptions {
 
 export class VanishedEvents {
   readonly #options: VanishedEventsOptions;
-  /** By core. Most never have one. */
+  /** By core. Most cores never have one. */
   readonly #recorders = new Map<string, EventRecorder>();
 
   constructor(options: VanishedEventsOptions) {

@@ -1,7 +1,7 @@
 /**
- * Quorum reads that prove that a pod is alive, for rule R3 (docs/design.md#settling). A few pods are read by a GET
- * each. Many pods, and records that name no single pod (time ranges, holds), need one `limit=1` LIST that the pods'
- * stream then reaches.
+ * Quorum reads that prove that a pod is alive, for rule R3 (docs/design.md#settling). A few pods are read by one GET
+ * each. Many pods, and records without a single pod (time ranges, holds), need one `limit=1` LIST, whose position the
+ * pods' stream then has to reach.
  */
 import { isDead } from "../../../shared/decide/availability/availability.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
@@ -21,13 +21,13 @@ export interface PodNeed {
 
 export interface EvidenceNeed {
   readonly pods: readonly PodNeed[];
-  /** A LIST sent at this monotonic time or later is needed; infinite: none. */
+  /** A LIST sent at this monotonic time or later is needed; infinite when no LIST is needed. */
   readonly listDueMs: number;
 }
 
 export interface AliveEvidenceOptions {
   readonly pods: Pick<PodInformer, "confirmedSentMs" | "heardMs" | "heardMsOf" | "requestEvidence" | "subscribe">;
-  /** Of the cell; its GET is a quorum read. */
+  /** Client of the cell, whose GET is a quorum read. */
   readonly client: Pick<ApiClient, "getPod">;
   readonly ports: Ports;
   /** Evidence that the protector needs has arrived. */
@@ -39,7 +39,7 @@ export interface AliveEvidenceOptions {
 const MAX_GETS = 10;
 const MAX_GETS_IN_FLIGHT = 4;
 const GET_TIMEOUT_MS = 10_000;
-/** Evidence that has not arrived after this long is requested again. */
+/** Evidence that has not arrived after this time is requested again. */
 const REPEAT_MS = 30_000;
 /** A GET that no reconcile has used for this long is forgotten. */
 const KEPT_MS = 300_000;
@@ -69,7 +69,7 @@ export class AliveEvidence {
     return this.#aliveSentMs.get(uid);
   }
 
-  /** When the stream of this pod last delivered something; infinite where the stream does not tell. */
+  /** Monotonic time of the last message in this pod's stream; infinite where the stream does not report it. */
   heardMs(uid: string | undefined): number {
     const { pods } = this.#options;
     const heardMs = uid === undefined || pods.heardMsOf === undefined ? pods.heardMs : pods.heardMsOf(uid);
@@ -122,7 +122,7 @@ export class AliveEvidence {
         nextMs = Math.min(nextMs, nextRequestMs(waiting));
         continue;
       }
-      // A LIST answers the second time, whatever became of the GETs.
+      // The second request is a LIST, whatever the results of the GETs were.
       if (isAnyDue(waiting.need, waiting.requestedMs) || waiting.need.listDueMs <= nowMs) needsList = true;
       for (const pod of waiting.need.pods) if (pod.dueMs <= nowMs) pods.set(pod.uid, pod);
       const requested = { need: waiting.need, requestedMs: nowMs };
@@ -159,7 +159,7 @@ export class AliveEvidence {
       }
       return;
     }
-    // That the pod is gone or has ended says nothing about the snapshot: a LIST tells when the snapshot has got there.
+    // A pod that is gone or has ended may still be in the snapshot: a LIST shows when the snapshot has caught up.
     const found = result.kind === "ok" || result.kind === "gone" ? "dead" : "failed";
     onEvent({ kind: "evidence", method: "get", pods: 1, found });
     pods.requestEvidence();

@@ -1,7 +1,7 @@
 /**
  * Reconciles the protectors of one core cluster while this process leads: a work queue of protectors, workers, and
- * everything that makes a protector due. Level-triggered: a key says that something may have changed, the state says
- * what. A reconcile gathers (reconcile-input.ts), decides (reconcile-plan.ts), writes, and remembers
+ * everything that makes a protector due. Level-triggered: a key only says that something may have changed; the current
+ * state decides. A reconcile gathers (reconcile-input.ts), decides (reconcile-plan.ts), writes, and remembers
  * (reconcile-state.ts).
  */
 
@@ -36,11 +36,11 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
   readonly membership: Membership;
   readonly voider: ReservationVoider | undefined;
   readonly gate: Pick<CountedGate, "waitingOf" | "counted">;
-  /** Protectors with other labels are left as they are (--protector-selector). Default: none is. */
+  /** Selects protectors by labels (--protector-selector). The others are left unchanged. Default: selects all. */
   readonly selects?: ((labels: Labels) => boolean) | undefined;
-  /** Milliseconds until the protector may be counted for the first time; 0 is now. Asked at each reconcile. */
+  /** Milliseconds until the protector may be counted for the first time; 0 is now. Called at each reconcile. */
   readonly firstCountInMs: (tracked: TrackedProtector) => number;
-  /** The protector is gone: nobody asks for its workloads. */
+  /** The protector is gone, so its workloads are no longer needed. */
   readonly forgetExpected: (tracked: TrackedProtector) => void;
   /** The stored position is newer than a quorum read of the cell, which concerns all cores. */
   readonly onCellRestored: (snapshot: string, stored: string) => void;
@@ -53,13 +53,13 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
 const MAX_CONFLICTS = 10;
 /** A heartbeat comes early by up to this fraction of the interval, so that the writes of the protectors spread out. */
 const HEARTBEAT_SPREAD = 0.2;
-/** Vanished pods that an Event names; it counts the others. */
+/** Vanished pods that an Event names; the others are counted. */
 const MAX_NAMED = 5;
-/** Progress of the stream within this time makes a waiting protector due once. */
+/** Shortest time between two reconciles of a protector that waits for progress of the stream. */
 const PROGRESS_PAUSE_MS = 100;
-/** After this many settle periods every admission of a deleted protector is settled in every snapshot. */
+/** After this many settle periods, every snapshot has settled every admission of a deleted protector. */
 const DEPARTED_SETTLES = 4;
-/** Pods of one protector that are gone and not told yet: more of them at once change nothing for those who are told. */
+/** Most vanished pods of one protector that wait for a report: more names at once would tell people nothing more. */
 const MAX_GONE = 100;
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
@@ -71,7 +71,7 @@ export class CoreReconciler implements MembershipListener {
   readonly #dropped = new Set<string>();
   readonly #states = new Map<TrackedProtector, ReconcileState>();
   readonly #reservations = new ReservationIndex();
-  /** Last entries of deleted protectors: a new protector of the same name has lost their history. */
+  /** Last entries of deleted protectors: a new protector of the same name has lost its predecessor's history. */
   readonly #departed = new Map<string, { readonly known: KnownEntry; readonly atMs: number }>();
   readonly #waitingForProgress = new Set<TrackedProtector>();
   readonly #unlisten: (() => void)[];
@@ -116,7 +116,7 @@ export class CoreReconciler implements MembershipListener {
     this.#states.clear();
   }
 
-  /** Any protector may have lost history: all are judged again. */
+  /** Any protector may have lost history, so all are reconciled again. */
   historyLost(etcdRestore: EtcdRestore): void {
     this.#context.etcdRestore = etcdRestore;
     for (const state of this.#states.values()) state.trustWatchOnly();
@@ -198,7 +198,7 @@ export class CoreReconciler implements MembershipListener {
       await this.#whenCurrent();
       if (membership.protector(core.name, namespacedName(tracked.id)) !== tracked) return ["gone", DONE];
       if (this.queue.stopped) return ["stopped", DONE];
-      // The next change of its labels, or of its pods, looks again.
+      // The next change of its labels or pods reconciles again.
       if (this.#options.selects?.(tracked.protector.metadata.labels ?? {}) === false) return ["leftOut", DONE];
       const state = this.#stateOf(tracked);
       const waitMs = this.#firstCountInMs(tracked, state);
@@ -231,7 +231,7 @@ export class CoreReconciler implements MembershipListener {
     while (wait() !== undefined) await wait();
   }
 
-  /** What was counted once is counted on: its promise is made. */
+  /** A protector that was counted once is always counted: users rely on its promise. */
   #firstCountInMs(tracked: TrackedProtector, state: ReconcileState): number {
     const waitMs = this.#options.firstCountInMs(tracked);
     const stored = cellEntry(state.newest(tracked.protector), this.#options.cellID);
@@ -258,7 +258,7 @@ export class CoreReconciler implements MembershipListener {
     state.pending = result.unsettled;
     state.staleSinceMs = plan.staleSinceMs;
     state.windowSinceMs = plan.windowSinceMs;
-    // The others were admitted, or nothing can be told of them.
+    // The other pods' disruptions were admitted, or it is not known whether they were.
     for (const pod of input.account.gone ?? [])
       if (result.stale === undefined && !result.vanished.includes(pod)) state.gone.delete(pod.uid);
     if (history.lost === undefined) state.rememberEntry(input.protector, stored, input.etcdRestoreID);
@@ -273,7 +273,7 @@ export class CoreReconciler implements MembershipListener {
     this.#reportUnreadable(tracked, state, result.ledger.unreadableBuckets);
   }
 
-  /** Reports each unreadable selector and bucket once; a bucket counts by its counter until it is settled. */
+  /** Reports each unreadable selector and bucket once. An unreadable bucket counts by its counter until it settles. */
   #reportUnreadable({ id, problems }: TrackedProtector, state: ReconcileState, buckets: number): void {
     const { onEvent } = this.#options;
     if (buckets > state.unreadableBuckets) onEvent({ kind: "corruptHistory", id, buckets });
@@ -315,7 +315,7 @@ export class CoreReconciler implements MembershipListener {
     const nowMs = ports.clock.monotonicMs();
     const stored = cellEntry(object, cellID);
     const aggregation = stored?.aggregation ?? undefined;
-    // A restore that was noticed during the write is not answered yet: the next write puts the cell on hold.
+    // This write does not react to a restore that was noticed meanwhile: the next write puts the cell on hold.
     state.rememberEntry(object, stored, input.etcdRestoreID);
     state.adoptedEpoch = Math.max(state.adoptedEpoch, aggregation?.epoch ?? 0);
     state.lastWriteMs = nowMs;
@@ -336,10 +336,13 @@ export class CoreReconciler implements MembershipListener {
       this.#compareFields(result.entry.aggregation ?? {}, aggregation, input.account.stored?.aggregation ?? {});
   }
 
-  /** Looks in the stored entry for what was written (docs/design.md#dropped-fields), and was not kept from before. */
+  /**
+   * Checks that the stored entry has the written fields (docs/design.md#dropped-fields). Ignores fields that were
+   * stored before.
+   */
   #compareFields(written: Partial<Aggregation>, stored: object, kept: Partial<Aggregation>): void {
     const { algorithm, core, onEvent } = this.#options;
-    // Who has chosen upstream's algorithm may have upstream's CRD.
+    // With upstream's algorithm, the core may have upstream's CRD.
     if (algorithm !== "exact") return;
     const before = this.#dropped.size;
     for (const [field, value] of Object.entries(written)) {

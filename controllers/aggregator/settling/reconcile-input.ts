@@ -1,4 +1,4 @@
-/** First step of a reconcile, gather: everything that the decision reads, at one moment. */
+/** First step of a reconcile, gather: collects everything that the decision reads, at one moment. */
 
 import { specFacts } from "../../../shared/decide/availability/spec-facts.ts";
 import type { CellUpdateInput, ExpectedReplicas } from "../../../shared/decide/settling/cell-update.ts";
@@ -14,7 +14,7 @@ import type { EventSink } from "../observe/events.ts";
 import type { AliveEvidence } from "./alive-evidence.ts";
 import type { ReconcileState } from "./reconcile-state.ts";
 
-/** Protectors that share pods, by name in the status; the others are counted. */
+/** Protectors with shared pods that the status names; the others are counted. */
 const MAX_SHARERS = 5;
 
 /** Settings of the process. */
@@ -23,7 +23,7 @@ export interface ReconcileSettings {
   readonly ports: Ports;
   readonly settleMs: number;
   readonly heartbeatMs: number;
-  /** The window of a protector that does not set its own; undefined: as the algorithm needs it. */
+  /** Aggregation window of protectors that do not set their own; undefined for the default of the algorithm. */
   readonly rateMs: number | undefined;
   /** Changes of pods within this time are written together. */
   readonly coalesceMs: number;
@@ -52,11 +52,11 @@ export interface ReconcileContext extends ReconcileSettings {
 export interface ReconcileInput {
   /** The newest version that this process knows. */
   readonly protector: PodProtector;
-  /** False while the watch lags behind the selector of `protector`: the pods are those of an older selector. */
+  /** False while the watch lags behind the selector of `protector`, so that the pods are those of an older selector. */
   readonly isSelectorCurrent: boolean;
   /** The snapshot may belong to a history that the cell's etcd has rolled back. */
   readonly historyInDoubt: boolean;
-  /** What could not be read of the selectors. */
+  /** Problems with unreadable parts of the selectors. */
   readonly problems: readonly string[];
   readonly account: CellUpdateInput;
   /** The restore that the history check has taken into account. */

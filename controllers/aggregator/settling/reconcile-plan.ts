@@ -1,4 +1,4 @@
-/** Second step of a reconcile, decide: what to write, which evidence to request, when to look again. */
+/** Second step of a reconcile, decide: what to write, which evidence to request, when to reconcile again. */
 
 import {
   type CellUpdate,
@@ -34,11 +34,11 @@ export interface ReconcilePlan {
   readonly againMs: number;
 }
 
-/** Reasons that wait for no window, under any algorithm. */
+/** Reasons for a write at once, without a window, under any algorithm. */
 const AT_ONCE: ReadonlySet<WriteReason> = new Set<WriteReason>(["New", "Empty", "Spec", "Epoch", "Hold"]);
 /**
- * Upstream's default. By the time of an event, nothing but the window keeps reservations of a burst from being settled
- * by a count that lacks their deletions (docs/design.md#sync-time-algorithms).
+ * Upstream's default. With upstream's algorithms, only the window keeps a count from settling reservations of a burst
+ * whose deletions it lacks (docs/design.md#sync-time-algorithms).
  */
 const SYNC_TIME_RATE_MS = 5_000;
 /** How long to wait for the watch to deliver the newest selector. */
@@ -47,7 +47,7 @@ const SELECTOR_WAIT_MS = 100;
 export function planReconcile(input: ReconcileInput): ReconcilePlan {
   const { account, isSelectorCurrent, historyInDoubt, state } = input;
   const result = computeCellUpdate(account);
-  // From doubted pods only the hold itself is written: it must not wait for the relist.
+  // While the history of the pods is in doubt, only the hold is written, which must not wait for the relist.
   const isWithheld = historyInDoubt && account.history.lost === undefined;
   const windowSinceMs = waitsForWindow(account, result) ? (state.windowSinceMs ?? account.monotonicMs) : undefined;
   const rateWaitMs = windowSinceMs === undefined ? 0 : rateWaitOf(input, windowSinceMs);
@@ -77,7 +77,9 @@ function rateWaitOf({ protector, account, settings, state }: ReconcileInput, win
   return Math.max(windowSinceMs, state.lastWriteMs ?? 0) + Math.max(0, rateMs) - monotonicMs;
 }
 
-/** What returns quota does not wait, nor does a heartbeat or a hold. Upstream's algorithms need the window for all. */
+/**
+ * Writes that return quota, heartbeats and holds do not wait. Upstream's algorithms need the window for every write.
+ */
 function waitsForWindow({ algorithm, stored }: CellUpdateInput, { reasons, entry }: CellUpdate): boolean {
   if (algorithm !== "exact") return reasons.length > 0 && !reasons.some((reason) => AT_ONCE.has(reason));
   const spendable = ({ aggregation }: Pick<CellStatus, "aggregation"> = {}): number =>
@@ -94,14 +96,14 @@ function isWriteWanted(input: ReconcileInput, result: CellUpdate): boolean {
   // A change of the spec that the counts do not show: any counting cell may bring the conditions up to date.
   if (account.stored !== undefined && status?.observedGeneration !== metadata.generation) return true;
   if (staleInMsOf(input) <= 0) return true;
-  // A suspension ends by itself, without a change of the object.
+  // A suspension ends by time, without a change of the object.
   return isSuspensionOver(account.spec, status?.conditions, account.nowMs);
 }
 
 function statusToWrite(input: ReconcileInput, result: CellUpdate): PodProtectorStatus | undefined {
   if (!isEntryNeedless(input, result)) return statusWith(result, input);
   if (!result.reasons.includes("Heartbeat")) return undefined;
-  // Without an entry of its own, this cell still reports in the conditions that another cell is dead.
+  // Without its own entry, this cell still reports in the conditions that another cell is dead.
   const { conditions: before } = input.protector.status ?? {};
   const status = statusWith(undefined, input);
   const isSame = status.conditions?.every((condition, index) => condition === before?.[index]) === true;
@@ -157,13 +159,16 @@ function evidenceNeed(
   return pods.length > 0 || Number.isFinite(listDueMs) ? { pods, listDueMs } : undefined;
 }
 
-/** A reserved pod may turn out dead, a lagging shard catch up; upstream's algorithms settle by any event. */
+/**
+ * Progress may show that a reserved pod is dead, or that a lagging shard has caught up. Upstream's algorithms settle by
+ * any event.
+ */
 function isSettledByProgress({ account }: ReconcileInput, { entry, awaitsPosition, unsettled }: CellUpdate): boolean {
   if (account.algorithm !== "exact") return (entry.admissionHistory?.buckets ?? []).length > 0;
   return awaitsPosition || unsettled.some(({ needsList }) => needsList);
 }
 
-/** Infinite for a cell without an entry: it says so with its heartbeats. */
+/** Infinite for a cell without an entry, which reports stale cells with its heartbeats. */
 function staleInMsOf({ protector, account, settings }: ReconcileInput): number {
   if (account.stored === undefined) return Number.POSITIVE_INFINITY;
   const { cellID: ownCellID, nowMs } = account;

@@ -12,7 +12,7 @@ import { isOlderVersion } from "../../../shared/schema/resource-version.ts";
  */
 export class ReconcileState {
   readonly seen = new FirstSeenTimes();
-  /** The cell's entry as this leader last wrote or read it. An older or missing entry means lost history. */
+  /** The cell's entry that this leader last wrote or read. An older or missing entry means lost history. */
   known: KnownEntry | undefined;
   /** The snapshot is newer than this epoch. */
   adoptedEpoch = 0;
@@ -36,11 +36,14 @@ export class ReconcileState {
   selectorProblems: readonly string[] = [];
   /** UIDs of pods whose resize the kubelet has deferred while it holds a reservation. */
   deferred: ReadonlySet<string> = new Set();
-  /** By UID: pods that are gone without a sign of a deletion, until a stored version tells whether it was admitted. */
+  /**
+   * By UID: pods that are gone without a sign of a deletion, until a stored version shows whether the deletion was
+   * admitted.
+   */
   readonly gone = new Map<string, VanishedPod>();
-  /** The stored hold, and since when (monotonic) this leader knows of it. */
+  /** The stored hold, and the monotonic time since which this leader knows it. */
   hold: { readonly text: string; readonly sinceMs: number } | undefined;
-  /** From the response to an own write or a read after a conflict, as long as the watch is behind it. */
+  /** A version from the response to an own write, or to a read after a conflict, while the watch lags behind it. */
   #ahead: PodProtector | undefined;
 
   constructor(heartbeatDueMs: number) {
@@ -55,7 +58,7 @@ export class ReconcileState {
     return this.#ahead ?? watched;
   }
 
-  /** The object in the response to a write or a quorum read. It replaces what was known, even a higher version. */
+  /** The object in the response to a write or a quorum read. Replaces the known version, even a higher one. */
   learned(object: PodProtector): void {
     this.#ahead = object;
   }
@@ -103,7 +106,7 @@ export class ReconcileState {
     return nowMs - sinceMs;
   }
 
-  /** Remembers the stored hold. Returns for how long the cell was on hold when the hold has ended. */
+  /** Remembers the stored hold. When the hold has ended, returns how long it lasted, in milliseconds. */
   rememberHold(text: string | undefined, nowMs: number): number | undefined {
     const before = this.hold;
     if (text === before?.text) return undefined;

@@ -6,7 +6,7 @@ const NONE: ReadonlySet<never> = new Set();
 
 /**
  * Which protectors hold reservations of which pods, by the pod's name. A pod that was relabelled out of its protector
- * no longer belongs to the protector's members, but its deletion still settles the reservation.
+ * is no longer a member, but its deletion still settles the reservation.
  */
 export class ReservationIndex {
   readonly #byPod = new Map<string, Set<TrackedProtector>>();

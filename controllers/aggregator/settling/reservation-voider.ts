@@ -1,8 +1,8 @@
 /**
- * `--void-after` (docs/design.md#settling). A DELETE that the webhook has allowed and that something else refuses,
- * another webhook for example, never happens and holds its quota for the whole settle period. Voiding frees the quota
- * early: an annotation raises the pod's resourceVersion, and kube-apiserver commits a DELETE only at the version that
- * was reviewed, so the old review can no longer be committed and rule R2 settles the reservation.
+ * `--void-after` (docs/design.md#settling). A DELETE that the webhook allows, but something else rejects, such as
+ * another webhook, never happens. Its reservation would use quota for the whole settle period. Voiding frees the quota
+ * early: an annotation raises the pod's resourceVersion. kube-apiserver commits a DELETE only at the reviewed version,
+ * so the old DELETE can no longer be committed, and rule R2 settles the reservation.
  */
 import type { UnsettledRecord } from "../../../shared/decide/settling/settle-history.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
@@ -16,16 +16,19 @@ export interface ReservationVoiderOptions {
   readonly ports: Ports;
   readonly podByUid: (uid: string) => Pod | undefined;
   readonly mayWrite: () => boolean;
-  /** Annotates the pod of this UID and no other of its name. */
+  /** Annotates the pod only if it still has this UID. */
   readonly annotate: (pod: Pod) => Promise<ApiResult<unknown>>;
   readonly onEvent: EventSink;
 }
 
 /** Patches in flight. Further pods wait for the next reconcile of their protector. */
 const MAX_IN_FLIGHT = 4;
-/** Least time between two annotations of one pod. */
+/** Shortest time between two annotations of one pod. */
 const REPEAT_MS = 30_000;
-/** When to look again at a pod that can't be annotated yet: not in the snapshot, or too many in flight. */
+/**
+ * Time until the next try for a pod that can't be annotated yet: it is not in the snapshot, or too many patches are in
+ * flight.
+ */
 const RETRY_MS = 1_000;
 
 export class ReservationVoider {

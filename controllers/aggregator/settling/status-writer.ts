@@ -33,7 +33,10 @@ export type WriteResult =
   | { readonly kind: "conflict"; readonly object: PodProtector }
   | { readonly kind: "failed"; readonly result: ReconcileResult; readonly outcome: ReconcileOutcome };
 
-/** Conflicts that are retried at once. Before further retries writers wait a random time, so that they separate. */
+/**
+ * Conflicts that are retried at once. Before further retries, each writer waits a random time, so that writers do not
+ * collide again.
+ */
 const PROMPT_CONFLICTS = 3;
 const CONFLICT_PAUSE_MS = { least: 5, most: 20 };
 const FIELD_MANAGER = "podseidon-aggregator";
@@ -51,7 +54,7 @@ export class StatusWriter {
     this.#stopping.abort();
   }
 
-  /** Replaces the status of `protector` unless another version is stored; `conflicts`: in a row so far. */
+  /** Replaces the status of `protector` unless another version is stored. `conflicts` is the number in a row so far. */
   async write(
     id: ProtectorId,
     { metadata }: PodProtector,
@@ -75,7 +78,7 @@ export class StatusWriter {
     return read.kind === "ok" ? { kind: "conflict", object: read.object } : this.#failure(id, read);
   }
 
-  /** Everything but a deleted protector is retried: a rejection may end with a new permission or an upgraded CRD. */
+  /** Retries every failure except for a deleted protector: a new permission or an upgraded CRD may end a rejection. */
   #failure(id: ProtectorId, failure: ApiFailure): WriteResult {
     const error = errorOf(failure, "the protector is gone");
     if (!this.#stopping.signal.aborted) {

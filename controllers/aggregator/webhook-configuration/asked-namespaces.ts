@@ -11,8 +11,8 @@ const Asking = v.looseObject({
 });
 
 /**
- * True where no pod of a namespace with these labels is deleted without an answer. Labels that are not known count as
- * missing.
+ * True where the webhook has to answer before any pod of a namespace with these labels is deleted. Unknown labels count
+ * as missing.
  */
 export function isAskedBy({ webhooks }: Pick<LiveConfiguration, "webhooks">, labels: Labels): boolean {
   return (webhooks ?? []).some((webhook) => {

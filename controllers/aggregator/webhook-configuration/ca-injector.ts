@@ -1,7 +1,7 @@
 /**
- * The CA injector keeps `caBundle` of a cell's webhook configuration as the webhook's cluster publishes it, and
- * acknowledges it there (docs/decisions/0004-certificates.md): a new authority signs a certificate only when every cell
- * has acknowledged it.
+ * The CA injector copies the authorities that the webhook's cluster publishes to `caBundle` of a cell's webhook
+ * configuration, and acknowledges them there (docs/decisions/0004-certificates.md): a new authority signs a certificate
+ * only when every cell has acknowledged it.
  */
 import { X509Certificate } from "node:crypto";
 import {
@@ -33,11 +33,11 @@ import {
 } from "./desired-configuration.ts";
 import { FIELD_MANAGER } from "./field-ownership.ts";
 
-/** The counted gate has a webhook configuration of its own, which is optional and can be deleted at any time. */
+/** The counted gate has its own webhook configuration, which is optional and can be deleted at any time. */
 const GATE = { resource: "mutatingwebhookconfigurations", suffix: "-gate" } as const;
-/** A webhook configuration seldom changes: long streams, one list in a few minutes. */
+/** A webhook configuration seldom changes, so streams are long: one list in a few minutes. */
 const STREAM_SECONDS = [240, 300] as const;
-/** An acknowledgement is repeated now and then, for a ConfigMap that was lost. */
+/** An acknowledgement is repeated at this interval, in case the ConfigMap was lost. */
 const ACKNOWLEDGE_EVERY_MS = 600_000;
 
 export type CaInjectorEvent =
@@ -49,15 +49,15 @@ export interface CaInjectorOptions extends ConfigurationOptions {
   readonly cellID: string;
   /** The cluster where the webhook's certificates are made; `namespace` is one of its namespaces. */
   readonly publisher: Pick<ApiClient, "get" | "patch">;
-  /** Also keep the secret segment of the webhook's path. */
+  /** Also keeps the secret segment of the webhook's path. */
   readonly secretPath?: boolean;
-  /** Pause between two reads of what is published; the webhook configuration is watched. */
+  /** Pause between two reads of the published authorities; the webhook configuration is watched. */
   readonly intervalMs: number;
   readonly onEvent: (event: CaInjectorEvent) => void;
   readonly onWatchEvent: (resource: ConfigurationResource, event: ReflectorEvent) => void;
 }
 
-/** What is published: as the webhook configurations have it, and as the fingerprint of an acknowledgement. */
+/** The published authorities, in the form of webhook configurations, and as the fingerprint of an acknowledgement. */
 interface Published extends Injected {
   readonly fingerprint: string;
 }
@@ -68,8 +68,9 @@ interface Watched {
 }
 
 /**
- * The certificates that the ConfigMap publishes; none before the first is made. Throws where there must be some, and
- * for one that can't be read: kube-apiserver takes any text, and then calls no webhook.
+ * The certificates that the ConfigMap publishes; empty before the first one is made. Throws for an empty ConfigMap
+ * where there must be certificates, and for an unreadable certificate: kube-apiserver accepts any text, and then calls
+ * no webhook.
  */
 function publishedIn(raw: unknown, mustBeSome: boolean): string[] {
   const text = parseConfigMapData(raw)[PUBLISHED_KEY] ?? "";
@@ -99,7 +100,7 @@ export class CaInjector {
     this.#options = options;
   }
 
-  /** Whether every webhook configuration of the cell trusts what is published; undefined while that is not known. */
+  /** Whether every webhook configuration of the cell trusts the published authorities; undefined while unknown. */
   get isTrusting(): boolean | undefined {
     const published = this.#published;
     const first = this.#watches[0]?.watch;
@@ -136,12 +137,12 @@ export class CaInjector {
       const certificates = result.object;
       const [oldest] = certificates;
       if (oldest === undefined) return;
-      // Of the oldest: the replicas of the webhook have known it for long. It stays published beside the next one.
+      // From the oldest authority, which all replicas of the webhook know. It stays published beside its successor.
       const segment = secretPath ? `/~${pathSegment(oldest)}` : "";
       const caBundle = encodeCaBundle(certificates.join(""));
       this.#published = { caBundle, segment, fingerprint: fingerprintOf(certificates) };
     } else this.#failed(PUBLISHED_CONFIG_MAP, result);
-    // What was read last stays in force while the publisher can't be reached, or publishes what can't be used.
+    // The last usable authorities stay in use while the publisher can't be reached, or publishes unusable ones.
     const published = this.#published;
     if (published === undefined) return;
     for (const { resource, watch } of this.#watches) {
@@ -164,7 +165,7 @@ export class CaInjector {
     const call = { timeoutMs, fieldManager: FIELD_MANAGER };
     const result = await api.patch(path, "application/json-patch+json", patch, parseLiveConfiguration, call);
     if (result.kind === "ok") onEvent({ kind: "injected", resource, fingerprint: published.fingerprint });
-    // After a conflict the watch brings the new version.
+    // After a conflict, the watch delivers the new version.
     else if (result.kind !== "conflict") this.#failed(resource, result);
   }
 

@@ -1,6 +1,6 @@
 /**
- * What differs between two forms of a webhook configuration, in words, and whether the later one asks about less
- * (docs/design.md#webhook-configuration). Pure.
+ * The differences between two forms of a webhook configuration, as text, and whether the later form asks about fewer
+ * requests (docs/design.md#webhook-configuration). Pure.
  */
 import { isDeepStrictEqual } from "node:util";
 
@@ -12,7 +12,7 @@ interface Webhook {
 export interface ConfigurationChange {
   /** For example `failurePolicy of pods.podseidon.kubewharf.io is Ignore, it was Fail`. */
   readonly text: string;
-  /** The webhook may be asked about fewer requests, or its absence lets them pass. */
+  /** The apiserver asks the webhook about fewer requests, or admits them while the webhook is down. */
   readonly isWeaker: boolean;
 }
 
@@ -42,11 +42,11 @@ function valuesIn(before: unknown, after: unknown): string {
   return isPlain ? ` is ${String(after)}, it was ${String(before)}` : " is another";
 }
 
-/** By field of a webhook, from the earlier value to the later one. */
+/** By field of a webhook: whether the change from the first value to the second one is weaker. */
 const WEAKENS: Readonly<Record<string, (before: unknown, after: unknown) => boolean>> = {
   failurePolicy: (_, after) => after === "Ignore",
   rules: lacksOne,
-  // Each further condition lets requests pass unasked.
+  // Each additional condition exempts requests.
   matchConditions: (before, after) => lacksOne(after, before),
   namespaceSelector: (_, after) => !isEmpty(after),
   objectSelector: (_, after) => !isEmpty(after),

@@ -1,8 +1,7 @@
 /**
- * The webhook configuration keeper (docs/design.md#webhook-configuration): without its webhook configuration a cell
- * deletes pods without asking. The keeper creates one that is missing at once, and restores one that was altered
- * otherwise than by its operator's `kubectl apply`. It asks the apiserver how a declaration is completed (a dry run)
- * and does not guess.
+ * The webhook configuration keeper (docs/design.md#webhook-configuration): without its webhook configuration, a cell
+ * deletes pods without asking. The keeper creates a missing one at once, and restores one that was altered by anything
+ * other than its operator's `kubectl apply`. A dry run shows how the apiserver completes a declaration with defaults.
  */
 
 import { readFile } from "node:fs/promises";
@@ -37,7 +36,7 @@ import { FIELD_MANAGER, lastWriter } from "./field-ownership.ts";
 
 export type RestoreCause = "missing" | "altered";
 
-/** What was changed, and the field manager that wrote last, where it is known. */
+/** The changes, and the field manager that wrote last, if known. */
 interface Alteration {
   readonly changes: readonly ConfigurationChange[];
   readonly writer: string | undefined;
@@ -49,10 +48,10 @@ export type ConfigurationEvent =
       readonly resource: ConfigurationResource;
       readonly why: RestoreCause;
       readonly uid: string;
-      /** Of an altered one. */
+      /** The changes that were undone; empty for a missing object. */
       readonly alteration: Alteration;
     }
-  /** The keeper sees it for the first time. */
+  /** The keeper sees the object for the first time. */
   | { readonly kind: "adopted"; readonly resource: ConfigurationResource }
   /** Its operator has declared another form. */
   | {
@@ -70,16 +69,16 @@ export type ConfigurationEvent =
     };
 
 export interface ConfigurationKeeperOptions extends ConfigurationOptions {
-  /** By kind, from a file; it wins over what an operator has applied. */
+  /** By kind, from a file, which has precedence over what an operator has applied. */
   readonly declared: ReadonlyMap<string, DeclaredConfiguration>;
   readonly onEvent: (event: ConfigurationEvent) => void;
   readonly onRecordFailed: (message: string) => void;
 }
 
 const STREAM_SECONDS = [30, 60] as const;
-/** Reconciles at least this often, for what the watch did not tell. */
+/** Longest time between reconciles, in case the watch missed a change. */
 const RECONCILE_EVERY_MS = 30_000;
-/** After a failure, and between two restores: two keepers that disagree must not write without a pause. */
+/** Pause after a failure and between two restores: two keepers that disagree must not write without a pause. */
 const PAUSE_MS = 1_000;
 
 export class ConfigurationKeeper {
@@ -87,7 +86,7 @@ export class ConfigurationKeeper {
   /** Empty while this process does not lead. */
   #watches: ReadonlyMap<ConfigurationResource, Reflector<LiveConfiguration>> = new Map();
   readonly #bundles = new Map<ConfigurationResource, Record<string, string>>();
-  /** The resourceVersions that were found to be as desired. */
+  /** The resourceVersions whose content is as desired. */
   readonly #kept = new Map<ConfigurationResource, string>();
   #wake = new AbortController();
 
@@ -95,7 +94,7 @@ export class ConfigurationKeeper {
     this.#options = options;
   }
 
-  /** True when both webhook configurations were found to be as desired; undefined while that is not known. */
+  /** True when both webhook configurations are as desired; undefined while unknown. */
   get isKept(): boolean | undefined {
     const states = RESOURCES.map((resource) => {
       const watch = this.#watches.get(resource);
@@ -104,7 +103,7 @@ export class ConfigurationKeeper {
     return states.includes(undefined) ? undefined : states.every((state) => state === true);
   }
 
-  /** Whether the cell asks about the pods of a namespace with these labels; false while that is not known. */
+  /** Whether the cell asks about the pods of a namespace with these labels; false while unknown. */
   isAsked(labels: Labels): boolean {
     const watch = this.#watches.get("validatingwebhookconfigurations");
     const live = watch?.synced === true ? watch.get(this.#options.name) : undefined;
@@ -147,7 +146,7 @@ export class ConfigurationKeeper {
     return watchConfiguration(resource, name, options, () => this.#wake.abort());
   }
 
-  /** False when it is to be repeated after a pause. */
+  /** False when the reconcile has to be repeated after a pause. */
   async #reconcile(
     resource: ConfigurationResource,
     record: ConfigurationRecord,
@@ -185,7 +184,7 @@ export class ConfigurationKeeper {
       : await this.#compare(resource, desired, live, signal);
   }
 
-  /** A watch leaves `managedFields` out. */
+  /** The watch drops `managedFields`, so the object is read. */
   #read(resource: ConfigurationResource, signal: AbortSignal): Promise<ApiResult<LiveConfiguration>> {
     const { api, name } = this.#options;
     const options = { ...this.#call(signal), managedFields: true };
@@ -222,7 +221,7 @@ export class ConfigurationKeeper {
     return this.#restored(resource, "altered", { changes, writer }, result);
   }
 
-  /** False: the next reconcile compares what the watch brings. */
+  /** Returns false, so that the next reconcile compares the version that the watch delivers. */
   #restored(
     resource: ConfigurationResource,
     why: RestoreCause,
@@ -247,12 +246,12 @@ export class ConfigurationKeeper {
   }
 }
 
-/** The declared webhooks without what others change. */
+/** The declared webhooks without the fields that others change. */
 function formOf(declared: DeclaredConfiguration): NonNullable<DeclaredConfiguration["webhooks"]> {
   return declaredForm(declared).webhooks ?? [];
 }
 
-/** The webhook configurations of a YAML file by kind, without other objects. Throws when the file can't be used. */
+/** The webhook configurations in a YAML file, by kind; ignores other objects. Throws when the file can't be used. */
 export async function readDeclared(file: string, cellID: string): Promise<ReadonlyMap<string, DeclaredConfiguration>> {
   const declared = new Map<string, DeclaredConfiguration>();
   if (file === "") return declared;

@@ -1,6 +1,6 @@
 /**
- * The desired webhook configuration in a ConfigMap of the cell: known after a restart although the webhook
- * configuration is gone.
+ * Stores the desired webhook configuration in a ConfigMap of the cell, so that the keeper knows it after a restart even
+ * if the webhook configuration is gone.
  */
 
 import * as v from "valibot";
@@ -40,14 +40,14 @@ export class ConfigurationRecord {
     return this.#known.get(kind);
   }
 
-  /** False when it could not be read and should be tried again. A record that can't be understood counts as absent. */
+  /** False when the read failed and has to be repeated. A record with unreadable content counts as absent. */
   async read(signal: AbortSignal): Promise<boolean> {
     const { api, namespace, onFailed } = this.#options;
     const result = await api.get(configMapPath(namespace, RECORD_CONFIG_MAP), parseConfigMap, this.#call(signal));
     if (result.kind === "gone") return true;
     if (result.kind !== "ok") {
       onFailed(describeFailure(result));
-      // Without the permission there is no record, and the keeper works without it.
+      // Without the permission, the keeper works without a record.
       return result.kind === "rejected";
     }
     for (const [kind, text] of Object.entries(result.object.data ?? {})) {
@@ -62,7 +62,7 @@ export class ConfigurationRecord {
     return true;
   }
 
-  /** Stores it. Undefined when it is stored, and when it can't be: without permission or without the namespace. */
+  /** Stores the desired form. Returns undefined on success, and without the permission or the namespace. */
   async put(kind: string, desired: DesiredConfiguration, signal: AbortSignal): Promise<ApiFailure | undefined> {
     const { api, namespace } = this.#options;
     const declared: unknown = JSON.parse(declarationText(desired.declared));
@@ -74,7 +74,7 @@ export class ConfigurationRecord {
       const body = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: RECORD_CONFIG_MAP, namespace }, data };
       result = await api.create(configMapPath(namespace), body, parseConfigMap, call);
     }
-    // Whether or not it was stored, this process knows it.
+    // This process knows the form even if it was not stored.
     this.#known.set(kind, desired);
     return result.kind === "ok" || result.kind === "rejected" || result.kind === "gone" ? undefined : result;
   }

@@ -7,15 +7,15 @@ import { type ConfigurationResource, type LiveConfiguration, parseLiveConfigurat
 
 const GROUP_PATH = "/apis/admissionregistration.k8s.io/v1";
 
-/** What the CA injector and the webhook configuration keeper both need. */
+/** Options of both the CA injector and the webhook configuration keeper. */
 export interface ConfigurationOptions {
-  /** To the cell. */
+  /** Transport to the cell. */
   readonly transport: Transport;
   readonly api: Pick<ApiClient, "get" | "create" | "update" | "patch">;
   readonly ports: Ports;
   /** `metadata.name` of both webhook configurations. */
   readonly name: string;
-  /** Of the project's ConfigMaps. */
+  /** Namespace of the project's ConfigMaps. */
   readonly namespace: string;
   readonly timeoutMs: number;
   /** Asked before each write. */

@@ -1,7 +1,6 @@
 /**
- * The pure part of this folder: the form that the webhook configuration of a cell is to have, and how a live object
- * differs from it (docs/design.md#webhook-configuration). `caBundle` is no part of that form: the CA injector changes
- * it.
+ * The pure part of this folder: the desired form of a cell's webhook configuration, and how a live object differs from
+ * it (docs/design.md#webhook-configuration). `caBundle` is not part of this form, because the CA injector changes it.
  */
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
@@ -53,8 +52,8 @@ export const parseDeclaredConfiguration: (raw: unknown) => DeclaredConfiguration
 const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
 
 /**
- * What `kubectl apply` was given last; undefined where another client made the object, or where the annotation can't be
- * read.
+ * The object that `kubectl apply` last applied; undefined where another client made the object, or where the annotation
+ * can't be read.
  */
 export function lastApplied({ metadata }: LiveConfiguration): DeclaredConfiguration | undefined {
   const text = metadata.annotations?.[LAST_APPLIED];
@@ -66,7 +65,7 @@ export function lastApplied({ metadata }: LiveConfiguration): DeclaredConfigurat
   }
 }
 
-/** The declaration without what others change; two declarations are the same when their texts are. */
+/** The declaration without the fields that others change, as text. Declarations with equal texts are equal. */
 export function declarationText({ kind, metadata, webhooks }: DeclaredConfiguration): string {
   const { name, labels, annotations } = metadata;
   const { [LAST_APPLIED]: _, ...kept } = annotations ?? {};
@@ -81,12 +80,12 @@ export function declarationText({ kind, metadata, webhooks }: DeclaredConfigurat
   });
 }
 
-/** The declaration without what others change. */
+/** The declaration without the fields that others change. */
 export function declaredForm(declared: DeclaredConfiguration): DeclaredConfiguration {
   return parseDeclaredConfiguration(JSON.parse(declarationText(declared)));
 }
 
-/** A live object as a declaration, for an object that nobody has declared by `kubectl apply`. */
+/** A live object as a declaration, for an object that `kubectl apply` did not create. */
 export function declarationOf(kind: string, { metadata, webhooks }: LiveConfiguration): DeclaredConfiguration {
   const { name, labels, annotations } = metadata;
   return { kind, metadata: { name, labels, annotations }, webhooks };
@@ -101,7 +100,7 @@ export function bundlesOf({ webhooks }: Pick<LiveConfiguration, "webhooks">): Re
   );
 }
 
-/** The declared webhooks with the `caBundle` that is known for each; a new webhook gets that of any other. */
+/** The declared webhooks with their last known `caBundle`; a new webhook gets the `caBundle` of another one. */
 export function withBundles(
   webhooks: DeclaredConfiguration["webhooks"],
   bundles: Readonly<Record<string, string>>,
@@ -132,7 +131,7 @@ function atAddress(webhook: ConfiguredWebhook, change: (address: string) => stri
   return { ...webhook, clientConfig };
 }
 
-/** Of a URL; empty for the path of a Service. */
+/** The scheme and host of a URL; empty for the path of a Service. */
 const ORIGIN = /^(?:https:\/\/[^/]+)?/;
 
 function pathOf(address: string): string {
@@ -147,7 +146,7 @@ function withSegment(webhook: ConfiguredWebhook, segment: string): ConfiguredWeb
   });
 }
 
-/** As the webhook's address can have it: each part of a Service's path has to be a DNS name. */
+/** The form of the segment that the webhook's address allows: each part of a Service's path has to be a DNS name. */
 function segmentFor({ clientConfig: { url } }: ConfiguredWebhook, segment: string): string {
   if (url !== undefined || segment === "") return segment;
   return `/secret-${Buffer.from(segment.slice(2), "base64url").toString("hex")}`;
@@ -159,12 +158,12 @@ function segmentOf({ clientConfig: { service, url } }: ConfiguredWebhook): strin
   return (typeof address === "string" ? SECRET_SEGMENT.exec(pathOf(address))?.[0] : undefined) ?? "";
 }
 
-/** What a webhook configuration is to be, and what that was made of. */
+/** The desired form of a webhook configuration, with the facts that it was derived from. */
 export interface DesiredConfiguration {
   readonly declared: DeclaredConfiguration;
-  /** `caBundle` by webhook name, as it was last seen. */
+  /** The last seen `caBundle`, by webhook name. */
   readonly bundles: Readonly<Record<string, string>>;
-  /** The text of what `kubectl apply` was given last. */
+  /** The text of the last object that `kubectl apply` applied. */
   readonly applied?: string;
   readonly declarers?: readonly FieldManager[];
 }
@@ -176,13 +175,14 @@ export interface DesiredConfigurationInput {
   readonly declared: DeclaredConfiguration | undefined;
   /** From the record in the cell. */
   readonly recorded: DesiredConfiguration | undefined;
-  /** As they were seen since the start of this process. */
+  /** The last `caBundle` that this process has seen, by webhook name. */
   readonly bundles: Readonly<Record<string, string>>;
 }
 
 /**
- * The file, or else the fields of the live object that are declared by their owners, over the first of: what an
- * operator has applied since the record, the record, the live object as it is. Undefined without any.
+ * The desired form: the file if there is one. Otherwise the fields of the live object whose owners declare them, on top
+ * of the first of these that exists: what an operator has applied since the record, the record, the live object.
+ * Undefined without any of them.
  */
 export function desiredConfiguration(input: DesiredConfigurationInput): DesiredConfiguration | undefined {
   const { kind, live, recorded } = input;
@@ -195,7 +195,7 @@ export function desiredConfiguration(input: DesiredConfigurationInput): DesiredC
   const lastOne = lastApplied(live);
   const applied = lastOne === undefined ? undefined : declarationText(lastOne);
   const asSeen = declarationOf(kind, live);
-  // What the keeper restores has the annotation of an earlier form when others have applied since on the server.
+  // A restored object has the annotation of an earlier form when others have used server-side apply since.
   const base = (applied === recorded?.applied ? undefined : lastOne) ?? recorded?.declared ?? asSeen;
   const managers = live.metadata.managedFields ?? [];
   const declared = input.declared ?? asDeclared(withOwned(asSeen, base, managers, known)) ?? base;
@@ -203,7 +203,9 @@ export function desiredConfiguration(input: DesiredConfigurationInput): DesiredC
   return { declared, bundles, ...seen, declarers: declarersOf(managers, known) };
 }
 
-/** Undefined where what owners left is no webhook configuration any more: then they declare nothing. */
+/**
+ * Undefined where the remaining fields are not a valid webhook configuration; owners then count as declaring nothing.
+ */
 function asDeclared(form: unknown): DeclaredConfiguration | undefined {
   try {
     return parseDeclaredConfiguration(form);
@@ -213,7 +215,7 @@ function asDeclared(form: unknown): DeclaredConfiguration | undefined {
   }
 }
 
-/** What the record lacks: another form, only something else, or nothing. */
+/** Whether the record has another form, differs only in other facts, or is up to date (undefined). */
 export function recordChange(
   recorded: DesiredConfiguration | undefined,
   desired: DesiredConfiguration,
@@ -223,7 +225,7 @@ export function recordChange(
   return isDeepStrictEqual(rest(recorded), rest(desired)) ? undefined : "rest";
 }
 
-/** The object to create: with the annotation that tells the next `kubectl apply` what it has to compare with. */
+/** The object to create, with the annotation that the next `kubectl apply` compares with. */
 export function restoredConfiguration({ declared, bundles }: DesiredConfiguration): DeclaredConfiguration {
   const text = declarationText(declared);
   const { metadata, webhooks, ...rest } = declaredForm(declared);
@@ -231,9 +233,12 @@ export function restoredConfiguration({ declared, bundles }: DesiredConfiguratio
   return { ...rest, metadata: { ...metadata, annotations }, webhooks: withBundles(webhooks, bundles) };
 }
 
-/** The annotation by which AKS leaves webhooks as they are. */
+/** The annotation that makes AKS leave webhooks unchanged. */
 const NOT_ENFORCED = "admissions.enforcer/disabled";
-/** Without that annotation AKS adds these to the namespaceSelector of every webhook, whatever restores it. */
+/**
+ * Without the annotation, AKS adds these requirements to the namespaceSelector of every webhook, again after each
+ * restore.
+ */
 const ENFORCED: readonly unknown[] = [
   { key: "control-plane", operator: "NotIn", values: ["true"] },
   { key: "control-plane", operator: "DoesNotExist" },
@@ -241,8 +246,8 @@ const ENFORCED: readonly unknown[] = [
 ];
 
 /**
- * The object to update. The CA injector keeps `caBundle` and the secret segment: those of the live object stay. Without
- * the annotation against AKS's additions, AKS would add them again.
+ * The object to update. Has `caBundle` and the secret segment of the live object, because the CA injector maintains
+ * them. Carries the annotation against AKS's additions over: without it, AKS would add them again.
  */
 export function updatedConfiguration(
   { declared, bundles }: DesiredConfiguration,
@@ -255,13 +260,13 @@ export function updatedConfiguration(
   const webhooks = withBundles(declared.webhooks, { ...bundles, ...bundlesOf(live) });
   return {
     ...live,
-    // An update without them keeps the owners of what it does not change.
+    // An update without managedFields keeps the owners of the fields that it does not change.
     metadata: { ...live.metadata, managedFields: undefined, ...annotations },
     webhooks: webhooks.map((webhook) => withSegment(webhook, segments.get(webhook.name) ?? "")),
   };
 }
 
-/** The webhooks without what AKS adds to their namespaceSelector. */
+/** The webhook without AKS's additions to its namespaceSelector. */
 function withoutEnforced(webhook: ConfiguredWebhook): ConfiguredWebhook {
   const selector = Object(webhook.namespaceSelector);
   if (!Array.isArray(selector.matchExpressions)) return webhook;
@@ -272,8 +277,8 @@ function withoutEnforced(webhook: ConfiguredWebhook): ConfiguredWebhook {
 }
 
 /**
- * Whether two objects have the same webhooks, in whatever order. Where the declaration does not opt out of what AKS
- * adds, its additions are no difference.
+ * Whether two objects have the same webhooks, in any order. Ignores AKS's additions where the declaration does not opt
+ * out of them.
  */
 export function hasSameWebhooks(
   one: LiveConfiguration,
@@ -288,15 +293,15 @@ export function hasSameWebhooks(
   return isDeepStrictEqual(byName(one), byName(other));
 }
 
-/** `pem` as `caBundle` has it. */
+/** `pem` in the encoding of `caBundle`. */
 export function encodeCaBundle(pem: string): string {
   return Buffer.from(pem, "utf8").toString("base64");
 }
 
-/** What the CA injector keeps of each webhook. */
+/** The fields of each webhook that the CA injector maintains. */
 export interface Injected {
   readonly caBundle: string;
-  /** `/~` and the secret of the path; empty for none. */
+  /** `/~` and the secret of the path; empty for a path without a secret. */
   readonly segment: string;
 }
 

@@ -1,11 +1,11 @@
 /**
- * Whose a field of a webhook configuration is, by `metadata.managedFields` (docs/design.md#webhook-configuration). A
- * manager that applies on the server declares the fields that it owns, and so does Helm. What other clients write is an
- * alteration, which takes the field from its owner. Pure.
+ * Who owns a field of a webhook configuration, by `metadata.managedFields` (docs/design.md#webhook-configuration). A
+ * manager that uses server-side apply declares the fields that it owns, and so does Helm. A write by another client is
+ * an alteration, which takes the field from its owner. Pure.
  */
 import * as v from "valibot";
 
-/** The project's own manager. */
+/** The project's own field manager. */
 export const FIELD_MANAGER = "podseidon-aggregator";
 
 const FieldSet = v.record(v.string(), v.unknown());
@@ -20,14 +20,17 @@ export const FieldManager = v.looseObject({
 });
 export type FieldManager = v.InferOutput<typeof FieldManager>;
 
-/** Helm 3 applies nothing on the server. Flux's helm-controller and Terraform's provider have helm in their names. */
+/** Helm 3 does not use server-side apply. Flux's helm-controller and Terraform's provider have helm in their names. */
 const declares = ({ manager = "", operation }: FieldManager): boolean =>
   manager !== FIELD_MANAGER && (operation === "Apply" || manager.includes("helm"));
 
 const isSame = (one: FieldManager, other: FieldManager): boolean =>
   one.manager === other.manager && one.operation === other.operation;
 
-/** Declarers with what they owned when they last wrote: an alteration takes a field and leaves the owner's time. */
+/**
+ * Declarers with the fields that they owned when they last wrote: an alteration takes a field, but keeps the owner's
+ * time.
+ */
 export function declarersOf(live: readonly FieldManager[], known: readonly FieldManager[]): FieldManager[] {
   const now = live.filter(declares);
   const unaltered = (one: FieldManager): FieldManager => {
@@ -39,32 +42,38 @@ export function declarersOf(live: readonly FieldManager[], known: readonly Field
 
 const CLIENT_SIDE_APPLY = "kubectl-client-side-apply";
 
-/** The manager that wrote last, other than this project: of those that declare, or of those that alter, if any do. */
+/**
+ * The last writer other than this project, among managers that declare or among those that alter; among all others if
+ * there is none.
+ */
 export function lastWriter(live: readonly FieldManager[], what: "declared" | "altered"): string | undefined {
   const others = live.filter(({ manager }) => manager !== FIELD_MANAGER);
   const isMeant = (one: FieldManager): boolean =>
     (declares(one) || one.manager === CLIENT_SIDE_APPLY) === (what === "declared");
   const meant = others.filter(isMeant);
   const [first, ...rest] = meant.length > 0 ? meant : others;
-  // Times have seconds. Of one second the apiserver lists what was applied first.
+  // Times have whole seconds. Within the same second, the apiserver lists applied fields first.
   return rest.reduce((last, one) => ((last?.time ?? "") >= (one.time ?? "") ? last : one), first)?.manager;
 }
 
 /** Sets of fields as in `fieldsV1`. */
 interface Ownership {
-  /** What declarers own. */
+  /** Fields that declarers own. */
   readonly owned: FieldSet;
-  /** What clients own that alter and do not declare. A declarer that lost a field to them did not give it up. */
+  /** Fields that other clients own through an alteration. A declarer that lost such a field did not give it up. */
   readonly altered: FieldSet;
-  /** What appliers owned until they applied again. */
+  /** Fields that appliers owned before they last applied. */
   readonly givenUp: FieldSet;
-  /** What declarers owned until they wrote again. Helm leaves a field to others that is as Helm wants it. */
+  /**
+   * Fields that declarers owned before they last wrote. Helm does not take back a field that already has the value that
+   * Helm wants.
+   */
   readonly left: FieldSet;
 }
 
 /**
  * `base`, with the fields of `live` that declarers own, and without those that they owned and no longer declare.
- * `known` are the declarers as `base` was made with them.
+ * `known` are the declarers at the time when `base` was made.
  */
 export function withOwned(
   live: unknown,
@@ -86,7 +95,10 @@ const union = (managers: readonly FieldManager[]): FieldSet =>
 /** A set without members is the whole value. */
 const isLeaf = (set: unknown): boolean => Object.keys(Object(set)).length === 0;
 
-/** A value, or an item of a list by name: its owner owns that it is there. An object, as `metadata`, has no owner. */
+/**
+ * True for a value, and for an item of a list by name, whose owner owns its existence. An object such as `metadata` has
+ * no owner.
+ */
 const isWhole = (set: unknown): boolean => set !== undefined && (isLeaf(set) || Object.hasOwn(Object(set), "."));
 
 function together(one: FieldSet, other: FieldSet): FieldSet {

@@ -24,7 +24,7 @@ export function observeCaInjector(metrics: Metrics, log: Log): (event: CaInjecto
     name: "registration_ca_writes_total",
     help: "Writes of caBundle to a webhook configuration of the cell.",
   });
-  // An outage is one line.
+  // An outage writes one line.
   const unlessSaid = unlessRepeated();
   return observeEvents<CaInjectorEvent>(
     { log },

@@ -1,6 +1,6 @@
 /**
- * The pods that each budget selects, and the workloads that control them. Pods are watched from the first question on:
- * a core cluster without budgets watches none.
+ * The pods that each budget selects, and the workloads that control them. Pods are watched from the first call on, so a
+ * core cluster without budgets watches no pods.
  */
 import * as v from "valibot";
 import { compileSelector, type Labels } from "../../../shared/decide/availability/selector.ts";
@@ -20,21 +20,21 @@ interface WatchedPod {
   readonly resourceVersion: string;
   readonly labels: Labels;
   readonly controller: WorkloadRef | undefined;
-  /** Its phase is Succeeded or Failed. */
+  /** The phase is Succeeded or Failed. */
   readonly isFinished: boolean;
 }
 
 export interface SelectedPods {
-  /** Pods that match; in any phase, unless finished ones are left out. */
+  /** Matching pods in any phase, or only unfinished ones. */
   readonly total: number;
-  /** The controllers of those pods, each once. */
+  /** The controllers of these pods, each once. */
   readonly controllers: readonly WorkloadRef[];
 }
 
-/** The pods of one budget, counted. */
+/** The count of one budget's pods. */
 interface Count {
   readonly namespace: string;
-  /** The selector and what else it was asked with, as JSON. */
+  /** The selector and the other arguments of the call, as JSON. */
   readonly asked: string;
   readonly matches: (pod: WatchedPod) => boolean;
   /** By the controller's UID. */
@@ -46,7 +46,7 @@ export interface BudgetPodsOptions {
   readonly transport: Transport;
   readonly ports: Ports;
   readonly onWatch: (event: ReflectorEvent) => void;
-  /** The pods of the budget with this key have changed, or are listed at last. */
+  /** The pods of the budget with this key have changed, or were listed for the first time. */
   readonly onChanged: (key: string) => void;
 }
 
@@ -64,11 +64,11 @@ function watchedPod(raw: unknown): WatchedPod {
 
 export class BudgetPods {
   readonly #options: BudgetPodsOptions;
-  /** By key of the budget. */
+  /** By the budget's key. */
   readonly #counts = new Map<string, Count>();
   readonly #budgetsByNamespace = new Map<string, Set<string>>();
   readonly #podsByNamespace = new Map<string, Map<string, WatchedPod>>();
-  /** Keys of budgets that asked before the pods were listed. */
+  /** Keys of budgets that were looked up before the pods were listed. */
   readonly #waiting = new Set<string>();
   #watch: Reflector<WatchedPod> | undefined;
 
@@ -161,7 +161,7 @@ export class BudgetPods {
   }
 }
 
-/** Adds a pod to the count or takes it off, if the budget selects it; returns whether it does. */
+/** Adds a pod to the count, or removes it, if the budget selects it. Returns whether the budget selects it. */
 function add(count: Count, pod: WatchedPod, change: 1 | -1): boolean {
   if (!count.matches(pod)) return false;
   const { controller } = pod;

@@ -1,6 +1,6 @@
 /**
- * What the status of a PodUnavailableBudget says, as OpenKruise's controller counts it: `kubectl get pub` shows it, and
- * dashboards read it. Pure; `protectors/budget-status-writer.ts` writes it.
+ * The status of a PodUnavailableBudget, counted like OpenKruise's controller does, for `kubectl get pub` and
+ * dashboards. Pure; `protectors/budget-status-writer.ts` writes it.
  */
 import * as v from "valibot";
 import type { Ledger } from "../../../shared/decide/ledger/ledger.ts";
@@ -10,16 +10,16 @@ import { summarize } from "../../../shared/decide/state/encode-status.ts";
 import { parseProtector } from "../../../shared/decide/state/protector-state.ts";
 import type { Operation, PodProtector } from "../../../shared/schema/podprotector.ts";
 
-/** The status of a PodUnavailableBudget, as OpenKruise has it. */
+/** The status of a PodUnavailableBudget, in OpenKruise's format. */
 export interface BudgetStatus {
   readonly observedGeneration: number;
   readonly currentAvailable: number;
   readonly desiredAvailable: number;
   readonly unavailableAllowed: number;
   readonly totalReplicas: number;
-  /** Times by the names of pods: admitted deletions and evictions. */
+  /** Admitted deletions and evictions: their times, by the pod's name. */
   readonly disruptedPods: Readonly<Record<string, string>>;
-  /** The same of changes in place. */
+  /** The same for in-place changes. */
   readonly unavailablePods: Readonly<Record<string, string>>;
 }
 
@@ -28,10 +28,7 @@ const MAX_PODS = 2_000;
 const DISRUPTIONS: readonly Operation[] = ["DELETE", "EVICT"];
 const CHANGES: readonly Operation[] = ["UPDATE"];
 
-/**
- * Undefined while no cell has counted the protector, or not in its present version: a status that says zero would be
- * believed.
- */
+/** Undefined while no cell has counted the present version of the protector: users would believe a status of zero. */
 export function budgetStatus(
   generation: number,
   protector: PodProtector,
@@ -84,7 +81,7 @@ const UnavailableBudgetStatus = v.looseObject({
   unavailablePods: Times,
 });
 
-/** Undefined for one that can't be read. */
+/** Undefined for an unreadable status. */
 export function storedStatus(raw: unknown): BudgetStatus | undefined {
   const parsed = v.safeParse(UnavailableBudgetStatus, raw);
   if (!parsed.success) return undefined;

@@ -1,6 +1,6 @@
 /**
- * The replicas of workloads that no watch knows, by discovery and the scale subresource. A budget asks for all its
- * workloads whenever a pod of it comes or goes, so answers are kept for some seconds.
+ * The replicas of workloads that are not watched, by discovery and the scale subresource. A budget needs all its
+ * workloads whenever one of its pods comes or goes, so answers are cached for some seconds.
  */
 
 import * as v from "valibot";
@@ -29,11 +29,11 @@ export interface PolledWorkload {
   readonly what: string;
   readonly replicas: number;
   readonly selector: LabelSelector | undefined;
-  /** It was read some seconds ago. */
+  /** The scale comes from the cache. */
   readonly isKept?: boolean;
 }
 
-/** `unscaled`: the kind has no scale subresource, but its objects say which pods they have. */
+/** `unscaled`: the kind has no scale subresource, but its objects have a selector of their pods. */
 export interface MissingScale {
   readonly kind: "missing";
   readonly why: string;
@@ -55,13 +55,16 @@ const parseScale = checker(
   }),
 );
 
-/** Of every DaemonSet, also of OpenKruise's, `spec.selector` selects its pods. Another kind may mean something else. */
+/**
+ * In every DaemonSet, including OpenKruise's, `spec.selector` selects the pods. In other kinds, it may mean something
+ * else.
+ */
 const parseDaemonSet = checker(v.looseObject({ spec: v.looseObject({ selector: nullish(LabelSelector) }) }));
 const DAEMON_SET_GROUPS = ["apps", "apps.kruise.io"];
 
-/** A budget that rests on a kept scale is resolved again after this time. */
+/** A budget that uses a cached scale is resolved again after this time. */
 export const KEEP_SCALE_MS = 5_000;
-/** Which resources a cluster serves changes rarely. */
+/** The resources that a cluster serves rarely change. */
 const KEEP_DISCOVERY_MS = 30_000;
 
 interface PolledScalesOptions {
@@ -77,7 +80,10 @@ export class PolledScales {
   readonly #scales: KeptFor<PolledWorkload>;
   /** By group and version. */
   readonly #served: KeptFor<Promise<DiscoveryResult>>;
-  /** By group and version: gave no answer in time. Each worker would wait for it once for each of its objects. */
+  /**
+   * Groups and versions that did not answer in time. Without this cache, each worker would wait for each of their
+   * objects.
+   */
   readonly #hanging: KeptFor<true>;
 
   constructor(options: PolledScalesOptions) {
@@ -105,7 +111,7 @@ export class PolledScales {
     return { kind: "found", uid: metadata.uid ?? "", what, replicas: spec?.replicas ?? 0, selector };
   }
 
-  /** The workload that `ref` names, the very object where `ref` has a UID; read now, or kept. */
+  /** The workload that `ref` names, with the same UID if `ref` has one; read now, or from the cache. */
   async find(ref: WorkloadRef, namespace: string, signal: AbortSignal): Promise<PolledLookup> {
     const group = groupOf(ref.apiVersion);
     const version = group === "" ? ref.apiVersion : ref.apiVersion.slice(group.length + 1);
@@ -129,7 +135,7 @@ export class PolledScales {
     return isWanted(found) ? found : missing(`${found.what} is another one`);
   }
 
-  /** Reads which pods an object of a kind without a scale subresource has. */
+  /** Reads the selector of an object of a kind without a scale subresource. */
   async selector(
     kind: SourceKind,
     namespace: string,
@@ -144,7 +150,7 @@ export class PolledScales {
     return selector ? { kind: "selected", selector } : missing(`${what} has no selector`);
   }
 
-  /** Calls that arrive together share one request. A failure is not kept. */
+  /** Concurrent calls share one request. A failure is not cached. */
   async #serving(group: string, version: string, signal: AbortSignal): Promise<DiscoveryResult> {
     const key = `${group}/${version}`;
     const kept = this.#served.get(key);
@@ -152,13 +158,13 @@ export class PolledScales {
     const asked = this.#options.discovery.read(group, version, signal);
     this.#served.set(key, asked);
     const result = await asked;
-    // An absent kind may be installed any time.
+    // An absent kind may be installed at any time.
     if (result.kind !== "ok" || result.resources.length === 0) this.#served.delete(key);
     return result;
   }
 }
 
-/** Values that are kept for a while, in the order of their ages. */
+/** Values that expire after some time, oldest first. */
 class KeptFor<T> {
   readonly #clock: Pick<Clock, "monotonicMs">;
   readonly #forMs: number;
@@ -188,9 +194,9 @@ class KeptFor<T> {
 }
 
 /**
- * A call that fails for one object or one API alone may fail for ever: its CRD names a path for the replicas that the
- * object does not have, a conversion webhook fails or hangs, or the server of an APIService is away. Until it succeeds
- * the number is not known.
+ * A call that fails only for one object or one API may fail for ever: the CRD's path for the replicas may be absent
+ * from the object, a conversion webhook may fail or hang, or the server of an APIService may be down. Until the call
+ * succeeds, the number of replicas is unknown.
  */
 function notFound(failure: ApiFailure, what: string, path: string): MissingScale | FailedLookup {
   if (failure.kind === "gone") return missing(`${what} is not there`);

@@ -36,14 +36,14 @@ export type Resolution =
   | {
       readonly kind: "resolved";
       readonly protectors: readonly RequiredProtector[];
-      /** The minimum depends on objects that are not watched. */
+      /** The minimum depends on objects that are not watched, so it is computed again. */
       readonly recheck: boolean;
-      /** Some of those objects were read a moment ago, and are to be read again soon. */
+      /** Some of these objects came from the cache, so they are read again soon. */
       readonly soon?: boolean;
-      /** Why the minimum is unknown, where the protectors require what they did before. */
+      /** Why the minimum is unknown, where the protectors keep their previous one. */
       readonly why?: string;
     }
-  /** The source keeps the protectors that it has, beside those of the parts that are known. */
+  /** The source keeps its present protectors, beside those of the parts that are known. */
   | { readonly kind: "unresolved"; readonly why: string; readonly protectors?: readonly RequiredProtector[] }
   /** Pods or workloads are not listed yet. The key is queued when they are. */
   | { readonly kind: "waiting" }
@@ -73,7 +73,7 @@ export interface ResolverOptions {
   readonly pods: Pick<BudgetPods, "of" | "forget">;
 }
 
-/** The disruption controller's `expectedPods`, in words, and whether it rests on a poll. */
+/** The disruption controller's `expectedPods`, as a number and in words, and whether it comes from a poll. */
 interface ExpectedPods {
   readonly count: number;
   readonly how: string;
@@ -81,19 +81,19 @@ interface ExpectedPods {
   readonly soon?: boolean;
   /** The core has neither a pod of the budget nor a workload with such pods. */
   readonly isNowhere?: boolean;
-  /** How many pods of the budget the core has, where their controllers were asked. */
+  /** The number of the budget's pods in the core, where their controllers were read. */
   readonly pods?: number;
 }
 
-/** What the core cluster says of a budget's pods. */
+/** The core cluster's count of a budget's pods. */
 type CoreCount =
   | ({ readonly kind: "counted" } & ExpectedPods)
-  /** `pods`: how many there are. */
+  /** `pods` is their present number. */
   | { readonly kind: "unknown"; readonly pods: number; readonly why: string }
   | Extract<Resolution, { readonly kind: "waiting" | "failed" }>;
 type KnownCoreCount = Extract<CoreCount, { readonly kind: "counted" | "unknown" }>;
 
-/** Workloads that a derivation names; it counts the others. */
+/** Workloads that a derivation names; the others are counted. */
 const MAX_NAMED = 5;
 
 export class Resolver {
@@ -103,7 +103,7 @@ export class Resolver {
     this.#options = options;
   }
 
-  /** The source with this key is gone, or needs nothing any more. */
+  /** The source with this key is gone, or no longer needs other objects. */
   forget(key: string): void {
     this.#options.workloads.forget(key);
     this.#options.pods.forget(key);
@@ -167,7 +167,9 @@ export class Resolver {
     return required(request, selector, { ...expected, recheck: scale === undefined, soon });
   }
 
-  /** A workload that says which pods it has, and not how many: OpenKruise then asks the budget for their number. */
+  /**
+   * A workload with a selector of its pods, but without a number: like OpenKruise, takes the number from the budget.
+   */
   async #byUnscaled(request: BudgetRequest, kind: SourceKind, name: string, why: string): Promise<Resolution> {
     const { source, budget, signal } = request;
     const { expectedPods } = budget;
@@ -188,7 +190,7 @@ export class Resolver {
     return own.kind === "unknown" ? unknown(request, selector, own) : required(request, selector, own);
   }
 
-  /** What the workloads of the core cluster ask for. */
+  /** The number of pods that the workloads of the core cluster ask for. */
   async #ofCore(request: BudgetRequest, selector: LabelSelector): Promise<CoreCount> {
     const { key, source, budget, signal } = request;
     const members = this.#options.pods.of(key, source.namespace, selector, budget.ignoresFinishedPods === true);
@@ -202,14 +204,15 @@ export class Resolver {
     return { kind: "counted", ...expectedOf([...byUid.values()]), pods: members.total };
   }
 
-  /** None of the budget's pods here has a controller: the workloads whose pod template it selects count. */
+  /** None of the budget's pods in the core has a controller, so the workloads whose pod template it selects count. */
   #byTemplate(request: BudgetRequest, selector: LabelSelector, pods: number): CoreCount {
     const { key, source, present } = request;
     const { matches } = compileSelector(selector, "fails");
     const found = this.#options.workloads.byTemplate(key, source.namespace, matches);
     if (found === undefined) return { kind: "waiting" };
-    // A workload at zero replicas says so. A missing one may have been erased while its pods run in other clusters, or
-    // deleted without its pods. The disruption controller then expects 0 pods, and allows no eviction.
+    // A workload with zero replicas would be found. A missing one may have been erased while its pods run in other
+    // clusters, or deleted without its pods. In this case, the disruption controller expects 0 pods, and allows no
+    // eviction.
     if (found.length === 0 && (pods > 0 || (present?.spec.minAvailable ?? 0) > 0)) {
       const why = pods > 0 ? "its pods have no controller" : "no workload with such pods is there any more";
       return { kind: "unknown", pods, why };
@@ -241,8 +244,8 @@ const NOTHING: ExpectedPods = { count: 0, how: " (no workload matches)", recheck
 
 /**
  * Whether the workloads of all cells count (docs/design.md#expected-pods): where the budget says so, where the core has
- * none, and where several cells have pods. Once they do they always do: cells that lose all their pods must not make
- * the promise smaller.
+ * none, and where several cells have pods. Once they count, they always count: cells that lose all their pods must not
+ * make the promise smaller.
  */
 function isOverCells({ budget: { countedIn }, present }: BudgetRequest, own: KnownCoreCount): boolean {
   if (countedIn !== undefined) return countedIn === "cells";
@@ -251,7 +254,10 @@ function isOverCells({ budget: { countedIn }, present }: BudgetRequest, own: Kno
   return isNowhere || cellsOf(present).filter(({ totalReplicas }) => totalReplicas > 0).length > 1;
 }
 
-/** The larger of what the core's workloads ask for, which may be federated, and the sum of what those of cells do. */
+/**
+ * The larger of two numbers: the pods that the core's workloads ask for, which may be federated, and the sum over the
+ * workloads of all cells.
+ */
 function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCoreCount): Resolution {
   const { present } = request;
   const cells = cellsOf(present);
@@ -274,8 +280,8 @@ function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCo
 }
 
 /**
- * The only cell is the core itself: the core has all of its pods, and their controllers say how many there should be.
- * The cell is silent where their kind is not Kubernetes' own, and was asked because the budget was there before them.
+ * True where the only cell is the core itself, which has all pods and their controllers. The cell reports no number
+ * where the controllers' kind is not built in, and was asked because the budget is older than its pods.
  */
 function isOnlyCore({ budget: { countedIn } }: BudgetRequest, cells: readonly CellCount[], pods = 0): boolean {
   const isAlone = cells.length === 1 && cells.every(({ totalReplicas }) => totalReplicas <= pods);
@@ -288,7 +294,7 @@ interface CellCount {
   readonly expectedReplicas: number | undefined;
 }
 
-/** The cells that have counted the protector. One that was removed keeps an entry, which counts nothing. */
+/** The cells that have counted the protector. The entry of a removed cell counts no pods. */
 function cellsOf(present: PodProtector | undefined): readonly CellCount[] {
   return (present?.status?.cells ?? []).flatMap(({ cellID, aggregation }) => {
     if (!aggregation || !isCounted(aggregation)) return [];
@@ -312,14 +318,14 @@ function required(request: BudgetRequest, selector: LabelSelector, expected: Exp
   const minimum = strictestMinimum(request.budget, expected.count, expected.how);
   if (minimum === undefined) return unreadable(request, selector, expected);
   const { recheck, soon = false } = expected;
-  // A fixed number of pods asks nobody how many there should be.
+  // A minimum that is a fixed number needs no number of expected pods.
   const known = expected.how === "" ? {} : { expectedPods: expected.count };
   return resolved([{ ...budgetProtector(request, selector, minimum), ...known }], recheck, soon);
 }
 
 /**
- * The number stays as it was, unless a limit of another cluster asks for more. Where nothing is protected yet, all pods
- * are: the disruption controller and x-pdb allow no disruption under such a limit.
+ * The minimum stays unchanged, unless a limit of another cluster asks for more. Without a previous minimum, all pods
+ * are required, because the disruption controller and x-pdb allow no disruption under an unreadable limit.
  */
 function unreadable(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
   const why = "its minAvailable or maxUnavailable can't be read";
@@ -338,13 +344,13 @@ function unreadable(request: BudgetRequest, selector: LabelSelector, expected: E
   return { kind: "resolved", protectors, recheck: expected.recheck, soon: expected.soon ?? false, why };
 }
 
-/** At the end of the derivation of a minimum that was never known. */
+/** Ends the derivation of a minimum that was never known. */
 const ALL = "as many as there are";
 
 /**
- * The disruption controller allows no eviction while it can't tell `expectedPods`, and does not touch `desiredHealthy`.
- * Likewise the minimum stays as it is here. Where it was never known all pods are required, also those that come later:
- * a budget is often there before its pods.
+ * While the disruption controller can't compute `expectedPods`, it allows no eviction and keeps `desiredHealthy`.
+ * Likewise, the minimum stays unchanged here. Where it was never known, all pods are required, including those that
+ * come later, because a budget is often older than its pods.
  */
 function unknown(
   request: BudgetRequest,
@@ -354,7 +360,8 @@ function unknown(
   const { spec, metadata } = request.present ?? {};
   const kept = spec?.minAvailable;
   const before = metadata?.annotations?.[DERIVATION_ANNOTATION] ?? "";
-  // A 0 that no workload has said is none to keep. One that a workload has said lets its last pods go.
+  // A minimum of 0 that does not come from a workload is not kept. A 0 that comes from a workload is: its last pods may
+  // be disrupted.
   const isUnsaid = kept === 0 && (request.isOverCells === true || before.includes(NOTHING.how));
   const isKept = kept !== undefined && !isUnsaid && !before.endsWith(ALL);
   const minAvailable = isKept ? kept : pods;
@@ -366,7 +373,7 @@ function unknown(
 
 /** A workload that was deleted and created again keeps the minimum until its controller has counted. */
 function uncounted(required: RequiredProtector, presents: readonly PodProtector[]): RequiredProtector {
-  // One whose name was taken has another name.
+  // A protector has another name where its own was taken.
   const present =
     presents.find(({ metadata }) => metadata.name === required.name) ??
     presents.find(({ spec }) => spec.healthCriterion === required.spec.healthCriterion);

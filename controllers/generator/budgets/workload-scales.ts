@@ -1,7 +1,7 @@
 /**
- * How many pods a workload asks for, as the disruption controller finds it: by the watches of `sources/` for kinds with
- * `spec.replicas`, by `polled-scales.ts` for every other kind. Remembers which budgets to resolve again when a
- * workload changes.
+ * The number of pods that a workload asks for, determined like in the disruption controller: from the watches of
+ * `sources/` for kinds with `spec.replicas`, from `polled-scales.ts` for every other kind. Remembers which budgets to
+ * resolve again when a workload changes.
  */
 import { isDeepStrictEqual } from "node:util";
 import type { Labels } from "../../../shared/decide/availability/selector.ts";
@@ -30,9 +30,9 @@ export interface FoundWorkload {
   readonly what: string;
   readonly replicas: number;
   readonly selector: LabelSelector | undefined;
-  /** Of a workload that is watched; the others are polled. */
+  /** Set for a watched workload; the others are polled. */
   readonly scale?: Scale;
-  /** Of a polled one: it was read some seconds ago. */
+  /** The scale of a polled workload comes from the cache. */
   readonly isKept?: boolean;
 }
 
@@ -58,7 +58,7 @@ export interface WorkloadScalesOptions {
   readonly timeoutMs: number;
 }
 
-/** Polled workloads of one budget that are read at a time. */
+/** Polled workloads of one budget that are read concurrently. */
 const MAX_AT_ONCE = 8;
 
 export class WorkloadScales {
@@ -67,7 +67,7 @@ export class WorkloadScales {
   /** Keys of budgets by the key of each workload that they depend on, and the reverse. */
   readonly #dependents = new Map<string, Set<string>>();
   readonly #dependencies = new Map<string, Set<string>>();
-  /** By namespace and then by key. */
+  /** By namespace, then by key. */
   readonly #byNamespace = new Map<string, Map<string, ProtectionSource>>();
 
   constructor(options: WorkloadScalesOptions) {
@@ -75,7 +75,7 @@ export class WorkloadScales {
     this.#polled = new PolledScales(options);
   }
 
-  /** Takes in a change of one workload, and returns the keys of the budgets that depend on it. */
+  /** Records a change of one workload, and returns the keys of the budgets that depend on it. */
   changed(key: string, before: ProtectionSource | undefined, after: ProtectionSource | undefined): ReadonlySet<string> {
     const namespace = (after ?? before)?.namespace ?? "";
     if (before?.scale === undefined && after?.scale === undefined) return NO_BUDGETS;
@@ -97,7 +97,7 @@ export class WorkloadScales {
     return found;
   }
 
-  /** Drops the dependencies of a budget: before it is resolved again, and when it is gone. */
+  /** Drops the dependencies of a budget, before it is resolved again and when it is gone. */
   forget(budget: string): void {
     for (const key of this.#dependencies.get(budget) ?? []) {
       const budgets = this.#dependents.get(key);
@@ -108,11 +108,11 @@ export class WorkloadScales {
   }
 
   /**
-   * The workload that `ref` names, the very object where `ref` has a UID. For a ReplicaSet of a Deployment it is the
-   * Deployment, unless that is gone.
+   * The workload that `ref` names, with the same UID if `ref` has one. For a ReplicaSet of a Deployment, the
+   * Deployment, unless it is gone.
    */
   async find(budget: string, ref: WorkloadRef, namespace: string, signal: AbortSignal): Promise<WorkloadLookup> {
-    // Its text would become a path, and a part of an annotation, which is bounded.
+    // The text would become part of a path, and of an annotation, whose length is bounded.
     if (!isObjectRef(ref)) return missing("its reference names no object that there can be");
     const watched = this.#watched(budget, ref, namespace);
     if (watched === undefined) return await this.#polled.find(ref, namespace, signal);
@@ -122,7 +122,10 @@ export class WorkloadScales {
     return owner === undefined || owner.kind === "missing" ? watched : owner;
   }
 
-  /** {@link find} for each of these, several at a time. The first that is not found in place of them all. */
+  /**
+   * Calls {@link find} for each of these, several at a time. Returns the first failure instead if a workload is not
+   * found.
+   */
   async findAll(
     budget: string,
     refs: Iterable<WorkloadRef>,
@@ -156,7 +159,7 @@ export class WorkloadScales {
     }
     const found: FoundWorkload[] = [];
     const workloads = [...(this.#byNamespace.get(namespace) ?? [])];
-    // A Deployment counts in the place of its ReplicaSets. What an operator's object controls counts itself.
+    // A Deployment counts instead of its ReplicaSets. A workload that an operator's object controls counts itself.
     const uids = new Set<string | undefined>(workloads.map(([, { uid }]) => uid));
     for (const [key, { name, uid, scale }] of workloads) {
       if (scale === undefined || uids.has(scale.controller?.uid) || !matches(scale.podLabels)) continue;
@@ -171,7 +174,7 @@ export class WorkloadScales {
     return await this.#polled.read(kind, namespace, name, signal);
   }
 
-  /** Reads which pods an object without a scale subresource has. */
+  /** Reads the selector of an object without a scale subresource. */
   async selector(...asked: Parameters<PolledScales["selector"]>): ReturnType<PolledScales["selector"]> {
     return await this.#polled.selector(...asked);
   }

@@ -1,4 +1,4 @@
-/** Tells each change of a protector as an Event and a log line, with who made it where the API says so. */
+/** Reports each change of a protector as an Event and a log line, with the writer if the API shows it. */
 import * as v from "valibot";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
@@ -21,7 +21,7 @@ interface ChangeTellerOptions {
 }
 
 const TIMEOUT_MS = 5_000;
-/** Questions at once for the managers of an object; more changes are told without an answer. */
+/** Concurrent reads of the managers of an object; beyond this, changes are reported without a manager. */
 const MAX_QUESTIONS = 8;
 
 const FieldSet = v.record(v.string(), v.unknown());
@@ -41,7 +41,7 @@ const ManagedObject = v.looseObject({
 });
 type ManagedObject = v.InferOutput<typeof ManagedObject>;
 
-/** The manager that wrote the field of the spec last. */
+/** The manager that last wrote this field of the spec. */
 function writerOf(raw: ManagedObject, field: string): string | undefined {
   const owners = (raw.metadata.managedFields ?? []).filter(
     ({ fieldsV1 }) => fieldsV1?.["f:spec"]?.[`f:${field}`] !== undefined,
@@ -49,7 +49,10 @@ function writerOf(raw: ManagedObject, field: string): string | undefined {
   return owners.sort((one, other) => ((one.time ?? "") < (other.time ?? "") ? 1 : -1))[0]?.manager;
 }
 
-/** Returns what is to be called with two versions of a protector. Never throws, and nobody waits for it. */
+/**
+ * Returns a function that reports the changes between two versions of a protector. The function never throws, and
+ * returns before the report is written.
+ */
 export function changeTeller(options: ChangeTellerOptions) {
   const { clock, events, log, metrics, ownName } = options;
   const counter = metrics.counter({
@@ -66,14 +69,14 @@ export function changeTeller(options: ChangeTellerOptions) {
     const parse = (raw: unknown): ManagedObject => v.parse(ManagedObject, raw);
     const result = await options.api.get(path, parse, { timeoutMs: TIMEOUT_MS, managedFields: true });
     questions -= 1;
-    // A later version has other managers.
+    // A later version may have other managers.
     const isSame = result.kind === "ok" && result.object.metadata.generation === generation;
     return isSame ? writerOf(result.object, field) : undefined;
   };
   const tell = (about: PodProtector, { reason, isWarning, message, series }: ProtectorChange, by?: string): void => {
     const { namespace = "", name, uid } = about.metadata;
     const text = by === undefined ? message : `${message}; by ${by}`;
-    // The generator lowers a promise as its workload asks.
+    // The generator lowers a promise only because its workload asks for fewer pods.
     const type = isWarning && !(reason === "PromiseLowered" && by === ownName) ? "Warning" : "Normal";
     counter.inc({ change: reason });
     log.info({ protector: `${namespace}/${name}`, change: reason, message: text }, "A protector has changed");

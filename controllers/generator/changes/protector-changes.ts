@@ -1,4 +1,4 @@
-/** What happened to a protector between two of its versions, for people. Pure. */
+/** The changes between two versions of a protector, as texts for people. Pure. */
 import { isDeepStrictEqual } from "node:util";
 import { isMadeByHand, isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
 import {
@@ -28,11 +28,11 @@ export interface ProtectorChange {
   readonly reason: (typeof CHANGES)[number];
   readonly isWarning: boolean;
   readonly message: string;
-  /** Changes of one series are one Event with a count. */
+  /** Changes of the same series share one Event with a count. */
   readonly series?: string;
-  /** Who made it, where the object itself says so. */
+  /** Who made the change, where the object itself shows it. */
   readonly by?: string;
-  /** Else the field of the spec whose last writer made it. */
+  /** Otherwise, the field of the spec whose last writer made the change. */
   readonly field?: string;
 }
 
@@ -78,7 +78,7 @@ function gone(protector: PodProtector): ProtectorChange[] {
   const released = protector.metadata.annotations?.[RELEASED_ANNOTATION];
   if (released !== undefined)
     return [change("ProtectorReleased", false, `released (${released}): its pods are not protected any more`)];
-  // The deletion was told, and the protector is about to be created again.
+  // The deletion was reported, and the protector is about to be created again.
   if (isDeleting(protector.metadata)) return [];
   const end = isMadeByHand(protector) ? "it is not in force" : "it stays in force until it is created again";
   return [change("ProtectorDeleted", true, `deleted without a release: ${end}; ${AUDIT}`)];
@@ -111,7 +111,7 @@ function promise(before: PodProtector, after: PodProtector): ProtectorChange[] {
   const [from, to] = [before.spec.minAvailable, after.spec.minAvailable];
   if (from === to) return [];
   const [old, derivation] = [before, after].map(({ metadata }) => metadata.annotations?.[DERIVATION_ANNOTATION]);
-  // What a person writes leaves the derivation as it was.
+  // A change by a person does not change the derivation.
   const why = derivation === undefined || derivation === old ? "" : `: ${derivation}`;
   const message = `minAvailable changed from ${from} to ${to}${why}`;
   return [change(to < from ? "PromiseLowered" : "PromiseRaised", to < from, message, { field: "minAvailable" })];
@@ -135,7 +135,7 @@ function suspension(before: PodProtector, after: PodProtector, nowMs: number): P
   return [change("SuspensionStarted", true, `${what}suspended${where} ${end}, no deletion is refused${why}`, who)];
 }
 
-/** The aggregators write the condition when the time has come. */
+/** The aggregators write the condition when the suspension has ended. */
 function suspensionExpired(before: PodProtector, after: PodProtector): ProtectorChange[] {
   const condition = ({ status }: PodProtector) => status?.conditions?.find(({ type }) => type === "Suspended");
   const now = condition(after);

@@ -1,6 +1,6 @@
 /**
- * XPodDisruptionBudgets of worker clusters, as they are read there, and the budgets of the core cluster that stand for
- * them (docs/design.md#budgets-of-worker-clusters).
+ * XPodDisruptionBudgets of worker clusters, and the budgets in the core cluster that represent them
+ * (docs/design.md#budgets-of-worker-clusters).
  */
 import * as v from "valibot";
 import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
@@ -21,10 +21,10 @@ interface Identity {
 
 /** A budget of a worker cluster. */
 export interface ClusterBudget extends Identity {
-  /** Undefined: it declines protection, or is being deleted. */
+  /** Undefined for a budget that declines protection, or is being deleted. */
   readonly selector: LabelSelector | undefined;
   readonly part: ClusterPart;
-  /** It is there, and what it asks for can't be read: what it asked for before stays. */
+  /** The budget exists, but its spec is unreadable, so its previous limits stay in force. */
   readonly isUnreadable?: true;
 }
 
@@ -35,7 +35,7 @@ export interface MergedBudget extends Identity {
   readonly of: string;
   readonly selector: LabelSelector;
   readonly parts: Readonly<Record<string, ClusterPart>>;
-  /** As stored, to see whether it has to be written. */
+  /** The stored annotations, to determine whether a write is needed. */
   readonly annotations: Readonly<Record<string, string>>;
   readonly spec: unknown;
 }
@@ -59,15 +59,15 @@ const parseBudget = checker(
 const MAX_LIMIT = 32;
 
 /**
- * Throws for a selector that a budget can't have. What one cluster asks for is stored beside what the others do, and an
- * apiserver refuses the whole: so no part is longer than it needs to be, or one that no protector can have.
+ * Throws for a selector that a budget can't have. One object stores the limits of all clusters, and an apiserver
+ * rejects the object as a whole. So no part may be too long, or invalid for a protector.
  */
 export function clusterBudgetOf(raw: unknown): ClusterBudget {
   const { metadata, spec = {} } = parseBudget(raw);
   const { endpoint = "", enabled } = spec.probe ?? {};
   return {
     ...identityOf(metadata),
-    // An absent selector selects all pods, as x-pdb reads it.
+    // As in x-pdb, an absent selector selects all pods.
     selector: asks(metadata) ? budgetSelector("selector", spec.selector ?? {}) : undefined,
     part: {
       minAvailable: limitOf(spec.minAvailable),
@@ -86,8 +86,8 @@ function asks(metadata: ObjectMeta): boolean {
 const parseMetadata = checker(v.looseObject({ metadata: ObjectMeta }));
 
 /**
- * What is certain of a budget that can't be read: it is there. What was read of it before still counts; `lastOf` has
- * the budgets by `namespace/name`. Undefined without metadata.
+ * An unreadable budget still exists, and its last readable version still counts. `lastOf` returns the last version by
+ * `namespace/name`. Undefined for an object without metadata.
  */
 export function unreadableBudget(
   raw: unknown,
@@ -122,7 +122,7 @@ function identityOf({ namespace = "", name, uid, resourceVersion }: ObjectMeta):
   return { namespace, name, uid, resourceVersion };
 }
 
-/** The same for selectors of the same requirements in another order. */
+/** Equal for selectors with the same requirements in another order. */
 export function selectorKey({ matchLabels = {}, matchExpressions = [] }: LabelSelector): string {
   const labels = Object.entries(matchLabels).sort(([one], [other]) => (one < other ? -1 : 1));
   const expressions = matchExpressions

@@ -1,15 +1,15 @@
-/** What a budget of the core says of the budgets of worker clusters that it stands for. */
+/** The limits of each worker cluster, which a merged budget in the core stores as an annotation. */
 import * as v from "valibot";
 import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { intOrPercent } from "../sources/interpret.ts";
 
-/** What one cluster asks for. */
+/** The limits of one cluster. */
 export interface ClusterPart {
   readonly minAvailable?: IntOrPercent | undefined;
   readonly maxUnavailable?: IntOrPercent | undefined;
   readonly suspend?: boolean | undefined;
-  /** Of an owner who is asked before each disruption. */
+  /** The endpoint of an owner that is asked before each disruption. */
   readonly endpoint?: string | undefined;
 }
 
@@ -22,7 +22,7 @@ const Part = v.looseObject({
 
 const parseStated = checker(v.looseObject({ name: v.string(), clusters: v.record(v.string(), Part) }));
 
-/** What a merged budget says of its clusters. Throws where it can't be read. */
+/** Parses the annotation of a merged budget. Throws for unreadable text. */
 export function readClusterParts(text: string): {
   readonly name: string;
   readonly clusters: Readonly<Record<string, ClusterPart>>;

@@ -1,7 +1,7 @@
 /**
- * What the core has to have for the budgets of one name in all worker clusters. Pure.
+ * The merged budgets that the core needs for the budgets of one name in all worker clusters. Pure.
  *
- * A cluster only adds: what it asks for can make the promise of another cluster's budget no smaller
+ * A cluster can only add: its budget can't make the promise of another cluster's budget smaller
  * (docs/decisions/0015-budgets-of-worker-clusters.md).
  */
 import { createHash } from "node:crypto";
@@ -19,23 +19,23 @@ import type { ClusterPart } from "./cluster-parts.ts";
 
 export interface MergeInput {
   readonly namespace: string;
-  /** Of the budgets in their clusters. */
+  /** Name of the budgets in their clusters. */
   readonly name: string;
   /** In the order of the flags. */
   readonly clusters: readonly {
     readonly name: string;
-    /** All budgets of the cluster are known. What one asked for before stays as long as they are not. */
+    /** All budgets of the cluster are known. Until then, the previous limits stay in force. */
     readonly isListed: boolean;
     readonly budget: ClusterBudget | undefined;
   }[];
   readonly stored: readonly MergedBudget[];
-  /** How long the cluster has not asked for this any more, beginning with the first call. */
+  /** Milliseconds since the cluster stopped asking for this selector, beginning with the first call. */
   readonly goneForMs: (cluster: string, selector: string) => number;
-  /** How long it counts after that. */
+  /** Milliseconds for which the limits still count after that. */
   readonly keepMs: number;
 }
 
-/** The metadata and spec of a merged budget; null removes. */
+/** The metadata and spec of a merged budget; null removes a field. */
 export interface WantedBudget {
   readonly labels: Readonly<Record<string, string>>;
   readonly annotations: Readonly<Record<string, string | null>>;
@@ -43,11 +43,11 @@ export interface WantedBudget {
 }
 
 export interface MergePlan {
-  /** The first name that is not taken. */
+  /** Budgets to create, each under the first of its names that is free. */
   readonly creates: readonly { readonly names: readonly string[]; readonly wanted: WantedBudget }[];
   readonly updates: readonly { readonly stored: MergedBudget; readonly wanted: WantedBudget }[];
   readonly deletes: readonly MergedBudget[];
-  /** Milliseconds until the next plan is another one by itself. */
+  /** Milliseconds until the plan changes without an event. */
   readonly againMs: number | undefined;
 }
 
@@ -77,7 +77,7 @@ export function planMerge(input: MergeInput): MergePlan {
   return { creates, updates, deletes, againMs };
 }
 
-/** What the clusters ask for now, and what they asked for a short time ago. */
+/** The limits that the clusters ask for now, and those that they asked for a short time ago. */
 function groupsOf({ clusters, stored, goneForMs, keepMs }: MergeInput) {
   const groups = new Map<string, Group>();
   let againMs: number | undefined;
@@ -106,9 +106,9 @@ function groupsOf({ clusters, stored, goneForMs, keepMs }: MergeInput) {
 }
 
 /**
- * The limits of the first cluster are those of the budget, for people; the annotation has those of all, and the
- * strictest counts. A suspension is of the clusters that ask for it. The first cluster that has a probe says where: a
- * later one can't take its place.
+ * The spec shows the limits of the first cluster, for people. The annotation has the limits of all clusters, and the
+ * strictest one counts. A suspension applies to the clusters that ask for it. The probe is that of the first cluster
+ * with one, so that a later cluster can't replace it.
  */
 function wantedOf(of: string, { selector, parts }: Group): WantedBudget {
   const all = Object.entries(parts);
@@ -144,7 +144,7 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null;
 }
 
-/** Within the length of a name, however long the first one is. */
+/** An alternative to `name` within the length of a name. */
 function otherName(name: string, key: string): string {
   const hash = shortHash(key);
   return `${name.slice(0, MAX_NAME_LENGTH - hash.length - 1).replace(/[^a-z0-9]+$/, "")}-${hash}`;

@@ -1,6 +1,6 @@
 /**
- * Reads the XPodDisruptionBudgets of worker clusters (`--budget-cluster`), and keeps budgets in the core that stand for
- * them. From there on they are budgets like any other. Loaded with that flag alone.
+ * Reads the XPodDisruptionBudgets of worker clusters (`--budget-cluster`), and maintains budgets in the core that
+ * represent them. The generator then treats these like any other budget. Loaded only with this flag.
  */
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { type ApiResult, errorOf } from "../../../shared/kube/client/api-result.ts";
@@ -35,12 +35,12 @@ export type MergeEvent =
   | { readonly kind: "mergeFailed"; readonly budget: string; readonly error: Error };
 
 export interface BudgetMergerOptions {
-  /** The core. */
+  /** Transport to the core. */
   readonly transport: Transport;
-  /** Worker clusters by the ids of their cells. What one asks for has precedence over those after it. */
+  /** Worker clusters by the ids of their cells, in the order of precedence. */
   readonly clusters: readonly { readonly name: string; readonly transport: Transport }[];
   readonly ports: Ports;
-  /** How long a budget counts that its cluster does not have any more. */
+  /** Milliseconds for which a budget still counts after it is gone from its cluster. */
   readonly keepMs: number;
   readonly covers: (namespace: string) => boolean;
   readonly mayWrite: () => boolean;
@@ -79,7 +79,7 @@ class MergeTerm {
   /** Merged budgets by namespace and the name in their clusters, by their own name. */
   readonly #byKey = new Map<string, Map<string, MergedBudget>>();
   readonly #queue: WorkQueue<string>;
-  /** Since when (monotonic) a cluster does not ask any more for what a merged budget of this key has of it. */
+  /** By key of the merged budgets: the monotonic time since which a cluster no longer asks for its part. */
   readonly #goneSince = new Map<string, Map<string, number>>();
 
   constructor(options: BudgetMergerOptions) {
@@ -115,7 +115,7 @@ class MergeTerm {
     const { ports } = this.#options;
     this.#merged.start();
     for (const { watch } of this.#clusters) watch.start();
-    // Without what is stored, a budget would be made a second time.
+    // Before the stored budgets are known, a budget would be created a second time.
     await this.#merged.whenSynced(signal);
     const workers = runWorkers(this.#queue, (key, { signal: ends }) => this.#reconcile(key, ends), {
       workers: WORKERS,
@@ -150,9 +150,9 @@ class MergeTerm {
     const plan = planMerge(input);
     if (goneSince.size > 0) this.#goneSince.set(key, goneSince);
     else this.#goneSince.delete(key);
-    // What is new comes first, so that nothing is protected less meanwhile.
+    // Creates new budgets first, so that no pod is protected less meanwhile.
     const refused = await this.#createAll(namespace, plan, signal);
-    // A part whose new budget could not be made stays in the old one; the other clusters' parts follow their budgets.
+    // A part whose new budget was not created stays in the old one. The parts of other clusters are updated.
     const rest = refused === undefined ? plan : { ...planMerge({ ...input, keepMs: Infinity }), deletes: [] };
     const failure = (await this.#change(namespace, rest, signal)) ?? refused;
     if (failure !== undefined) {
@@ -162,7 +162,7 @@ class MergeTerm {
     return plan.againMs === undefined ? DONE : later(plan.againMs);
   }
 
-  /** Tries all, and returns the first failure. */
+  /** Tries all creations, and returns the first failure. */
   async #createAll(namespace: string, plan: MergePlan, signal: AbortSignal): Promise<Error | undefined> {
     let refused: Error | undefined;
     for (const { names, wanted } of plan.creates) {
@@ -191,7 +191,7 @@ class MergeTerm {
     return undefined;
   }
 
-  /** Under the first name that is not taken: the core may have a budget of its own. */
+  /** Uses the first free name, because the core may have its own budget of the same name. */
   async #create(
     namespace: string,
     names: readonly string[],

@@ -1,6 +1,6 @@
 /**
  * Writes the status of budgets (docs/decisions/0013-who-writes-the-status-of-a-budget.md): only where no other manager
- * has fields of it, by compare-and-swap, and not more often than every {@link PAUSE_MS} for one budget.
+ * owns fields of the status, by compare-and-swap, and at most every {@link PAUSE_MS} for one budget.
  */
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
@@ -15,7 +15,7 @@ import { failedCall, type StepContext } from "./steps.ts";
 
 /** Changes of the counts within this time are written together. */
 const PAUSE_MS = 2_000;
-/** Until the next look at a status that is another manager's, or that is not served. */
+/** Time until the next read of a status that another manager owns, or that is not served. */
 const OTHERS_MS = 60_000;
 const FIELD_MANAGER = "podseidon-generator";
 
@@ -40,13 +40,16 @@ type ManagedBudget = ReturnType<typeof parseManaged>;
 interface Pause {
   /** Monotonic. */
   readonly untilMs: number;
-  /** The status is another manager's. */
+  /** Another manager owns the status. */
   readonly isOthers: boolean;
 }
 
 export class BudgetStatusWriter {
   readonly #clock: Pick<Clock, "monotonicMs">;
-  /** By key of the budget: when it may be written again. One entry for each budget that differed from its status. */
+  /**
+   * By the budget's key: when its status may be written again. One entry for each budget whose status was once out of
+   * date.
+   */
   readonly #pauses = new Map<string, Pause>();
 
   constructor(clock: Pick<Clock, "monotonicMs">) {
@@ -58,7 +61,7 @@ export class BudgetStatusWriter {
     this.#pauses.delete(key);
   }
 
-  /** Removes what this generator has written: a budget that is not protected must not show old figures. */
+  /** Removes the status that this generator has written: an unprotected budget must not show old numbers. */
   async clear(context: StepContext, source: ProtectionSource): Promise<void> {
     if (source.budgetStatus?.stored === undefined) return;
     if (this.#waitMs(context.key, source) > PAUSE_MS) return;
@@ -66,8 +69,8 @@ export class BudgetStatusWriter {
   }
 
   /**
-   * Has the source show what is counted under its protector. `later`: that has to wait. A failure is told, and nothing
-   * else depends on it.
+   * Writes the counts of the protector to the status of its source. Returns `later` where the write has to wait. A
+   * failure is reported; nothing else depends on the write.
    */
   async show(context: StepContext, source: ProtectionSource, protector: PodProtector): Promise<ReconcileOutcome> {
     const { generation, stored } = source.budgetStatus ?? {};
@@ -81,7 +84,7 @@ export class BudgetStatusWriter {
 
   #waitMs(key: string, { budgetStatus: status }: ProtectionSource): number {
     const pause = this.#pauses.get(key);
-    // An empty status has no manager: an operator has removed what another manager left.
+    // An empty status has no manager: an operator has removed another manager's status.
     if (pause === undefined || (pause.isOthers && status?.stored === undefined)) return 0;
     return pause.untilMs - this.#clock.monotonicMs();
   }
@@ -108,7 +111,7 @@ export class BudgetStatusWriter {
     if (written.kind === "ok") options.onEvent({ kind: "statusWritten", source: key });
     if (written.kind === "ok" || written.kind === "gone") return DONE;
     if (written.kind === "conflict") return later(PAUSE_MS);
-    // The kind has no status subresource: its budgets show no status.
+    // The kind has no status subresource.
     if (written.kind === "unavailable" && written.status === 404) {
       this.#pause(key, OTHERS_MS);
       return DONE;
@@ -116,7 +119,10 @@ export class BudgetStatusWriter {
     return this.#failed(context, written, "write the status of the budget");
   }
 
-  /** A role of an older version lacks the permission. It is asked again, no more often than others' statuses. */
+  /**
+   * The role of an older version lacks the permission. The write is repeated at the same interval as for a foreign
+   * status.
+   */
   #failed(context: StepContext, failure: ApiFailure, what: string): ReconcileOutcome {
     failedCall(context, failure, what);
     this.#pause(context.key, OTHERS_MS);

@@ -9,7 +9,7 @@ export interface ApiCalls<Method extends keyof ApiClient> extends CallOptions {
   readonly api: Pick<ApiClient, Method>;
 }
 
-/** Replaces the stored protector. `conflict`: it has changed since it was read. */
+/** Replaces the stored protector. The result is `conflict` if the protector has changed since it was read. */
 export async function updateProtector(
   calls: ApiCalls<"update">,
   protector: PodProtector,

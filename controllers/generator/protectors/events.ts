@@ -1,4 +1,4 @@
-/** The events that logs, metrics and Kubernetes Events are made of (`observe.ts`). */
+/** The events that `observe.ts` turns into log lines, metrics and Kubernetes Events. */
 import type { ObjectReference } from "../../../shared/observe/event-recorder.ts";
 import { GROUP, KIND, VERSION } from "../../../shared/schema/annotations.ts";
 import { apiVersionOf, type ProtectionSource, type SourceKind } from "../sources/protection-source.ts";
@@ -13,30 +13,30 @@ interface ProtectorOfSource {
 }
 
 export type GeneratorEvent =
-  /** The finalizer was put on the source, or removed from it. */
+  /** The finalizer was added to the source, or removed from it. */
   | { readonly kind: "held" | "letGo"; readonly source: string }
   /** `noted`: the conditions about the source were written. */
   | ({ readonly kind: "created" | "updated" | "restored" | "replaced" | "noted" } & ProtectorOfSource)
   | ({ readonly kind: "released"; readonly reason: ReleaseReason } & ProtectorOfSource)
-  /** The status of a budget was written, or removed because the budget is not protected any more. */
+  /** The status of a budget was written, or removed because the budget is no longer protected. */
   | { readonly kind: "statusWritten"; readonly source: string }
-  /** The status of a budget is another manager's, and is left as it is. */
+  /** Another manager owns the status of a budget, so the generator does not write it. */
   | { readonly kind: "statusLeft"; readonly source: string; readonly manager: string }
-  /** A protector that was deleted without a release can't be created again now: it stays in force as it is. */
+  /** A protector that was deleted without a release can't be created again now, so the deleted one stays in force. */
   | ({ readonly kind: "kept"; readonly uid: string; readonly why: string } & ProtectorOfSource)
-  /** The source is gone without a release of this protector. Once for each time that it vanishes. */
+  /** The source is gone without a release of this protector. Emitted once each time that the source vanishes. */
   | ({ readonly kind: "sourceVanished"; readonly uid: string } & ProtectorOfSource)
   /**
-   * A source that came back without asking for protection was made to ask; a deletion waits, because the source asks
-   * for replicas. One each about the source and its protector.
+   * `adopted`: a source came back without asking for protection, and the generator made it ask. `deletionHeld`: a
+   * deletion waits because the source asks for replicas. One event about the source, and one about its protector.
    */
   | ({ readonly kind: "adopted" | "deletionHeld"; readonly about: ObjectReference } & ProtectorOfSource)
   | { readonly kind: "cellsRemoved"; readonly protector: string; readonly cells: readonly string[] }
-  /** Segments of the release register were deleted that no cell needs any more. */
+  /** Segments of the release register that no cell needs any more were deleted. */
   | { readonly kind: "registerDropped"; readonly segments: number }
   /** The release register grows, because these cells do not acknowledge it. */
   | { readonly kind: "registerBlocked"; readonly cells: readonly string[] }
-  /** A source can't be protected as it asks. */
+  /** A source can't get the protection that it asks for. */
   | { readonly kind: Problem; readonly source: string; readonly about: ObjectReference; readonly why: string }
   /** An optional kind was installed or uninstalled. */
   | { readonly kind: "kindServed" | "kindGone"; readonly served: SourceKind }
@@ -48,7 +48,10 @@ export function referenceTo(kind: SourceKind, { namespace, name, uid }: Protecti
   return { apiVersion: apiVersionOf(kind), kind: kind.kind, namespace, name, uid };
 }
 
-/** Reports a problem of a source once, and again when it changes. Holds one text for each source with a problem. */
+/**
+ * Reports a problem of a source once, and again when the problem changes. Stores one text for each source with a
+ * problem.
+ */
 export class ProblemReports {
   readonly #reported = new Map<string, string>();
   readonly #onEvent: (event: GeneratorEvent) => void;
@@ -57,7 +60,7 @@ export class ProblemReports {
     this.#onEvent = onEvent;
   }
 
-  /** `why` is undefined when there is no problem. */
+  /** Without a problem, `why` is undefined. */
   report(
     key: string,
     problem: Problem,

@@ -1,6 +1,6 @@
 /**
- * What the generator does about one source (docs/design.md#generator): facts in, steps out, in the order in which a
- * crash after any of them does no harm. Pure; `steps.ts` carries the steps out.
+ * What the generator does about one source (docs/design.md#generator): turns facts into steps, in an order in which a
+ * crash after any step does no harm. Pure; `steps.ts` carries the steps out.
  */
 import { isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
 import { restoredObject } from "../../../shared/recovery/restore-protector.ts";
@@ -34,7 +34,7 @@ interface StepArguments {
   readonly removeCells: { readonly protector: PodProtector; readonly cells: readonly string[] };
   readonly release: { readonly protector: PodProtector; readonly reason: ReleaseReason };
   readonly removeSourceFinalizer: { readonly source: ProtectionSource };
-  /** Has a source that came back without asking for protection ask for it. */
+  /** Makes a source that came back without asking for protection ask for it. */
   readonly adopt: { readonly source: ProtectionSource; readonly protector: PodProtector };
   readonly reportSource: { readonly protector: PodProtector; readonly state: Exclude<SourceState, "present"> };
   /** Writes the conditions `SourceVanished` and `SourceDeleting`. */
@@ -44,7 +44,7 @@ export type StepKind = keyof StepArguments;
 export type ReconcileStep<K extends StepKind = StepKind> = { [P in K]: { readonly kind: P } & StepArguments[P] }[K];
 
 export interface SourceFacts {
-  /** In the version that is served. */
+  /** The kind, in the version that is served. */
   readonly kind: SourceKind;
   readonly plugins: readonly SourcePlugin[];
   readonly identity: SourceIdentity;
@@ -57,7 +57,7 @@ export interface SourceFacts {
   readonly lost: readonly PodProtector[];
 }
 
-/** The rules in order. A source has the finalizer before its first protector, and loses it after the last release. */
+/** The steps in order. A source gets the finalizer before its first protector, and loses it after the last release. */
 export function plan(facts: SourceFacts): ReconcileStep[] {
   const { source, protectors } = facts;
   if (source === undefined) {
@@ -77,7 +77,7 @@ export function plan(facts: SourceFacts): ReconcileStep[] {
 
 type Rule = (protector: PodProtector) => ReconcileStep[];
 
-/** For the protectors of a source that has vanished. They stay in force unless an operator releases them. */
+/** Rules for the protectors of a vanished source, which stay in force unless an operator releases them. */
 const WITHOUT_SOURCE: readonly Rule[] = [
   releaseMarked,
   (protector) => replaceDeleted(protector, false),
@@ -85,7 +85,7 @@ const WITHOUT_SOURCE: readonly Rule[] = [
   (protector) => noteSource(protector, "vanished"),
 ];
 
-/** For a protector that its source requires. */
+/** Rules for a protector that its source requires. */
 function repairRules({ kind }: SourceFacts, source: ProtectionSource, required: RequiredProtector): readonly Rule[] {
   return [
     (protector) => {
@@ -98,7 +98,7 @@ function repairRules({ kind }: SourceFacts, source: ProtectionSource, required: 
   ];
 }
 
-/** The steps of the first rule that has any. Each bases its write on the version that was read, so the others wait. */
+/** The steps of the first rule that has any. Each write needs the version that was read, so the other rules wait. */
 function first(rules: readonly Rule[], protector: PodProtector): ReconcileStep[] {
   for (const rule of rules) {
     const steps = rule(protector);
@@ -129,7 +129,7 @@ interface Place {
   readonly present: PodProtector | undefined;
 }
 
-/** A name that another source or a user has taken is left to them. */
+/** A required protector gets another name where another source or a user has taken its own. */
 function placeOf(facts: SourceFacts, required: RequiredProtector): Place {
   const name = protectorName(required.name);
   const own = new Map(facts.protectors.map((protector) => [protector.metadata.name, protector]));
@@ -140,7 +140,7 @@ function placeOf(facts: SourceFacts, required: RequiredProtector): Place {
   return { required, name: alternative, present: facts.named(alternative) };
 }
 
-/** A protector of the generator without labels and owner: its source adopts it again by its name. */
+/** True for a protector of the generator without labels and owner, which its source adopts again by name. */
 function isStripped(protector: PodProtector, { plugins }: SourceFacts): boolean {
   return hasGeneratorFinalizer(protector) && sourceOf(protector, plugins) === undefined;
 }
@@ -148,7 +148,7 @@ function isStripped(protector: PodProtector, { plugins }: SourceFacts): boolean 
 function createOrRepair(facts: SourceFacts, source: ProtectionSource, place: Place): ReconcileStep[] {
   const { required, name, present } = place;
   if (present !== undefined) return first(repairRules(facts, source, required), present);
-  // A source that is being deleted without the finalizer was never protected.
+  // A source without the finalizer that is being deleted was never protected.
   if (source.deleting && !isHeld(source)) return [];
   const lost = facts.lost.find(({ metadata }) => metadata.name === name);
   // A source with the finalizer has had a protector, because the finalizer comes first.
@@ -179,7 +179,7 @@ function releaseOthers(
     .map((protector) => ({ kind: "release", protector, reason }));
 }
 
-/** An owner reference to a source that does not exist would have the garbage collector delete the protector. */
+/** Without owner references: the garbage collector would delete a protector whose owner does not exist. */
 function restoreWithoutSource({ protectors, lost }: SourceFacts): ReconcileStep[] {
   const present = new Set(protectors.map(({ metadata }) => metadata.name));
   return lost
@@ -191,7 +191,7 @@ function releaseMarked(protector: PodProtector): ReconcileStep[] {
   return isMarkedReleased(protector) ? [{ kind: "release", protector, reason: "ReleasedByOperator" }] : [];
 }
 
-/** A protector that is being deleted is in force by its finalizer alone. */
+/** Only its finalizer keeps a protector that is being deleted in force. */
 function replaceDeleted(protector: PodProtector, withOwners: boolean): ReconcileStep[] {
   if (!isDeleting(protector.metadata) || !hasGeneratorFinalizer(protector)) return [];
   return [{ kind: "replace", protector, object: restoredObject(protector, withOwners) }];
@@ -212,8 +212,8 @@ function noteSource(protector: PodProtector, state: SourceState): ReconcileStep[
 }
 
 /**
- * A protector whose source vanished, where the source is back and says nothing of protection: the manifest may never
- * have had the label. The source that a protector was made for is its controlling owner, by UID.
+ * A protector whose source vanished and came back without asking for protection: the manifest may never have had the
+ * label. The controlling owner's UID identifies the source that the protector was made for.
  */
 function orphanOf({ protectors, lost }: SourceFacts, source: ProtectionSource): PodProtector | undefined {
   if (source.decision !== "NotSelected" || source.deleting) return undefined;

@@ -1,5 +1,5 @@
 /**
- * The protectors by the source that they name. Writes of this process are seen at once: a watch that lags would hide a
+ * The protectors by the source that they name. Includes this process's own writes at once: a late watch would hide a
  * protector that was just created, and its source could lose the finalizer without a release.
  */
 import type { Informer } from "../../../shared/kube/informer/informer.ts";
@@ -12,7 +12,7 @@ import { hasControllingOwner, sourceOf } from "./protector.ts";
 export interface IndexListener {
   /** A protector of the source with this key has changed. */
   changed(key: string): void;
-  /** The watch has passed a write of this process without showing the protector: it is gone again. */
+  /** The watch has passed a write of this process without showing the protector, so the protector is gone again. */
   vanished(protector: PodProtector): void;
 }
 
@@ -27,7 +27,7 @@ export class ProtectorIndex {
   readonly #bySource = new Map<string, Set<string>>();
   /** Own writes that the watch has not delivered yet. Bounded by the writes within its lag. */
   readonly #written = new Map<string, PodProtector>();
-  /** UIDs by key of protectors that this process has released and the watch still has. */
+  /** Protectors that this process has released and the watch still has: UID by key. */
   readonly #released = new Map<string, string>();
   readonly #listener: IndexListener;
 
@@ -60,7 +60,7 @@ export class ProtectorIndex {
     return found;
   }
 
-  /** Protectors that lost their owner reference have the name of the source in a label only, where it is shortened. */
+  /** For protectors without an owner reference, only a label has the name of the source, which may be shortened. */
   #byShortenedLabel(source: string): PodProtector[] {
     const identity = parseSourceKey(source);
     const name = labelValue(identity.name);
@@ -88,7 +88,7 @@ export class ProtectorIndex {
     this.#update(protector, "add");
   }
 
-  /** This process has released the protector. Finalizers of others may keep the object for a while. */
+  /** This process has released the protector. Other finalizers may keep the object for a while. */
   released(protector: PodProtector): void {
     const key = keyOf(protector);
     const { uid } = protector.metadata;
@@ -129,7 +129,7 @@ export class ProtectorIndex {
     const key = sourceKey(source);
     const names = this.#bySource.get(key) ?? new Set();
     const written = this.#written.get(keyOf(protector))?.metadata.uid;
-    // This process has created a new protector of that name since.
+    // This process has created a new protector of the same name since.
     const isSucceeded = written !== undefined && written !== protector.metadata.uid;
     if (action === "add") names.add(keyOf(protector));
     else if (!isSucceeded) names.delete(keyOf(protector));

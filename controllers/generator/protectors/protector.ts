@@ -1,6 +1,6 @@
 /**
- * The protector of a source as upstream's generator writes it: name, four labels, finalizer and controlling owner
- * reference; and the repair of a protector that somebody has altered. Pure.
+ * The protector of a source, in the form of upstream's generator: name, four labels, finalizer and controlling owner
+ * reference. Also the repair of an altered protector. Pure.
  */
 
 import { isDeepStrictEqual } from "node:util";
@@ -52,21 +52,21 @@ function sourceLabels({ group, kind, resource }: SourceKind, name: string): Reco
   };
 }
 
-/** It does not block the deletion of the owner: the finalizer on the source does. */
+/** Does not set `blockOwnerDeletion`: the finalizer blocks the deletion of the source. */
 function ownerReference(kind: SourceKind, { name, uid }: ProtectionSource): OwnerReference {
   return { apiVersion: apiVersionOf(kind), kind: kind.kind, name, uid, controller: true };
 }
 
-/** A derivation repeats texts of its source, which may be as long as all the annotations that an object can have. */
+/** Longest derivation: it repeats texts of its source, which may be as long as all annotations of an object. */
 const MAX_DERIVATION = 4096;
 
-/** Well-formed, because kube-apiserver stores half a character as another one, which would be repaired for ever. */
+/** Well-formed: kube-apiserver replaces half of a surrogate pair, which would be repaired for ever. */
 function derivationOf({ derivation }: RequiredProtector): string {
   return derivation.slice(0, MAX_DERIVATION).toWellFormed();
 }
 
 /**
- * The protector to create under `name`. `again`: one existed before, whose reservations are lost with it. The mark
+ * The protector to create under `name`. With `again`, an earlier protector existed, whose reservations are lost; a mark
  * makes the aggregators put their cells on hold.
  */
 export function newProtector(
@@ -92,7 +92,10 @@ export function newProtector(
   };
 }
 
-/** A protector as its own requirement, where the source can't say what it requires. It says its enforcement always. */
+/**
+ * A protector as its own requirement, where the source's requirement is unknown. Leaves out the enforcement, which the
+ * source always states.
+ */
 export function requiredBy({ metadata, spec: { enforcement: _, ...spec } }: PodProtector): RequiredProtector {
   return { name: metadata.name, spec, derivation: metadata.annotations?.[DERIVATION_ANNOTATION] ?? "" };
 }
@@ -102,15 +105,15 @@ export function hasControllingOwner({ metadata }: PodProtector): boolean {
 }
 
 /**
- * The source of a protector by its controlling owner reference, which has the whole name, or else by its labels.
- * Undefined for a kind without a plugin. A kind that only discovery can name is matched by group and resource.
+ * The source of a protector, by its controlling owner reference, which has the full name, or else by its labels.
+ * Undefined for a kind without a plugin. A kind whose name only discovery knows is matched by group and resource.
  */
 export function sourceOf(protector: PodProtector, plugins: readonly SourcePlugin[]): SourceIdentity | undefined {
   const { namespace = "", labels = {}, ownerReferences = [] } = protector.metadata;
   const isLabelled = ({ group, kind, resource }: SourceKind): boolean =>
     labels[SOURCE_GROUP_LABEL] === labelValue(group) &&
     (kind === "" ? labels[SOURCE_RESOURCE_LABEL] === resource : labels[SOURCE_KIND_LABEL] === kind);
-  // The apiserver takes any text for the name of an owner. One that no object has would be no part of a key.
+  // The apiserver accepts any text as the name of an owner. An invalid object name can't be part of a key.
   const owner = ownerReferences.find(({ controller, name }) => controller === true && isObjectName(name));
   if (owner !== undefined) {
     const found = plugins.find(
@@ -134,8 +137,9 @@ function enforcementOf({ enforcement }: ProtectionSource): Pick<PodProtectorSpec
 }
 
 /**
- * What the source derives, and the operator's fields as they are. An `aggregationSelector` that counts more pods than
- * the source's, ignored pods, or fewer protected operations than the default would take protection away.
+ * The fields that the source derives, and the operator's other fields unchanged. Three fields of the operator would
+ * reduce the protection, and are dropped: an `aggregationSelector` that counts more pods, ignored pods, and fewer
+ * protected operations than the default.
  */
 function repairedSpec(
   present: PodProtectorSpec,
@@ -146,7 +150,7 @@ function repairedSpec(
   const coversDefaults = DEFAULTS.protectedOperations.every((operation) => protectedOperations?.includes(operation));
   const owned: readonly string[] = required.owns ?? [];
   const { probe } = required.spec;
-  // A budget says where to ask. How the server proves who it is, and how long it may take, no budget can say.
+  // A budget only has the endpoint of the probe. Its CA and timeout can only be set in the protector.
   const { caBundle, timeoutMillis } = present.probe ?? {};
   const tuned = {
     ...(caBundle === undefined ? {} : { caBundle }),
@@ -174,8 +178,8 @@ function repairedMetadata(
   const owners = present.ownerReferences ?? [];
   const isOwner = ({ uid, controller, name }: OwnerReference): boolean =>
     uid === owner.uid && controller === true && name === owner.name;
-  // Kubernetes allows one controlling owner. Other owners stay. Where a deletion orphans, the garbage collector has
-  // taken the owner off: with it the protector would be garbage once the source is gone.
+  // Kubernetes allows one controlling owner. Other owners stay. In a deletion that orphans, the garbage collector has
+  // removed the owner; if it were added again, the protector would be collected once the source is gone.
   const isKept = source.deleting || owners.some(isOwner);
   const repairedOwners = isKept ? owners : [...owners.filter(({ controller }) => !controller), owner];
   const { [RELEASED_ANNOTATION]: _, ...annotations } = present.annotations ?? {};
@@ -186,7 +190,7 @@ function repairedMetadata(
     ...present,
     labels: { ...present.labels, ...sourceLabels(kind, source.name) },
     annotations: { ...annotations, [DERIVATION_ANNOTATION]: derivationOf(required) },
-    // The apiserver leaves an empty list out: with one, there would be something to repair for ever.
+    // The apiserver drops an empty list, which would then be repaired for ever.
     ...(repairedOwners.length === 0 && present.ownerReferences === undefined
       ? {}
       : { ownerReferences: repairedOwners }),

@@ -30,13 +30,13 @@ export interface ReconcilerOptions extends StepOptions {
   readonly resolver: Pick<Resolver, "resolve" | "forget">;
   readonly protectors: Pick<ProtectorIndex, "of" | "get" | "wrote" | "released">;
   readonly lost: Pick<LostProtectorsBySource, "of">;
-  /** What the sources of a namespace have that state none; absent: Enforce. */
+  /** The enforcement of sources that state none, by namespace; absent: Enforce. */
   readonly enforcementIn?: ((namespace: string) => Enforcement) | undefined;
   /** Asked before each write: a deposed leader writes nothing more. */
   readonly mayWrite: () => boolean;
 }
 
-/** For objects that are not watched. */
+/** Interval for minimums that depend on objects without a watch. */
 const RECHECK_MS = 30_000;
 const NAMESPACE_TERMINATING = "its namespace is being deleted and takes no new protector";
 
@@ -59,7 +59,7 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     if (resolved.kind === "end") return resolved.outcome;
     const source = enforced(resolved.source, options);
     if (source === undefined) statuses?.forget(key);
-    // Most clusters have no budget of a kind with such a status.
+    // Most clusters have no budget whose status the generator writes.
     if (source?.budgetStatus !== undefined) statuses ??= await newStatusWriter(options);
     const reportTerminating = (why: string | undefined): void =>
       reports.report(`${key}#namespace`, "namespaceTerminating", work.kind, watched, why);
@@ -71,7 +71,7 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     for (const step of steps) {
       if (!mayWrite()) return DONE;
       const outcome = await perform({ ...work, source }, step);
-      // Only a creation tells that the namespace is terminating: the steps before it succeed there.
+      // Only a creation shows that the namespace is terminating: the earlier steps succeed there.
       if (step.kind === "create" && outcome.kind === "later") reportTerminating(NAMESPACE_TERMINATING);
       if (outcome.kind !== "done") return outcome;
     }
@@ -96,7 +96,7 @@ function enforced(
   return { ...source, enforcement: enforcementIn(source.namespace) };
 }
 
-/** The protection of the source ends, and the source stays. */
+/** True where the protection of the source ends, but not the source. */
 function isLetGo(source: ProtectionSource | undefined): source is ProtectionSource {
   if (source === undefined || source.deleting) return false;
   return source.protectors.length === 0 && source.finalizers.includes(GENERATOR_FINALIZER);
@@ -121,7 +121,7 @@ type ResolvedSource =
     }
   | { readonly kind: "end"; readonly outcome: ReconcileOutcome };
 
-/** The source with the protectors that it requires, or the end of the reconcile where those are unknown. */
+/** The source with its required protectors, or the end of the reconcile where they are unknown. */
 async function resolve(
   { options, reports, calls, key, kind }: Work,
   source: ProtectionSource | undefined,
@@ -133,7 +133,7 @@ async function resolve(
     reports.report(key, "ignored", kind, source, source?.why);
     return { kind: "resolved", source, recheck: false };
   }
-  // A lost protector still tells what its source required.
+  // A lost protector still shows the requirement of its source.
   const presents = [...protectors, ...lost.of(key)];
   const resolution = await resolver.resolve({ key, kind, source, need: source.need, presents, signal: calls.signal });
   switch (resolution.kind) {
@@ -160,13 +160,16 @@ async function resolve(
   }
 }
 
-/** Those that a plan may give it. */
+/** The names that a plan may give the protector. */
 function namesOf({ name }: RequiredProtector, key: string): string[] {
   const first = protectorName(name);
   return [first, alternativeName(first, key)];
 }
 
-/** Protectors that their source can't derive now stay required, so that deleted and altered ones are repaired. */
+/**
+ * Present and lost protectors as requirements, while their source can't derive any, so that deleted and altered ones
+ * are repaired.
+ */
 function requiredBefore(present: readonly PodProtector[], lost: readonly PodProtector[]): RequiredProtector[] {
   const names = new Set(present.map(({ metadata }) => metadata.name));
   return [...present, ...lost.filter(({ metadata }) => !names.has(metadata.name))].map(requiredBy);

@@ -1,8 +1,9 @@
 /**
  * The release of a protector (docs/design.md#lost-protectors): the mark, the deletion, the entry in the release
  * register, the removal of the finalizer. So a client that sees the protector vanish has seen the mark before. Each
- * call starts from what the one before returned; after a crash the next reconcile continues. An entry in the register
- * is final, so it is written only when the protector can't stay in force: until then its source may ask again.
+ * call uses the object that the previous call returned; after a crash, the next reconcile continues. An entry in the
+ * register is final, so it is written only when the protector can't stay in force: until then, its source may ask for
+ * protection again.
  */
 import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
@@ -21,7 +22,7 @@ export interface ReleaseCalls extends ApiCalls<"update" | "delete" | "getPodProt
 
 const GONE: ApiResult<undefined> = { kind: "ok", object: undefined };
 
-/** `ok` when the protector is gone, or when only finalizers of others hold it. */
+/** Returns `ok` when the protector is gone, or when only other finalizers keep it. */
 export async function release(
   calls: ReleaseCalls,
   protector: PodProtector,
@@ -32,13 +33,13 @@ export async function release(
   if (marked.kind === "gone") return GONE;
   if (marked.kind !== "ok") return marked;
   const isHeld = hasGeneratorFinalizer(marked.object);
-  // Without a finalizer the deletion is the end of the protector.
+  // Without a finalizer, the deletion removes the protector at once.
   const early = isHeld ? undefined : await record(calls, protector, reason, time);
   if (early !== undefined) return early;
   const deleted = await remove(calls, marked.object);
   if (deleted.kind !== "ok" && deleted.kind !== "gone") return deleted;
-  // The precondition of the deletion is the UID alone, because each count changes the version. A client that has
-  // removed the mark since wants the protector in force.
+  // The only precondition of the deletion is the UID, because each count changes the version. A client that has removed
+  // the mark since wants the protector to stay in force.
   if (deleted.kind === "ok" && !isMarkedReleased(deleted.object))
     return { kind: "conflict", message: "its release was taken back" };
   const recorded = isHeld ? await record(calls, protector, reason, time) : undefined;
@@ -72,6 +73,6 @@ async function remove(calls: ReleaseCalls, protector: PodProtector): Promise<Api
   const deleted = await calls.api.delete(podProtectorPath(namespace, name), { ...calls, preconditions: { uid } });
   if (deleted.kind !== "ok") return deleted;
   const present = await calls.api.getPodProtector(namespace, name, calls);
-  // A new protector of that name is not released here.
+  // Does not release a new protector of the same name.
   return present.kind === "ok" && present.object.metadata.uid !== uid ? { kind: "gone" } : present;
 }

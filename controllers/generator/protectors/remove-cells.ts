@@ -8,12 +8,14 @@ import { type ApiCalls, updateProtector } from "./calls.ts";
 
 export type RemovalCalls = ApiCalls<"putPodProtectorStatus" | "update">;
 
-/** A removed cell keeps its epoch, by which its aggregator learns that reservations are lost. */
+/** A removed cell keeps its epoch, which shows its aggregator that reservations are lost. */
 function removedCell({ cellID, aggregation }: CellStatus): CellStatus {
   return { cellID, aggregation: { totalReplicas: 0, availableReplicas: 0, epoch: aggregation?.epoch ?? 0 } };
 }
 
-/** Two writes, the second based on the result of the first: after a crash between them the first is repeated. */
+/**
+ * Makes two writes, the second one based on the result of the first. After a crash between them, the first is repeated.
+ */
 export async function removeCells(
   calls: RemovalCalls,
   protector: PodProtector,

@@ -1,4 +1,4 @@
-/** Writes the repair of a protector, by a patch that no write of the status is in the way of. */
+/** Writes the repair of a protector by a patch that does not conflict with writes of the status. */
 import { isDeepStrictEqual } from "node:util";
 import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
@@ -11,13 +11,13 @@ interface PatchOperation {
   readonly value?: unknown;
 }
 
-/** The whole message of kube-apiserver when a `test` fails, or the path of another operation does not exist. */
+/** The complete message of kube-apiserver when a `test` fails, or when the path of another operation does not exist. */
 const FAILED_TEST = "the server rejected our request due to an error in our request";
 const UNPROCESSABLE = 422;
 
 /**
  * Writes `wanted` in place of `present`. Webhooks and aggregators write the status all the time, so the precondition is
- * the generation and not the version: an object whose spec has changed is a `conflict`.
+ * the generation instead of the version. The result is `conflict` if the spec has changed.
  */
 export async function repairProtector(
   calls: ApiCalls<"update" | "patch">,
@@ -33,7 +33,9 @@ export async function repairProtector(
   return isConflict ? { kind: "conflict", message: "its spec has changed" } : result;
 }
 
-/** Undefined where the exact version has to be the precondition: lists in the metadata are written as a whole. */
+/**
+ * Undefined where the exact version has to be the precondition, because the patch would replace lists in the metadata.
+ */
 function repairPatch(present: PodProtector, wanted: PodProtector): PatchOperation[] | undefined {
   const [before, after] = [present.metadata, wanted.metadata];
   const { uid, generation, labels, annotations } = before;

@@ -8,7 +8,10 @@ export const DELETION_HELD =
   "The source is being deleted while it asks for replicas: it and its pods stay until it is scaled to zero, or is " +
   `annotated with ${PROTECT_ANNOTATION}=false. A deletion can be undone: docs/operations.md#delete-a-workload`;
 
-/** Of the source that a protector was made for. `deleting`: it waits, because it asks for replicas. */
+/**
+ * State of the source that a protector was made for. `deleting`: the deletion waits, because the source asks for
+ * replicas.
+ */
 export type SourceState = "present" | "vanished" | "deleting";
 
 const NO_STATUS: PodProtectorStatus = {
@@ -19,7 +22,7 @@ const NO_STATUS: PodProtectorStatus = {
 interface StateCondition {
   readonly type: string;
   readonly state: SourceState;
-  /** While it is true, and otherwise. */
+  /** The reason while the condition is true, and the reason while it is false. */
   readonly reasons: readonly [string, string];
   readonly messages: readonly [string, string];
 }
@@ -48,7 +51,10 @@ export function sourceStateOf({ status }: PodProtector): SourceState {
   return CONDITIONS.find(isTrue)?.state ?? "present";
 }
 
-/** Writes the conditions, and the rest of the status as it was read. `conflict`: the protector has changed since. */
+/**
+ * Writes the conditions, and the rest of the status unchanged. The result is `conflict` if the protector has changed
+ * since it was read.
+ */
 export async function setSourceState(
   calls: ApiCalls<"putPodProtectorStatus">,
   protector: PodProtector,

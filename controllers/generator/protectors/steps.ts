@@ -17,11 +17,11 @@ import { release } from "./release.ts";
 import { repairProtector } from "./repair.ts";
 import { setSourceState } from "./source-condition.ts";
 
-/** Until the apiserver may accept what it rejects now. */
+/** Time until the apiserver may accept a rejected creation. */
 const REPLACE_AGAIN_MS = 30_000;
-/** Until the watch shows the protector or the version of the source that a step has met. */
+/** Time until the watch shows the protector, or the version of the source, that caused a conflict. */
 const WATCH_LAG_MS = 2_000;
-/** The namespace is gone by then, or a user has cancelled its deletion. */
+/** Time until a terminating namespace is gone, or accepts objects again. */
 const TERMINATING_MS = 60_000;
 
 export interface StepOptions {
@@ -40,7 +40,7 @@ export interface StepContext {
   /** The key of the source. */
   readonly key: string;
   readonly kind: SourceKind;
-  /** In the version from which the steps were planned. */
+  /** The source, in the version that the plan was made from. */
   readonly source: ProtectionSource | undefined;
 }
 
@@ -92,7 +92,7 @@ const STEPS: StepFunctions = {
 
   async removeCells(context, { protector, cells }) {
     const { name } = protector.metadata;
-    // An operator asks for it once in the life of a cell.
+    // Seldom used: an operator removes a cell once.
     const { removeCells } = await import("./remove-cells.ts");
     const result = await removeCells(context.calls, protector, cells);
     return finish(context, result, `remove cells of ${name}`, { kind: "cellsRemoved", protector: name, cells });
@@ -134,9 +134,9 @@ const STEPS: StepFunctions = {
 };
 
 /**
- * A deleted protector stays in force by its finalizer, but can never leave its deletion. So the finalizer is removed
+ * The finalizer keeps a deleted protector in force, but the deletion can't be undone. So the finalizer is removed
  * without the mark of a release, and the protector is created again with its reservations. Where the apiserver rejects
- * the creation, as while the CRD or the namespace is being deleted, the deleted protector stays.
+ * the creation, such as while the CRD or the namespace is being deleted, the deleted protector stays.
  */
 async function replaceDeleted(
   context: StepContext,
@@ -152,14 +152,14 @@ async function replaceDeleted(
   const dryRun = { ...calls, dryRun: true };
   const tried = await calls.api.create(podProtectorPath(namespace), object, parsePodProtector, dryRun);
   if (tried.kind === "rejected") return keep(tried.message);
-  // An apiserver that would create the object answers with a conflict, because an object of that name exists.
+  // An apiserver that accepts the object answers with a conflict, because an object of the same name exists.
   if (tried.kind !== "conflict" && tried.kind !== "ok") return failedCall(context, tried, what);
   const last = withoutFinalizer(protector);
   const freed = await updateProtector(calls, last);
   if (freed.kind !== "ok") return failedCall(context, freed, what);
   const { finalizers = [] } = last.metadata;
   if (finalizers.length > 0) return keep(`it waits for the finalizers ${finalizers.join(", ")}`);
-  // The update had the version as its precondition, so its result is the last state of the protector.
+  // The update had the version as precondition, so its result is the last state of the protector.
   const restored = await restore(calls.api, object, freed.object, calls);
   return finishWrite(context, restored, what, "replaced", name);
 }
@@ -179,14 +179,14 @@ function timeOf({ options }: StepContext): string {
   return new Date(options.ports.clock.nowMs()).toISOString();
 }
 
-/** Only the message says so: the reason is Forbidden, as for a missing permission. */
+/** Checks the message: the reason is Forbidden, as for a missing permission. */
 function isNamespaceTerminating(result: ApiResult<unknown>): boolean {
   return result.kind === "rejected" && result.status === 403 && result.message.includes("is being terminated");
 }
 
 /**
- * A release is final, so it rests on no cache: a patch that changes nothing has the version of the source as its
- * precondition. A watch that lags may show a deleted source while a new one has its name.
+ * A release is final, so it must not rely on a cache: a patch that changes nothing has the version of the source as
+ * precondition. A late watch may show a deleted source after a new one was created with the same name.
  */
 async function confirmSource(context: StepContext): Promise<ApiResult<unknown>> {
   const { source } = context;
@@ -205,7 +205,7 @@ async function setFinalizer(
   return await patchSource(context, source, { finalizers });
 }
 
-/** Changes the metadata of a source in the version that was read. */
+/** Changes the metadata of a source, with the version that was read as precondition. */
 async function patchSource(
   { calls, kind }: StepContext,
   { namespace, name, uid, resourceVersion }: ProtectionSource,
@@ -250,8 +250,8 @@ class StepError extends Error {
 }
 
 /**
- * Emits the failure. Every call is retried: after a conflict the newer version is on its way, and permissions and other
- * webhooks may change without a change of the object.
+ * Emits the failure. Every call is retried: after a conflict, the watch delivers the newer version, and permissions and
+ * other webhooks may change without a change of the object.
  */
 export function failedCall(
   { options, key }: Pick<StepContext, "options" | "key">,

@@ -1,6 +1,6 @@
 /**
- * The kinds of disruption budgets, one row each, and the plugin that all rows share. A budget becomes a number of pods
- * in `budgets/`, because the object alone does not say over how many pods it is.
+ * The kinds of disruption budgets, one row each, and the plugin that all rows share. `budgets/` computes the minimum of
+ * a budget, because the budget alone does not show how many pods it covers.
  */
 import * as v from "valibot";
 import { podCount } from "../../../shared/decide/minimum/workload-minimum.ts";
@@ -61,8 +61,8 @@ export function budgetPlugin({ read, ...plugin }: BudgetKind, context: PluginCon
 }
 
 /**
- * Fields that all of them have. Without a selector a budget selects no pod, unless it is an XPodDisruptionBudget; with
- * an empty one it selects all.
+ * Fields that all kinds have. A budget without a selector selects no pod, unless it is an XPodDisruptionBudget; a
+ * budget with an empty selector selects all pods.
  */
 const Limits = {
   minAvailable: v.optional(v.unknown()),
@@ -93,7 +93,10 @@ function limitsOf(
   };
 }
 
-/** A budget's policy is about evictions: what deletes a dead pod, or rolls back a bad image, is not kept from it. */
+/**
+ * A budget's policy only concerns evictions: it does not deny the deletion of a dead pod, or the rollback of a bad
+ * image.
+ */
 const EVICTIONS_ONLY = { unhealthyPodPolicies: { DELETE: "AlwaysAllow", UPDATE: "AlwaysAllow" } };
 const OWNS_POLICY = ["unhealthyPodPolicy", "unhealthyPodPolicies"] as const;
 
@@ -101,7 +104,7 @@ const parsePodDisruptionBudget = budgetParser({ unhealthyPodEvictionPolicy: null
 
 function readPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
   const { metadata, spec = {} } = parsePodDisruptionBudget(raw);
-  // The default of the API, the stricter of the two (KEP-3017).
+  // The default of the API, which is the stricter policy (KEP-3017).
   const unhealthyPodPolicy = spec.unhealthyPodEvictionPolicy ?? "IfHealthyBudget";
   const budget = { ...limitsOf(metadata, spec), spec: { unhealthyPodPolicy, ...EVICTIONS_ONLY }, owns: OWNS_POLICY };
   return { metadata, budget };
@@ -115,7 +118,7 @@ const parsePodUnavailableBudget = budgetParser({
   protectTotalReplicas: nullish(v.number()),
 });
 
-/** OpenKruise's budget covers in-place changes too. v1alpha1 has annotations for two fields of v1beta1. */
+/** OpenKruise's budget covers in-place changes, too. v1alpha1 has annotations for two fields of v1beta1. */
 function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
   const { metadata, spec = {}, status } = parsePodUnavailableBudget(raw);
   const { annotations = {} } = metadata;
@@ -130,7 +133,7 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
     spec: {
       // OpenKruise never denies the disruption of a pod that is not ready.
       unhealthyPodPolicy: "AlwaysAllow",
-      // Nor does it count a pod with such a label.
+      // OpenKruise does not count a pod with such a label.
       unavailableLabelPrefix: "unavailable-pod.kruise.io/",
       protectedOperations: operationsOf(
         spec.protectOperations ?? [],
@@ -142,13 +145,13 @@ function readPodUnavailableBudget(raw: unknown): ReturnType<BudgetKind["read"]> 
   return { metadata, budget, budgetStatus: { generation: metadata.generation ?? 0, stored: status ?? undefined } };
 }
 
-/** Those of the first list that names any; all operations when none does. */
+/** The operations of the first list that names any; all operations if no list does. */
 function operationsOf(...stated: (readonly string[])[]): string[] {
   const known = stated.map((names) => PROTECTED_OPERATIONS.filter((operation) => names.includes(operation)));
   return known.find((names) => names.length > 0) ?? [...OPERATIONS];
 }
 
-/** OpenKruise's own statement, before this project's. Its annotation may say 0: then nothing is required. */
+/** OpenKruise's annotation has precedence over this project's. Its value may be 0, which requires no pods. */
 function expectedBy(stated: number | string | undefined): Pick<Budget, "expectedPods"> {
   const expectedPods = stated === undefined || stated === "" ? Number.NaN : Number(stated);
   return Number.isInteger(expectedPods) ? { expectedPods: podCount(expectedPods) } : {};
@@ -159,7 +162,7 @@ function positiveInteger(stated: number | string | undefined): number | undefine
   return Number.isInteger(value) && value > 0 ? value : undefined;
 }
 
-/** Text that can't be read is a limit that can't be read. */
+/** Unreadable text counts as an unreadable limit. */
 function clusterLimits(text: string | undefined): Budget["ofClusters"] {
   if (text === undefined) return undefined;
   try {
@@ -179,7 +182,7 @@ const parseXPodDisruptionBudget = budgetParser({
 
 const MAX_CELLS = 256;
 
-/** Each cell once: a protector with one that is named twice, or with a text that is no id, is refused as a whole. */
+/** Each cell once: the apiserver rejects a protector with a duplicate or an invalid id as a whole. */
 function suspendedCells(stated: string | undefined): string[] | undefined {
   if (stated === undefined) return undefined;
   const cells = stated.split(",").map((cell) => cell.trim());
@@ -190,20 +193,21 @@ function suspendedCells(stated: string | undefined): string[] | undefined {
 function readXPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
   const { metadata, spec = {} } = parseXPodDisruptionBudget(raw);
   const { endpoint = "", enabled } = spec.probe ?? {};
-  // A probe is enabled unless it says otherwise.
+  // A probe is enabled by default.
   const asksProbe = endpoint !== "" && enabled !== false;
   const problem = asksProbe ? endpointProblem(endpoint) : undefined;
   if (problem !== undefined) throw new SchemaError("spec.probe.endpoint", problem);
   const cells = suspendedCells(metadata.annotations?.[SUSPEND_CELLS_ANNOTATION]);
-  // A protector can't name more cells. It suspends none then: all would be more than the budget says.
+  // A protector can't name more than MAX_CELLS cells. Beyond this, no cell is suspended, because suspending all would
+  // exceed the budget's list.
   const isSuspended = spec.suspend === true && cells?.length !== 0 && (cells ?? []).length <= MAX_CELLS;
   const reason = `XPodDisruptionBudget ${metadata.name} is suspended`;
-  // x-pdb has no way to tell an absent selector from an empty one, which selects all pods of the namespace.
+  // x-pdb can't distinguish an absent selector from an empty one, which selects all pods of the namespace.
   const limits = limitsOf(metadata, { ...spec, selector: spec.selector ?? {} });
   const ofClusters = clusterLimits(metadata.annotations?.[CLUSTER_BUDGETS_ANNOTATION]);
   const budget: Budget = {
     ...limits,
-    // Pods of clusters that have budgets of their own have their workloads there, too.
+    // Worker clusters with budgets also have the workloads of these pods.
     ...(ofClusters === undefined ? {} : { ofClusters, countedIn: limits.countedIn ?? "cells" }),
     spec: {
       // x-pdb allows the eviction of a pod that is not ready only while enough others are healthy.

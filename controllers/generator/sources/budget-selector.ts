@@ -4,8 +4,8 @@ import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import { SchemaError } from "../../../shared/schema/schema-error.ts";
 
 /**
- * The selector of a budget. The CRD of its kind may accept one that no pod can have, and that a PodProtector can't
- * hold: such a budget can't be read. Throws `SchemaError`.
+ * The selector of a budget. The CRD of its kind may accept a selector that matches no possible pod, and that is invalid
+ * in a PodProtector: such a budget is unreadable. Throws `SchemaError`.
  */
 export function budgetSelector(
   name: "selector" | "ignoredPodSelector",

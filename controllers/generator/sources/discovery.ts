@@ -14,7 +14,7 @@ interface ServedResource {
 }
 
 export type DiscoveryResult =
-  /** No resources: the group or version is not served. */
+  /** Empty `resources` where the group or version is not served. */
   | { readonly kind: "ok"; readonly resources: readonly ServedResource[] }
   | { readonly kind: "failed"; readonly failure: ApiFailure };
 

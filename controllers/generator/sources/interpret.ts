@@ -1,4 +1,4 @@
-/** What all plugins share: whether an object is protected, and what a protection source has from its metadata. */
+/** Shared by all plugins: whether an object is protected, and the fields of a protection source from its metadata. */
 import * as v from "valibot";
 import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { isDeleting, type ObjectMeta } from "../../../shared/schema/podprotector.ts";
@@ -13,7 +13,10 @@ export interface PluginContext {
   readonly protectNonZero: boolean;
 }
 
-/** Whether an object is protected that asks for `replicas`; 0 for a budget, which a user lifts by deleting it. */
+/**
+ * Whether an object that asks for `replicas` is protected. `replicas` is 0 for a budget, which a user may delete to end
+ * its protection.
+ */
 export function decide(context: PluginContext, metadata: ObjectMeta, replicas: number): ProtectionDecision {
   const selection = context.select(metadata);
   if (selection !== "Selected") return selection;
@@ -56,7 +59,10 @@ export function nullish<const Schema extends v.GenericSchema>(schema: Schema) {
   return v.optional(v.nullable(schema));
 }
 
-/** A value that is neither a number nor a string becomes text that no arithmetic reads, and is reported as such. */
+/**
+ * A value that is neither a number nor a string becomes text that no arithmetic accepts, so it is reported as
+ * unreadable.
+ */
 export function intOrPercent(value: unknown): IntOrPercent | undefined {
   if (value === undefined || value === null) return undefined;
   return typeof value === "number" ? value : String(value);

@@ -1,6 +1,6 @@
 /**
- * Watches the objects of one plugin's kind. An optional kind is looked for by discovery until it is installed. When it
- * is uninstalled, its sources have vanished without a release, so their protectors stay in force.
+ * Watches the objects of one plugin's kind. Discovery looks for an optional kind until it is installed. When a kind is
+ * uninstalled, its sources vanish without a release, so their protectors stay in force.
  */
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
@@ -10,7 +10,7 @@ import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { Discovery } from "./discovery.ts";
 import { collectionPath, type ProtectionSource, type SourceKind, type SourcePlugin } from "./protection-source.ts";
 
-/** Often after a start, when CRDs are likely to be installed, and four times a minute later. */
+/** Frequent after a start, when CRDs are likely to be installed; later four times a minute. */
 const DISCOVERY_BACKOFF = { initialMs: 1_000, maxMs: 15_000, factor: 1.5, jitter: 0.3 };
 /** A single 404 may come from an apiserver that is starting. */
 const UNINSTALLED_AFTER_404S = 3;
@@ -39,7 +39,7 @@ export class KindWatch {
     this.plugin = options.plugin;
   }
 
-  /** In the version that is served; as the plugin has it until one is. */
+  /** The kind in the served version; before one is served, in the plugin's version. */
   get kind(): SourceKind {
     return this.#servedKind ?? this.plugin.kind;
   }
@@ -76,7 +76,7 @@ export class KindWatch {
       if (typeof found === "object") return found;
       if (found === "notServed" && !this.#isNotServed) {
         this.#isNotServed = true;
-        // Somebody has asked for a resource of `--scalable`, whose kind discovery tells.
+        // `--scalable` names a resource, and only discovery knows its kind.
         if (this.plugin.kind.kind === "") onServed(false, this.plugin.kind);
         onReady();
       }
@@ -111,7 +111,7 @@ export class KindWatch {
       keyOf: ({ namespace, name }) => `${namespace}/${name}`,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,
-      // An unreadable workload must not lose its protector, nor count as vanished.
+      // An unreadable workload must neither lose its protector nor count as vanished.
       stub: (raw) => this.plugin.unreadable?.(raw, (key) => this.get(key)),
       unparsable: "keepLast",
       onEvent: (event) => {

@@ -1,6 +1,6 @@
 /**
- * The enforcement that namespaces state for their workloads and budgets, by a label: it comes before the generator's
- * default, and after the annotation of a workload or budget. Only namespaces with the label are watched.
+ * The enforcement that a label of a namespace states for its workloads and budgets. The annotation of a workload or
+ * budget has precedence, and the generator's default comes last. Only namespaces with the label are watched.
  */
 import * as v from "valibot";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
@@ -14,10 +14,10 @@ import { ENFORCEMENTS, type Enforcement, ObjectMeta } from "../../../shared/sche
 export interface NamespaceEnforcementOptions {
   readonly transport: Transport;
   readonly ports: Ports;
-  /** Where neither an object nor its namespace states one. */
+  /** Used where neither an object nor its namespace states an enforcement. */
   readonly byDefault: Enforcement;
   readonly onWatch: (event: ReflectorEvent) => void;
-  /** What the sources of a namespace have by default may be another now. */
+  /** The default enforcement of the sources in a namespace may have changed. */
   readonly onChanged: (namespace: string) => void;
 }
 
@@ -61,7 +61,7 @@ export class NamespaceEnforcement {
     this.#watch.start();
   }
 
-  /** All labelled namespaces are listed: before that, nobody knows what an object has by default. */
+  /** All labelled namespaces are listed. Before that, the default enforcement of an object is unknown. */
   get synced(): boolean {
     return this.#watch.synced;
   }
@@ -70,7 +70,7 @@ export class NamespaceEnforcement {
     return this.#watch.whenSynced(signal);
   }
 
-  /** Of an object of this namespace that states none itself. */
+  /** The enforcement of objects in this namespace that state none. */
   of(namespace: string): Enforcement {
     return this.#watch.get(namespace)?.enforcement ?? this.#byDefault;
   }
@@ -80,7 +80,7 @@ export class NamespaceEnforcement {
   }
 }
 
-/** What an object states of itself, or a namespace of its objects. A word that is none of the three says nothing. */
+/** The enforcement that an object states for itself, or a namespace for its objects. Unknown words are ignored. */
 export function statedEnforcement(
   words: Readonly<Record<string, string>> | undefined,
   key: typeof ENFORCEMENT_ANNOTATION | typeof ENFORCEMENT_LABEL,

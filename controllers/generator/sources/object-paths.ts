@@ -1,13 +1,13 @@
 /**
- * Values of an object at paths such as `.spec.groups[*].size`: the part of kubectl's JSONPath that names one value, or
- * one value for each entry of one list. A template is a path, or text with paths in braces: `{.metadata.name}-db`.
+ * Values of an object at paths such as `.spec.groups[*].size`: the subset of kubectl's JSONPath for one value, or for
+ * one value in each entry of one list. A template is a path, or text with paths in braces: `{.metadata.name}-db`.
  */
 import { isRecord } from "../../../shared/schema/check.ts";
 
 type Steps = readonly (string | number)[];
 
 interface ObjectPath {
-  /** To the list whose entries `steps` begin at; undefined where they begin at the object. */
+  /** Path of the list whose entries `steps` begin at; undefined where they begin at the object. */
   readonly list: Steps | undefined;
   readonly steps: Steps;
 }
@@ -18,7 +18,10 @@ export interface Template {
 }
 
 const STEP = /\.([A-Za-z0-9_-]+)|\['([^']+)'\]|\[(\d+)\]|(\[\*\])/y;
-/** What goes from an object into text must be a part of a name or a label: it adds no requirement to a selector. */
+/**
+ * A value that is inserted into text must be valid in a name or label, so that it can't add a requirement to a
+ * selector.
+ */
 const INSERTED = /^[A-Za-z0-9._-]+$/;
 
 /** Undefined for any other text. */
@@ -37,7 +40,7 @@ function parsePath(text: string): ObjectPath | undefined {
   return text === "" ? undefined : { list, steps };
 }
 
-/** Undefined for text whose braces or paths can't be read. */
+/** Undefined for text with unreadable braces or paths. */
 export function parseTemplate(text: string): Template | undefined {
   const isPath = text.startsWith(".") || text.startsWith("[");
   const pieces = isPath ? ["", text, ""] : text.split(/\{([^{}]*)\}/);
@@ -55,7 +58,7 @@ export function parseTemplate(text: string): Template | undefined {
   return parts.length === 0 ? undefined : { text, parts };
 }
 
-/** The lists of its paths, as text to compare. */
+/** The lists in the template's paths, as text to compare. */
 export function listsOf({ parts }: Template): string[] {
   return parts.flatMap((part) => (typeof part === "string" || part.list === undefined ? [] : [showList(part.list)]));
 }
@@ -72,7 +75,10 @@ export function entriesOf(object: unknown, templates: readonly Template[]): read
   return Array.isArray(found) ? found : undefined;
 }
 
-/** The value of one path as it is, of text with paths as text. Undefined where a value is missing, or is no word. */
+/**
+ * The value of a single path unchanged, or the text with its paths replaced. Undefined where a value is missing or
+ * can't be inserted.
+ */
 export function readTemplate({ parts }: Template, object: unknown, entry: unknown): unknown {
   const values = parts.map((part) =>
     typeof part === "string"

@@ -1,6 +1,6 @@
 /**
- * The plugins of a generator, one for each kind that it watches, and which objects of them ask for protection. Read
- * `protection-source.ts` first (what a plugin makes of an object), then `workload-kinds.ts` and `budget-kinds.ts`.
+ * The plugins of a generator, one for each watched kind, and which objects ask for protection. Read
+ * `protection-source.ts` first (the result of a plugin), then `workload-kinds.ts` and `budget-kinds.ts`.
  */
 
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
@@ -22,24 +22,24 @@ import { IGNORED_KINDS, ignoredPlugin, parseMetadata, WORKLOAD_KINDS, workloadPl
 
 export interface PluginOptions {
   readonly protectSelector: string;
-  /** Empty or absent: all. */
+  /** Empty or absent for all namespaces. */
   readonly namespaces?: readonly string[];
   readonly excludedNamespaces?: readonly string[];
   readonly protectNonZero: boolean;
   /** Names of {@link KINDS}; all when absent. */
   readonly kinds?: readonly string[];
-  /** Custom resources, as `scalable.ts` reads them. */
+  /** Custom resources, in the form that `scalable.ts` reads. */
   readonly scalable?: readonly string[];
 }
 
-/** What `--kinds` may name. */
+/** The kinds that `--kinds` may name. */
 export const KINDS: readonly string[] = [
   ...WORKLOAD_KINDS.map(({ kind }) => pluginName(kind)),
   ...IGNORED_KINDS.map(pluginName),
   ...BUDGET_KINDS.map(({ kind }) => pluginName(kind)),
 ].sort();
 
-/** Throws for a selector or resource that can't be read; the options are checked before. */
+/** Throws for an unreadable selector or resource. The options are checked before. */
 export function plugins(options: PluginOptions): readonly SourcePlugin[] {
   const { protectNonZero, kinds = KINDS, scalable = [] } = options;
   const covers = coveredNamespaces(options);
@@ -64,7 +64,7 @@ export function plugins(options: PluginOptions): readonly SourcePlugin[] {
   return all.map((plugin) => withUnreadable(enforcing(plugin), context));
 }
 
-/** The same plugin, whose sources have the enforcement that they state. */
+/** The same plugin with the stated enforcement in its sources. */
 function enforcing(plugin: SourcePlugin): SourcePlugin {
   return { ...plugin, interpret: (raw) => withEnforcement(plugin.interpret(raw), parseMetadata(raw).metadata) };
 }
@@ -75,11 +75,11 @@ function withEnforcement(source: ProtectionSource, { annotations }: ObjectMeta):
 }
 
 /**
- * The same plugin, which knows what to do with objects that it can't read: what it has read of one before still counts,
- * and else its protectors stay as they are. A kind that only budgets count keeps what was read.
+ * The same plugin with a rule for unreadable objects: the last readable version of an object still counts; without one,
+ * its protectors stay unchanged. For a kind that only budgets count, the last readable version always stays.
  */
 function withUnreadable(plugin: SourcePlugin, context: PluginContext): SourcePlugin {
-  // Whether a workload that is deleted asks for replicas is not known.
+  // It is not known whether an unreadable workload that is being deleted asks for replicas.
   const replicas = BUDGET_KINDS.some(({ kind }) => kind.kind === plugin.kind.kind) ? 0 : 1;
   return {
     ...plugin,
@@ -115,11 +115,11 @@ export function coveredNamespaces({
 }: Pick<PluginOptions, "namespaces" | "excludedNamespaces">): (namespace: string) => boolean {
   const only = new Set(namespaces);
   const excluded = new Set(excludedNamespaces);
-  // A protector is in the namespace of its source: an object of the whole cluster can have none.
+  // A protector is in the namespace of its source, so a cluster-scoped object can have none.
   return (namespace) => namespace !== "" && !excluded.has(namespace) && (only.size === 0 || only.has(namespace));
 }
 
-/** By namespace, label, and an annotation that overrides the label. */
+/** Selects objects by namespace, by label, and by an annotation that overrides the label. */
 function selection(
   { protectSelector }: PluginOptions,
   covers: (namespace: string) => boolean,

@@ -11,13 +11,13 @@ import type { Enforcement, LabelSelector, PodProtectorSpec } from "../../../shar
 export interface SourceKind {
   readonly group: string;
   readonly version: string;
-  /** Empty until discovery tells it, for a custom resource. */
+  /** For a custom resource, empty until discovery has found the kind. */
   readonly kind: string;
   /** The plural, as in paths. */
   readonly resource: string;
 }
 
-/** Fields of a protector's spec that some sources set; where no source does, an operator may. */
+/** Fields of a protector's spec that some sources set; where the source does not, an operator may. */
 export const SOURCE_FIELDS = [
   "unhealthyPodPolicy",
   "unhealthyPodPolicies",
@@ -38,27 +38,27 @@ type DerivedSpec = Pick<
 
 /** A protector that a source requires. */
 export interface RequiredProtector {
-  /** The protector may get another name, where this one is taken or too long. */
+  /** The protector gets another name where this one is taken or too long. */
   readonly name: string;
   readonly spec: DerivedSpec;
-  /** How `minAvailable` came about, for people. */
+  /** How `minAvailable` was derived, for people. */
   readonly derivation: string;
-  /** How many pods there should be, where that was asked and is known. */
+  /** The number of pods that there should be, where it was needed and is known. */
   readonly expectedPods?: number;
-  /** Fields that the source decides even where `spec` lacks them: the protector must lack them too. */
+  /** Fields that the source decides even where `spec` lacks them: the protector must then lack them, too. */
   readonly owns?: readonly SourceField[];
 }
 
 /** Whether a source requires protectors, and why. */
 export type ProtectionDecision =
   | "Protected"
-  /** It is being deleted while it asks for replicas, and stays protected until it is scaled to zero. */
+  /** The source is being deleted while it asks for replicas. It stays protected until it is scaled to zero. */
   | "DeletingWithReplicas"
   | "Deleting"
   | "NotSelected"
-  /** It says that it is not to be protected. */
+  /** The source declines protection. */
   | "Declined"
-  /** Its controller is protected in its place. */
+  /** The source's controller is protected instead. */
   | "Controlled"
   /** No minimum can be promised for pods of this kind. */
   | "Ignored"
@@ -73,12 +73,12 @@ export interface WorkloadRef {
   readonly uid?: string;
 }
 
-/** How many pods a workload asks for, as its scale subresource says. */
+/** The number of pods that a workload asks for, as in its scale subresource. */
 export interface Scale {
   readonly replicas: number;
   readonly selector: LabelSelector | undefined;
   readonly controller: WorkloadRef | undefined;
-  /** Labels of its pod template. */
+  /** Labels of the pod template. */
   readonly podLabels: Readonly<Record<string, string>>;
 }
 
@@ -93,16 +93,16 @@ export interface Budget {
   readonly minAvailable?: IntOrPercent | undefined;
   /** Has precedence over `minAvailable`. */
   readonly maxUnavailable?: IntOrPercent | undefined;
-  /** What each worker cluster asks for that has this budget, beside the limits above; the strictest counts. */
+  /** The limits of each worker cluster with this budget, beside the limits above; the strictest counts. */
   readonly ofClusters?: readonly ClusterLimits[] | undefined;
   readonly selector?: LabelSelector | undefined;
   /** A workload whose selector and replicas count; has precedence over `selector`. */
   readonly targetRef?: WorkloadRef | undefined;
-  /** How many pods there should be, where the budget itself says so. */
+  /** The number of pods that there should be, where the budget itself states it. */
   readonly expectedPods?: number | undefined;
-  /** Whose workloads count, where the budget itself says so: those of the core cluster, or of all cells. */
+  /** Where the budget itself states whose workloads count: those of the core cluster, or of all cells. */
   readonly countedIn?: "core" | "cells" | undefined;
-  /** The controllers of pods that are Succeeded or Failed say nothing of how many pods there should be. */
+  /** Ignores the controllers of pods that are Succeeded or Failed when the expected pods are counted. */
   readonly ignoresFinishedPods?: boolean | undefined;
   /** Pods that the budget does not protect, although it counts them. */
   readonly ignoredPodSelector?: LabelSelector | undefined;
@@ -111,7 +111,7 @@ export interface Budget {
   readonly owns: readonly SourceField[];
 }
 
-/** A part of the pods of one object, with a protector of its own. */
+/** A part of the pods of one object, with its own protector. */
 export interface PodGroup {
   /** Distinguishes the protectors of the object, at the end of their names. Empty where all pods are one group. */
   readonly name: string;
@@ -122,11 +122,11 @@ export interface PodGroup {
   readonly running?: DerivedMinimum | undefined;
 }
 
-/** What the required protector depends on, beside the object itself. */
+/** The other objects that the required protector depends on. */
 export type Need =
   /** The workloads of the budget's pods. */
   | { readonly kind: "budget"; readonly budget: Budget }
-  /** The object's scale subresource. The selector and the limit are those of the object, where they are known. */
+  /** The object's scale subresource. `selector` and `maxUnavailable` come from the object, where it has them. */
   | {
       readonly kind: "scale";
       readonly stated: StatedLimits;
@@ -134,16 +134,16 @@ export type Need =
       readonly maxUnavailable?: IntOrPercent;
       readonly minReadySeconds?: number;
     }
-  /** The name of the kind, which discovery tells. `problem`: why further groups can't be read. */
+  /** The name of the kind, from discovery. `problem` is why other groups can't be read. */
   | {
       readonly kind: "groups";
       readonly groups: readonly PodGroup[];
       readonly problem: string | undefined;
       readonly minReadySeconds?: number;
     }
-  /** The object itself can't be read. It keeps the protectors that it has. */
+  /** The object itself is unreadable, and keeps its present protectors. */
   | { readonly kind: "unreadable"; readonly why: string }
-  /** A status that the object's controller has not written yet. `required`: what follows without it. */
+  /** A status that the object's controller has not written yet. `required` are the protectors without it. */
   | { readonly kind: "status"; readonly required: readonly RequiredProtector[] };
 
 export interface ProtectionSource {
@@ -156,16 +156,17 @@ export interface ProtectionSource {
   readonly deleting: boolean;
   readonly decision: ProtectionDecision;
   /**
-   * `spec.enforcement` of its protectors, which follows the source alone: what is written into one is put back. As the
-   * object states it; while it is reconciled, that of its namespace or the generator where it states none.
+   * `spec.enforcement` of the source's protectors. Only the source decides it, so a change in a protector is reverted.
+   * The plugin sets it where the object states one; the reconciler fills in the default of the namespace or the
+   * generator.
    */
   readonly enforcement?: Enforcement;
-  /** Empty where `decision` is not to protect, and where `need` is set. */
+  /** Empty where `decision` does not protect, and where `need` is set. */
   readonly protectors: readonly RequiredProtector[];
   readonly need?: Need;
-  /** For budgets over the workload's pods. */
+  /** Used by budgets over the workload's pods. */
   readonly scale?: Scale;
-  /** Of a kind whose status the generator writes: the generation, and the status as it is stored, if there is one. */
+  /** For a kind whose status the generator writes: the generation, and the stored status, if any. */
   readonly budgetStatus?: { readonly generation: number; readonly stored: unknown };
   /** Why the source is ignored, for people. */
   readonly why?: string;
@@ -173,22 +174,22 @@ export interface ProtectionSource {
 
 /** A kind that the generator watches. */
 export interface SourcePlugin {
-  /** Without a slash: part of queue keys and metric labels, and of the names of protectors. */
+  /** Must not contain a slash. Part of queue keys, metric labels and the names of protectors. */
   readonly name: string;
   readonly kind: SourceKind;
   /** The kind may be missing from the cluster, and may be installed at any time. */
   readonly optional?: boolean;
-  /** Its objects are read by their scale subresource: without that the kind counts as not installed. */
+  /** The scale subresource of its objects is needed: without one, the kind counts as not installed. */
   readonly needsScale?: boolean;
-  /** Versions to read where `kind.version` is not served, the best first. */
+  /** Versions to read where `kind.version` is not served, in the order of preference. */
   readonly olderVersions?: readonly string[];
   /** Whether this generator covers a namespace. Default: all. */
   readonly covers?: (namespace: string) => boolean;
   /** Pure. Throws `SchemaError` for an object of another kind. */
   readonly interpret: (raw: unknown) => ProtectionSource;
   /**
-   * What is certain of an object that `interpret` rejects: it is there, and its metadata says whether it asks for
-   * protection. `lastOf` has the objects by `namespace/name` as they could be read. Never throws.
+   * Reads an object that `interpret` rejects: it exists, and its metadata shows whether it asks for protection.
+   * `lastOf` returns the last readable version by `namespace/name`. Never throws.
    */
   readonly unreadable?: (
     raw: unknown,
@@ -240,7 +241,7 @@ export function groupOf(apiVersion: string): string {
 const API_VERSION = /^([a-z0-9][-a-z0-9.]*\/)?[a-z0-9][-a-z0-9]*$/;
 const KIND = /^[A-Za-z][-A-Za-z0-9]*$/;
 
-/** Whether `ref` can name an object: whoever creates a pod writes into its owner references what they like. */
+/** Whether `ref` can name an object: a user who creates a pod can write any text to its owner references. */
 export function isObjectRef({ apiVersion, kind, name }: WorkloadRef): boolean {
   const isShort = apiVersion.length <= MAX_KEY_LENGTH && kind.length <= MAX_LABEL_LENGTH;
   return isShort && API_VERSION.test(apiVersion) && KIND.test(kind) && isObjectName(name);

@@ -1,10 +1,10 @@
-/** The second protector of a workload that states how many of its pods stay running (docs/decisions/0014). */
+/** The second protector of a workload that states a minimum of running pods (docs/decisions/0014). */
 import type { DerivedMinimum } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { RequiredProtector } from "./protection-source.ts";
 
 /**
- * `required`, and one that counts the same pods by their phase where `floor` is stated. It protects from deletions
- * under strategy Recreate, too: somebody has asked for the number.
+ * Returns `required`, and where `floor` is stated, a protector that counts the same pods by their phase. The second
+ * protector denies deletions under strategy Recreate, too, because a user asked for this number.
  */
 export function withRunningFloor(
   required: RequiredProtector,

@@ -1,6 +1,7 @@
 /**
- * The plugin of a custom resource of `--scalable`. Without settings replicas and selector are what `kubectl scale`
- * sees, and `budgets/` reads them. With paths the object itself says them, for each group of its pods.
+ * The plugin of a custom resource of `--scalable`. Without settings, replicas and selector come from the scale
+ * subresource, like for `kubectl scale`, and `budgets/` reads them. With paths, they come from the object itself, for
+ * each group of its pods.
  */
 
 import * as v from "valibot";
@@ -21,7 +22,7 @@ import type { Need, PodGroup, SourcePlugin } from "./protection-source.ts";
 import { type Scalable, type ScalableResource, templatesOf } from "./scalable.ts";
 import { DEFAULT_MAX_UNAVAILABLE, parseMetadata, statedLimits } from "./workload-kinds.ts";
 
-/** Of one object: each has a protector in the core, and users write objects. */
+/** Groups of one object: each has a protector in the core, and any user may write such an object. */
 const MAX_GROUPS = 100;
 
 export function scalablePlugin({ resource, groups }: ScalableResource, context: PluginContext): SourcePlugin {
@@ -35,12 +36,13 @@ export function scalablePlugin({ resource, groups }: ScalableResource, context: 
     interpret(raw) {
       const { metadata, spec } = parseMetadata(raw);
       const stated = statedLimits(metadata);
-      // Most custom resources have `spec.replicas`; it only tells whether one that is deleted still asks for pods.
+      // Most custom resources have `spec.replicas`, which only shows here whether an object that is being deleted still
+      // asks for pods.
       const { need, replicas } = isScaled
         ? { need: scaleNeed(raw, first, stated), replicas: numberIn(spec, "replicas") ?? 1 }
         : podGroups(raw, groups, stated);
       const decision = decide(context, metadata, replicas);
-      // As in the kinds of Kubernetes, Argo's Rollout and OpenKruise's CloneSet.
+      // Same path as in Kubernetes' own kinds, Argo's Rollout and OpenKruise's CloneSet.
       const minReadySeconds = podCount(Math.ceil(numberIn(spec, "minReadySeconds") ?? 0));
       const ready = minReadySeconds === 0 ? {} : { minReadySeconds };
       return sourceOf(metadata, decision, isProtected(decision) ? { need: { ...need, ...ready } } : {});
@@ -67,11 +69,11 @@ function scaleNeed(raw: unknown, scalable: Scalable | undefined, stated: StatedL
 
 interface FoundGroups {
   readonly need: ScalableNeed;
-  /** How many pods the object asks for; more than 0 where that can't be read. */
+  /** The number of pods that the object asks for; more than 0 where the number is unreadable. */
   readonly replicas: number;
 }
 
-/** The groups that can be read, and why the others can't. */
+/** The readable groups, and why the others are unreadable. */
 function podGroups(raw: unknown, scalables: readonly Scalable[], stated: StatedLimits): FoundGroups {
   const found = scalables.flatMap((scalable) => groupsOf(raw, scalable, stated));
   const problems = found.filter((group) => typeof group === "string");
@@ -79,7 +81,7 @@ function podGroups(raw: unknown, scalables: readonly Scalable[], stated: StatedL
   const byName = Map.groupBy(readable, ({ name }) => name);
   const groups: PodGroup[] = [];
   for (const [name, [group, ...others]] of byName) {
-    // Which of them a protector of that name was made for is unknown.
+    // It is unknown which of them a protector of this name was made for.
     if (others.length > 0) problems.push(`several groups of its pods are named ${name}`);
     else if (group !== undefined && groups.length < MAX_GROUPS) groups.push(group);
   }
@@ -93,7 +95,7 @@ function podGroups(raw: unknown, scalables: readonly Scalable[], stated: StatedL
   };
 }
 
-/** A text says why a group, or all of them, can't be read. */
+/** A text instead of a group is the reason why this group, or all of them, are unreadable. */
 function groupsOf(raw: unknown, scalable: Scalable, stated: StatedLimits): (PodGroup | string)[] {
   const templates = templatesOf(scalable);
   const isList = templates.some((template) => listsOf(template).length > 0);
@@ -120,7 +122,7 @@ function groupOf(raw: unknown, entry: unknown, scalable: Scalable, stated: State
   return { name, replicas, selector, minimum, running: runningMinimum(replicas, stated) };
 }
 
-/** What the name of a Kubernetes object may have. */
+/** A suffix that is valid in the name of a Kubernetes object. */
 function suffixOf(value: unknown): string | undefined {
   if (typeof value !== "string" && typeof value !== "number") return undefined;
   const name = String(value)
@@ -138,7 +140,7 @@ function maxUnavailableOf({ maxUnavailable }: Scalable, raw: unknown, entry: unk
 const Selector = v.strictObject(LabelSelector.entries);
 const Labels = v.record(v.string(), v.string());
 
-/** All the templates together, or why they select no pods. */
+/** The requirements of all templates together, or why they are unusable. */
 function selectorOf(templates: readonly Template[], raw: unknown, entry: unknown): LabelSelector | string {
   const found: LabelSelector[] = [];
   for (const template of templates) {
@@ -156,11 +158,11 @@ function selectorOf(templates: readonly Template[], raw: unknown, entry: unknown
   };
   const [problem] = compileSelector(selector, "fails").problems;
   if (problem !== undefined) return `its label selector can't be read: ${problem}`;
-  // Pods of others would be protected, and would count.
+  // An empty selector would protect and count the pods of other workloads.
   return Object.keys(selector).length === 0 ? "its label selector selects all pods" : selector;
 }
 
-/** As the API has it, a plain map of labels, or the text of a selector. */
+/** Accepts a LabelSelector, a plain map of labels, or the text of a selector. */
 function readSelector(value: unknown): LabelSelector | undefined {
   if (typeof value === "string") return parseSelectorText(value);
   const selector = v.safeParse(Selector, value);

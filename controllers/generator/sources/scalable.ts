@@ -1,10 +1,10 @@
 /**
- * The values of `--scalable`: a custom resource, and where its objects say what a plugin would know of them.
+ * The values of `--scalable`: a custom resource, and the paths in its objects for the facts that a plugin needs.
  *
  *     GROUP/VERSION/RESOURCE[?SETTING=TEMPLATE[&SETTING=TEMPLATE]...]
  *
  * The settings are `replicas`, `selector`, `maxUnavailable` and `name`. With `[*]` in its paths, each entry of a list
- * is a group of pods with a protector of its own; so is each value that is given for the same resource.
+ * is a group of pods with its own protector; so is each value for the same resource.
  */
 import * as v from "valibot";
 import { listsOf, parseTemplate, type Template } from "./object-paths.ts";
@@ -13,11 +13,11 @@ import type { SourceKind } from "./protection-source.ts";
 /** One value of `--scalable`. */
 export interface Scalable {
   readonly resource: Omit<SourceKind, "kind">;
-  /** Of the group of pods, at the end of the protector's name. */
+  /** Name of the group of pods, at the end of the protector's name. */
   readonly name?: Template | undefined;
-  /** Absent: the scale subresource says it. */
+  /** Absent where the scale subresource has the number. */
   readonly replicas?: Template | undefined;
-  /** All of them together, as requirements; absent: the scale subresource says it. */
+  /** All of them are required; empty where the scale subresource has the selector. */
   readonly selector: readonly Template[];
   readonly maxUnavailable?: Template | undefined;
 }
@@ -27,7 +27,7 @@ export interface ScalableResource {
   readonly groups: readonly Scalable[];
 }
 
-/** Between two values: before a resource, because a selector has commas too. */
+/** Separates two values. A comma counts only before a resource, because a selector may contain commas, too. */
 export const SCALABLE_SEPARATOR = /,(?=[a-z0-9][a-z0-9.-]*\/[a-z0-9][a-z0-9.-]*\/[a-z0-9][a-z0-9.-]*(?:[,?]|$))/;
 
 const RESOURCE = "group/version/resource such as argoproj.io/v1alpha1/rollouts";
@@ -49,7 +49,7 @@ const Settings = v.strictObject({
 });
 const KNOWN = Object.keys(Settings.entries);
 
-/** The resources by their groups, and what is wrong with the values, in words for the operator. */
+/** The resources by their groups, and the problems with the values, as text for the operator. */
 export function readScalables(values: readonly string[]): {
   readonly resources: readonly ScalableResource[];
   readonly problems: readonly string[];
@@ -75,7 +75,7 @@ export function readScalables(values: readonly string[]): {
   return { resources: [...byResource.values()], problems };
 }
 
-/** The value, or what is wrong with it. */
+/** The parsed value, or the problem with it. */
 function parseScalable(text: string): Scalable | string {
   const [path = "", ...rest] = text.split("?");
   const parts = path.split("/");

@@ -1,6 +1,6 @@
 /**
  * The kinds of workloads, one row each, and the plugin that all rows share: it reads an object and requires one
- * protector, with the minimum that the workload's own controller keeps. The kinds that have no minimum follow below.
+ * protector, with the minimum that the workload's own controller keeps. The kinds without a minimum follow below.
  * `scalable-plugin.ts` has the custom resources.
  */
 import * as v from "valibot";
@@ -34,7 +34,7 @@ import {
 } from "./protection-source.ts";
 import { withRunningFloor } from "./running-floor.ts";
 
-/** A Deployment's default, for kinds whose objects do not say how many of their pods may be stopped at once. */
+/** A Deployment's default, for kinds whose objects do not state how many of their pods may be unavailable. */
 export const DEFAULT_MAX_UNAVAILABLE = "25%";
 const withoutRollout = ({ replicas = 1 }: Rollout): DerivedMinimum => scaledMinimum(replicas, DEFAULT_MAX_UNAVAILABLE);
 
@@ -44,11 +44,11 @@ interface WorkloadKind {
   readonly read: (raw: unknown) => Workload;
   readonly minimum: (rollout: Rollout) => DerivedMinimum;
   /**
-   * API groups under which owner references name the kind. Only kinds with `spec.replicas` have them: the pods that a
-   * budget expects are counted over these kinds.
+   * API groups under which owner references name the kind. Only kinds with `spec.replicas` have them: a budget's
+   * expected pods are counted over these kinds.
    */
   readonly scaleGroups?: readonly string[];
-  /** The controller of such an object is protected in its place. */
+  /** The controller of such an object is protected instead. */
   readonly isLeftToController?: true;
 }
 
@@ -89,7 +89,10 @@ export const WORKLOAD_KINDS: readonly WorkloadKind[] = [
   },
 ];
 
-/** Pods of a Job end by themselves, so these kinds are watched only to tell a user who asks for protection why not. */
+/**
+ * Pods of a Job end by themselves, so these kinds are watched only to explain to a user who asks for protection why
+ * there is none.
+ */
 export const IGNORED_KINDS = [sourceKind("batch", "v1", "Job"), sourceKind("batch", "v1", "CronJob")];
 const WHY_IGNORED =
   "pods of a Job end by themselves, so that there is no number of available pods to keep; " +
@@ -111,9 +114,9 @@ const Spec = {
   replicas: nullish(v.number()),
   minReadySeconds: v.optional(v.number()),
   template: nullish(v.looseObject({ metadata: nullish(v.looseObject({ labels: Labels })) })),
-  /** Of Deployments. */
+  /** Used by Deployments. */
   strategy: Strategy,
-  /** Of StatefulSets and DaemonSets. */
+  /** Used by StatefulSets and DaemonSets. */
   updateStrategy: Strategy,
 };
 const Count = v.optional(v.number());
@@ -129,15 +132,15 @@ const parseReplicationController = checker(
 );
 export const parseMetadata = checker(v.looseObject({ metadata: ObjectMeta, spec: v.optional(v.unknown()) }));
 
-/** What the generator reads of an object of any row. */
+/** The facts that the generator reads from an object of any row. */
 interface Workload {
   readonly metadata: ObjectMeta;
   readonly spec: Pick<ReturnType<typeof parseWorkload>["spec"], keyof typeof Spec>;
   /** Undefined selects no pod. */
   readonly selector: LabelSelector | undefined;
-  /** How many pods it asks for. */
+  /** The number of pods that the workload asks for. */
   readonly replicas: number;
-  /** The status does not say yet how many those are. */
+  /** The status does not have this number yet. */
   readonly isUncounted?: boolean;
 }
 
@@ -146,7 +149,7 @@ function readWorkload(raw: unknown): Workload {
   return { metadata, spec, selector: spec.selector, replicas: spec.replicas ?? 1 };
 }
 
-/** A plain map of labels selects the pods; the API's default are the labels of the template. */
+/** A plain map of labels selects the pods. The API's default is the labels of the template. */
 function readReplicationController(raw: unknown): Workload {
   const { metadata, spec } = parseReplicationController(raw);
   const matchLabels = spec.selector ?? spec.template?.metadata?.labels ?? {};
@@ -155,13 +158,13 @@ function readReplicationController(raw: unknown): Workload {
 }
 
 /**
- * A DaemonSet asks for one pod on each node that its status counts. So its protector is about the cluster that the
- * DaemonSet is in; where each worker cluster has its own, each runs a generator, with itself as the core.
+ * A DaemonSet asks for one pod on each node that its status counts. So its protector only covers the DaemonSet's own
+ * cluster. Where each worker cluster has its own DaemonSet, each cluster runs a generator with itself as the core.
  */
 function readDaemonSet(raw: unknown): Workload {
   const { metadata, spec, status } = parseWorkload(raw);
   const { desiredNumberScheduled = 0, observedGeneration = 0 } = status ?? {};
-  // The apiserver creates a DaemonSet with a status that says 0, before its controller has counted a node.
+  // The apiserver creates a DaemonSet with 0 in its status, before its controller has counted a node.
   const isUncounted = !(observedGeneration > 0 || desiredNumberScheduled > 0);
   return { metadata, spec, selector: spec.selector, replicas: desiredNumberScheduled, isUncounted };
 }
@@ -194,7 +197,7 @@ function requiredProtector(row: WorkloadKind, workload: Workload): RequiredProte
   if (selector === undefined) return undefined;
   const { type: strategy, rollingUpdate } = spec.strategy ?? spec.updateStrategy ?? {};
   const stated = statedMinimum(replicas, statedLimits(metadata));
-  // Its rollout deletes all pods, and would wait for ever.
+  // A rollout with Recreate deletes all pods, and would wait for ever.
   const spared = strategy === "Recreate" && stated === undefined ? { protectedOperations: ["EVICT"] } : {};
   const { minAvailable, derivation } =
     stated ??
@@ -212,7 +215,7 @@ function requiredProtector(row: WorkloadKind, workload: Workload): RequiredProte
   };
 }
 
-/** What the annotations of a workload of any kind say. */
+/** The limits that the annotations of a workload of any kind state. */
 export function statedLimits({ annotations }: ObjectMeta): StatedLimits {
   return {
     minAvailable: annotations?.[MIN_AVAILABLE_ANNOTATION],
