@@ -1,7 +1,7 @@
 /**
- * The authorities of the webhook's certificate as they are published to the cells (docs/decisions/0004): two ConfigMaps
- * beside the webhook, one with what is to be trusted, and one in which each cell says what its registration trusts by
- * now.
+ * How the authorities of the webhook's certificate are published to the cells (docs/decisions/0004): two ConfigMaps in
+ * the webhook's namespace. One has the authorities to trust; in the other, each cell acknowledges the authorities that
+ * its webhook configuration trusts.
  */
 import { hash, type X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
@@ -11,7 +11,10 @@ import { checker } from "../schema/check.ts";
 /** The ConfigMap with the authorities' certificates (`ca.crt`, PEM, oldest first). Every aggregator reads it. */
 export const PUBLISHED_CONFIG_MAP = "podseidon-webhook-ca";
 export const PUBLISHED_KEY = "ca.crt";
-/** A ConfigMap: by cell, the fingerprint of what its registration trusts. Written by the aggregator of every cell. */
+/**
+ * A ConfigMap: by cell, the fingerprint of the authorities that its webhook configuration trusts. Every cell's
+ * aggregator writes it.
+ */
 export const TRUSTED_CONFIG_MAP = "podseidon-webhook-ca-cells";
 
 const ConfigMap = v.looseObject({ data: v.optional(v.nullable(v.record(v.string(), v.string()))) });
@@ -28,22 +31,22 @@ export function splitCertificates(pem: string): string[] {
   return [...pem.matchAll(CERTIFICATE)].map(([certificate]) => `${certificate.trim()}\n`);
 }
 
-/** What a cell acknowledges: the published authorities by a hash. */
+/** The hash of the published authorities that a cell acknowledges. */
 export function fingerprintOf(certificates: readonly string[]): string {
   return hash("sha256", certificates.map((pem) => pem.trim()).join("\n"), "hex");
 }
 
 /**
- * The secret segment of the webhook's path, by a published authority. The certificate is in the webhook configurations
- * and beside the webhook, and in no handshake.
+ * The secret segment of the webhook's path, a hash of a published authority. Only webhook configurations and the
+ * webhook's cluster have this certificate; no TLS handshake shows it.
  */
 export function pathSegment(pem: string): string {
   return hash("sha256", `path of the podseidon webhook\n${pem.trim()}`, "base64url");
 }
 
 /**
- * Matches that segment, `/~` and the hash, or `/secret-` and the hash in hexadecimal, in front of a path. Of another
- * length it is no secret, but the id of a cell.
+ * Matches this segment at the start of a path: `/~` and the hash, or `/secret-` and the hash in hexadecimal. A segment
+ * of another length is the id of a cell.
  */
 export const SECRET_SEGMENT = /^\/(?:~[\w-]{43}|secret-([0-9a-f]{64}))(?=\/)/;
 
@@ -52,7 +55,7 @@ export function isForHost(certificate: X509Certificate, host: string): boolean {
   return (isIP(host) === 0 ? certificate.checkHost(host) : certificate.checkIP(host)) !== undefined;
 }
 
-/** A cell's id as a key of a ConfigMap, which may hold less than a path segment. */
+/** A cell's id as a key of a ConfigMap, which allows fewer characters than a path segment. */
 export function cellKey(cell: string): string {
   return cell.replace(/[^-._a-zA-Z0-9]/g, "_");
 }

@@ -3,7 +3,7 @@
  * Keys are ECDSA on P-256; an authority may also have an RSA or Ed25519 key. Only the certificates process loads this
  * file, and the library behind it.
  */
-// The dependency injection of @peculiar/x509 needs it to be loaded first.
+// Must be loaded first, for the dependency injection of @peculiar/x509.
 import "reflect-metadata";
 import { createHash, createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from "node:crypto";
 import { isIP } from "node:net";
@@ -47,10 +47,10 @@ interface Issuer {
   readonly keyIdentifier: string;
 }
 
-/** WebCrypto's names of the curves that node:crypto names like OpenSSL. */
+/** WebCrypto's names of curves, by the OpenSSL names that node:crypto uses. */
 const CURVES: Readonly<Record<string, string>> = { prime256v1: "P-256", secp384r1: "P-384", secp521r1: "P-521" };
 
-/** By the types of keys that node:crypto names; ECDSA beside them. */
+/** By node:crypto's names for types of keys, except for ECDSA. */
 const ALGORITHMS: Readonly<Record<string, SigningAlgorithm>> = {
   rsa: { name: "RSASSA-PKCS1-v1_5", hash: "SHA-256" },
   ed25519: { name: "Ed25519" },
@@ -62,13 +62,13 @@ interface SigningAlgorithm {
   readonly namedCurve?: string;
 }
 
-/** Undefined for a private key that no authority can have: neither this project nor Go signs or verifies with it. */
+/** Undefined for a private key of an unsupported type, with which this project can't sign or Go can't verify. */
 export function signingAlgorithm({ asymmetricKeyType, asymmetricKeyDetails }: KeyObject): SigningAlgorithm | undefined {
   const namedCurve = CURVES[asymmetricKeyDetails?.namedCurve ?? ""];
   return namedCurve === undefined ? ALGORITHMS[asymmetricKeyType ?? ""] : { name: "ECDSA", namedCurve };
 }
 
-/** Returns a new self-signed certificate authority that may sign end-entity certificates and no further authority. */
+/** Returns a new self-signed certificate authority, which may sign end-entity certificates but no other authority. */
 export async function createCertificateAuthority(options: AuthorityOptions): Promise<KeyAndCertificate> {
   const keys = newKeys();
   const name = distinguishedName(options.commonName, []);
@@ -117,7 +117,8 @@ function readIssuer({ certificatePem, privateKeyPem }: KeyAndCertificate): Issue
     throw new TypeError("the certificate authority's private key belongs to another certificate");
   }
   const certificate = new x509.X509Certificate(certificatePem);
-  // Name and key identifier as the certificate has them: verifiers compare their bytes, and openssl makes others.
+  // Copies name and key identifier from the certificate: verifiers compare their bytes, and openssl encodes them
+  // differently.
   const name = certificate.subjectName;
   const identifier = certificate.getExtension(x509.SubjectKeyIdentifierExtension)?.keyId;
   const keys = { publicKey, privateKey: createPrivateKey(privateKeyPem) };

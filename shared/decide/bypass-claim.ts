@@ -1,6 +1,8 @@
-/** Reads the force-delete annotation (docs/design.md#bypass): what a pod asks for, not whether the webhook follows. */
+/**
+ * Reads the force-delete annotation (docs/design.md#bypass): the claim of a pod, not whether the webhook follows it.
+ */
 
-/** What a pod's annotation asks for. */
+/** The claim of a pod's annotation. */
 export type BypassClaim =
   | { readonly kind: "none" }
   | { readonly kind: "malformed" }
@@ -15,7 +17,7 @@ export type BypassClaim =
 /** Values that begin with this are JSON: `{"until": RFC 3339, "reason": text}`, either or both. */
 const STRUCTURED = "{";
 const MAX_REASON = 200;
-/** Kubernetes allows a pod no more for all of its annotations. A forged pod may have JSON of megabytes. */
+/** Kubernetes' limit for all annotations of a pod. A forged pod may have megabytes of JSON. */
 const MAX_LENGTH = 256 * 1024;
 const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$/;
 const KNOWN_KEYS: ReadonlySet<string> = new Set(["until", "reason"]);

@@ -14,21 +14,21 @@ export interface Overrides {
   readonly noProtect?: boolean;
 }
 
-/** An annotation of the pod overrides every denial by this protector. */
+/** True when an annotation of the pod overrides every denial by this protector. */
 export function isForced({ followsNoProtect }: ProtectorState, { forced, noProtect }: Overrides): boolean {
   return forced || (followsNoProtect === true && noProtect === true);
 }
 
 /**
- * Annotations of x-pdb that hold a disruption back until they are removed. A pod that Kubernetes is about to end, and
- * that is not Ready, has none: on a dead node nobody is left to do the work and to remove them.
+ * The pod's annotations of x-pdb that deny disruptions until they are removed. Returns none for a pod that is not Ready
+ * and that Kubernetes is about to end: on a dead node, no program is left to do the work and remove them.
  */
 export function preActivitiesOf(pod: Pod): readonly string[] {
   if (isCondemned(pod)) return NONE;
   return Object.keys(pod.annotations ?? {}).filter((annotation) => annotation.startsWith(PRE_ACTIVITY_PREFIX));
 }
 
-/** The protector asks for the operation. */
+/** True when the protector protects from the operation. */
 export function isProtectedFrom(
   { spec: { protectedOperations } }: ProtectorState,
   { operation, isResize }: { readonly operation: Operation; readonly isResize?: boolean },

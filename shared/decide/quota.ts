@@ -1,10 +1,10 @@
 /**
  * The webhook's decision (docs/design.md#admission): may this pod be disrupted, as far as one protector is concerned?
- * Pure: it knows the protector's state and the request. `reserve.ts` records an allowed disruption. Both stand on
+ * Pure: depends only on the protector's state and the request. `reserve.ts` records an allowed disruption. Both use
  * `availability/` (when a pod counts), `ledger/` (reservations) and `state/` (a parsed protector).
  *
  * The first rule that holds decides, in the order of CHECKS. A reservation has weight 1 and has used quota. A pin has
- * used none and weighs 0, or 1 while the snapshot may still count its pod.
+ * used no quota, and has weight 0, or 1 while the snapshot may still count its pod.
  * | condition                                                        | decision                     | record      |
  * | ---------------------------------------------------------------- | ---------------------------- | ----------- |
  * | the protector does not ask for this operation                    | allow NotProtected           |             |
@@ -30,10 +30,10 @@
  * | otherwise                                                        | allow Reserved               | reservation |
  *
  * The annotation `force-delete` (or `no-protect`: `overrides.ts`) turns a denial or busy into allow Forced, with the
- * record of the pod's class, unpaid. So does a minAvailable of 0, into NothingPromised; a suspended protector allows
- * everything as Suspended, with that record: it counts when the suspension ends before the disruption is committed. A
- * pre-activity denies under both. With `spec.enforcement` Warn, what would be a denial or busy, of a pre-activity too,
- * is allowed as NotEnforced, with that record and the denial for the warning. Available is what the criterion counts.
+ * record of the pod's class, unpaid. So does a minAvailable of 0, into NothingPromised. A suspended protector allows
+ * everything as Suspended, with this record, which counts if the suspension ends before the commit. A pre-activity
+ * denies in both cases. With `spec.enforcement` Warn, any denial or busy, even by a pre-activity, is allowed as
+ * NotEnforced, with this record, and the denial as warning. A pod is available if the criterion counts it.
  */
 import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Pod } from "../schema/pod.ts";
@@ -48,30 +48,30 @@ import { type CellState, type ProtectorState, publishedCounts } from "./state/pr
 
 /**
  * No reservation is added to a history that may have more bytes (docs/design.md#history-size, S10): the object stays
- * under 1 MiB whatever the names are. Usual names take a third of this estimate, so that some 5,000 reservations fit.
+ * under 1 MiB whatever the names are. Usual names need a third of this estimate, so some 5,000 reservations fit.
  */
 export const HARD_CAP_BYTES = 768 * 1024;
-/** No pin is added beyond this: the quota does not bound pins, and they must leave room for reservations. */
+/** No pin is added beyond this: quota does not bound pins, and pins must leave room for reservations. */
 export const PIN_CAP_BYTES = 576 * 1024;
 
 export interface DisruptionRequest extends Overrides {
   readonly cell: string;
   readonly operation: Operation;
-  /** Of this admission request; without commas. */
+  /** Identifies this admission request; has no commas. */
   readonly nonce: string;
-  /** The pod as it is reviewed: `oldObject`, or the live read of an eviction. */
+  /** The reviewed version of the pod: `oldObject`, or the live read of an eviction. */
   readonly pod: Pod;
   /** The change is a resize. */
   readonly isResize?: boolean;
-  /** What the pod or the Eviction asks for. */
+  /** The criterion that the pod or the Eviction asks for. */
   readonly criterion: Criterion;
-  /** The caller may ask for it, whatever the protector says. */
+  /** The caller may choose the criterion, whatever the protector allows. */
   readonly criterionPermitted?: boolean;
-  /** Goes whatever `unhealthyPodPolicy` says where it does not count: nothing else ends a pod whose node is gone. */
+  /** The pod may end despite `unhealthyPodPolicy` if it does not count: nothing else ends a pod whose node is gone. */
   readonly mayGoUnhealthy?: boolean;
   /** Leaves half of the quota to others (docs/design.md#callers-whose-disruptions-do-not-happen). */
   readonly keepsShare?: boolean;
-  /** RFC 3339, of this admission. */
+  /** Time of this admission, RFC 3339. */
   readonly startTime: string;
   /** RFC 3339, two settle periods ago: a reservation that was first made before this is not refreshed again. */
   readonly staleRefreshBefore: string;
@@ -106,23 +106,23 @@ type DenyCause =
   | "HistoryFull"
   | "RefreshedTooLong"
   | "PreActivity"
-  /** Of pods that can only go together (`together.ts`). */
+  /** Only for disruptions that are decided together (`together.ts`). */
   | "TooManyTogether";
 
-/** What the decision rests on, for the text of a denial. */
+/** The facts behind the decision, for the text of a denial. */
 export interface QuotaFacts extends Estimate {
-  /** Of the protector, where it is not Available. */
+  /** The protector's criterion, where it is not Available. */
   readonly healthCriterion?: HealthCriterion;
-  /** Which pods are counted, where it is not those of the protector's criterion. */
+  /** The criterion that pods are counted by, where it is not the protector's. */
   readonly criterion?: Exclude<Criterion, "Available">;
   readonly minAvailable: number;
-  /** What has to be done first, where that is the cause. */
+  /** The pre-activities that have to end first, where they are the cause. */
   readonly preActivities?: readonly string[];
-  /** How many pods that use quota are to go together. */
+  /** The number of pods in the same joint decision that use quota. */
   readonly together?: number;
 }
 
-/** What an allowed disruption writes: the least weight of its pod from then on, and whether it has used quota. */
+/** The record of an allowed disruption: the least weight of its pod from then on, and whether quota was used. */
 interface RecordChange {
   readonly weight: Weight;
   readonly paid: boolean;
@@ -133,13 +133,13 @@ export interface Allowed {
   readonly reason: AllowReason;
   readonly write: "none" | RecordChange;
   readonly facts: QuotaFacts;
-  /** What it would be if the protector enforced its decisions. */
+  /** The denial if the protector enforced its decisions. */
   readonly instead?: Denied;
 }
 
 interface Denied {
   readonly allowed: false;
-  /** A denial stands until more pods are available; busy passes by itself. Both are answered 429. */
+  /** A denial lasts until more pods are available; busy passes by itself. The response to both is 429. */
   readonly kind: "Denial" | "Busy";
   readonly cause: DenyCause;
   readonly facts: QuotaFacts;
@@ -147,7 +147,7 @@ interface Denied {
 
 export type Decision = Allowed | Denied;
 
-/** One request before one protector, with what the checks ask for. */
+/** One request to one protector, with the facts that the checks need. */
 interface DecisionInput {
   readonly state: ProtectorState;
   readonly request: DisruptionRequest;
@@ -160,7 +160,7 @@ type Check = (input: DecisionInput) => Decision | undefined;
 
 const PINNED: RecordChange = { weight: 0, paid: false };
 const RESERVED: RecordChange = { weight: 1, paid: true };
-/** Of what goes whatever the quota is: nobody has paid, so a repeat under rules that keep the pod needs quota. */
+/** For a disruption that is allowed without quota: unpaid, so that a repeat under stricter rules needs quota. */
 const UNPAID: RecordChange = { weight: 1, paid: false };
 
 const CHECKS: readonly Check[] = [
@@ -184,12 +184,12 @@ const CHECKS: readonly Check[] = [
 
 const PINS: ReadonlySet<string> = new Set<AllowReason>(["PinnedPending", "PinnedUnavailable", "PinnedImmature"]);
 
-/** True for a disruption that uses no quota because of what its pod was found to be. */
+/** True for a disruption that uses no quota because of its pod's class. */
 export function isPin(decision: Decision): boolean {
   return decision.allowed && PINS.has(decision.reason);
 }
 
-/** Decides `request` on `state`, which is not changed. */
+/** Decides `request` on `state`, without a change of `state`. */
 export function decide(state: ProtectorState, request: DisruptionRequest): Decision {
   const cell = state.cells.get(request.cell);
   const input: DecisionInput = {
@@ -215,7 +215,7 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
   return allow(input, "Reserved", RESERVED);
 }
 
-/** True where the request is allowed whatever the counts say, and whether its record can be written or not. */
+/** True where the request is allowed whatever the counts are, even if its record can't be written. */
 export function needsNoQuota(state: ProtectorState, request: DisruptionRequest): boolean {
   if (state.spec.warnsOnly) return true;
   return (isSuspended(state, request) || state.spec.minAvailable <= 0) && preActivitiesOf(request.pod).length === 0;
@@ -247,7 +247,7 @@ function pendingPodIsDeleted(input: DecisionInput): Decision | undefined {
   return isDeleted ? allow(input, "Pending") : undefined;
 }
 
-/** Not busy: the denial ends when the annotation is removed, and retries each second do not speed that up. */
+/** Not busy: the denial ends when the annotation is removed, which retries each second do not accelerate. */
 function preActivityHoldsBack({ podClass, request, facts }: DecisionInput): Decision | undefined {
   if (podClass === "Pending") return undefined;
   const annotations = preActivitiesOf(request.pod);
@@ -265,13 +265,13 @@ function budgetIsUnhealthy(input: DecisionInput): Decision | undefined {
   return cellIsNotCounted(input) ?? cellIsOnHold(input) ?? deny(input, kind, "UnhealthyBudget");
 }
 
-/** A DELETE commits at the reviewed version, at which the pod is unavailable, or the pod is reviewed again. */
+/** A DELETE commits only at the reviewed version, in which the pod is unavailable; otherwise it is reviewed again. */
 function unavailablePodIsDeleted(input: DecisionInput): Decision | undefined {
   const isDeleted = input.podClass === "Unavailable" && input.request.operation === "DELETE";
   return isDeleted ? allow(input, "Unavailable") : undefined;
 }
 
-/** In a cell that is not counted or on hold nothing can be promised, and nothing is written. */
+/** In a cell that is not counted or on hold, nothing can be promised, so no record is written. */
 function cellIsNotCounted(input: DecisionInput): Decision | undefined {
   return input.cell?.isCounted === true ? undefined : deny(input, "Busy", "NotCounted");
 }
@@ -307,14 +307,14 @@ function immaturePodIsPinned(input: DecisionInput): Decision | undefined {
   return input.podClass === "Immature" ? allow(input, "PinnedImmature", PINNED) : undefined;
 }
 
-/** A client that something else denies for hours must not hold quota for hours. */
+/** A client whose disruption something else denies for hours must not use quota for hours. */
 function refreshedTooLong(input: DecisionInput): Decision | undefined {
   const { held, request } = input;
   if (held === undefined) return undefined;
   const limitMicros = parseMicros(request.staleRefreshBefore);
   for (const [operation, { firstMicros, podGeneration }] of held.records) {
     if ((operation === "UPDATE") !== (request.operation === "UPDATE")) continue;
-    // A committed change may take its time, and the pod may be changed again meanwhile.
+    // A committed change may take long, and the pod may be changed again meanwhile.
     if (operation === "UPDATE" && podGeneration !== undefined && request.pod.generation > podGeneration) continue;
     if (firstMicros < limitMicros) return deny(input, "Busy", "RefreshedTooLong");
   }
@@ -322,8 +322,8 @@ function refreshedTooLong(input: DecisionInput): Decision | undefined {
 }
 
 /**
- * The pod is subtracted already and its admission was paid for, so it is admitted whatever the estimate. An eviction
- * pays for a deletion and the other way round; a restart of containers pays for itself alone.
+ * The pod is already subtracted and its admission was paid for, so it is admitted whatever the estimate is. An eviction
+ * pays for a deletion, and vice versa; a restart of containers pays only for itself.
  */
 function repeated(input: DecisionInput): Decision | undefined {
   const { held, request } = input;
@@ -340,7 +340,7 @@ function noQuotaLeft(input: DecisionInput): Decision | undefined {
   return delta === 1 && left < kept ? deny(input, "Busy", "OthersShare") : undefined;
 }
 
-/** The estimate has the pod subtracted: by weight, and by any reservation where another criterion counts. */
+/** True when the estimate subtracts the pod: by its weight, or for another criterion by any reservation. */
 function isSubtracted(held: Reservation | undefined, { criterion }: QuotaFacts): boolean {
   return criterion === undefined ? held?.weight === 1 : held !== undefined;
 }
@@ -357,7 +357,7 @@ function historyIsFull(input: DecisionInput): Decision | undefined {
   return hasRoom(input, HARD_CAP_BYTES) ? undefined : deny(input, "Busy", "HistoryFull");
 }
 
-/** The pod has a reservation already, or there is room for one more. */
+/** True when the pod already has a reservation, or there is room for one more. */
 function hasRoom({ state, held }: DecisionInput, capBytes: number): boolean {
   if (held !== undefined) return true;
   let bytes = 0;
@@ -365,7 +365,7 @@ function hasRoom({ state, held }: DecisionInput, capBytes: number): boolean {
   return bytes <= capBytes;
 }
 
-/** The annotation overrides a denial, and so do a minimum of 0, which promises nothing, and a protector that warns. */
+/** An annotation overrides a denial. So do a minimum of 0, which promises nothing, and a protector that only warns. */
 function allowAnyway(input: DecisionInput, denied: Denied): Decision {
   if (isForced(input.state, input.request)) return allow(input, "Forced", recordRegardless(input));
   if (input.state.spec.warnsOnly && input.state.spec.minAvailable > 0)
@@ -373,7 +373,7 @@ function allowAnyway(input: DecisionInput, denied: Denied): Decision {
   return needsNoQuota(input.state, input.request) ? allow(input, "NothingPromised", recordRegardless(input)) : denied;
 }
 
-/** The record of the pod's class, as if there were quota, unless the history has no room for it. */
+/** The record of the pod's class, as if there were quota, unless the history has no room. */
 function recordRegardless(input: DecisionInput): Allowed["write"] {
   const { podClass, request } = input;
   if (operationNotProtected(input) ?? podEndsAnyway(input) ?? pendingPodIsDeleted(input)) return "none";
@@ -390,7 +390,7 @@ function deny({ facts }: DecisionInput, kind: Denied["kind"], cause: DenyCause):
   return { allowed: false, kind, cause, facts };
 }
 
-/** Counted and reserved pods by the criterion that is in force. */
+/** The counted and reserved pods, by the criterion in force. */
 export function factsOf(state: ProtectorState, request: DisruptionRequest): QuotaFacts {
   const criterion = criterionInForce(state, request.criterion, request.criterionPermitted);
   const { minAvailable, healthCriterion } = state.spec;

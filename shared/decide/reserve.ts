@@ -1,13 +1,12 @@
 /**
- * Changes of a protector's working copy, which `encodeStatus` writes: what an allowed disruption records, and how that
- * is taken back.
+ * Changes a protector's working copy, which `encodeStatus` writes: records an allowed disruption, and rolls it back.
  */
 import type { Operation } from "../schema/podprotector.ts";
 import { parseMicros } from "../schema/time.ts";
 import type { Decision, DisruptionRequest } from "./quota.ts";
 import { cellOf, type ProtectorState } from "./state/protector-state.ts";
 
-/** Records what `decision` asks for. The same request twice changes nothing more. */
+/** Records `decision`. The same request a second time changes nothing. */
 export function apply(state: ProtectorState, request: DisruptionRequest, decision: Decision): void {
   if (!decision.allowed || decision.write === "none") return;
   const { operation, nonce, pod } = request;
@@ -24,8 +23,8 @@ export function apply(state: ProtectorState, request: DisruptionRequest, decisio
 }
 
 /**
- * Takes back one admission of a request (docs/design.md#several-protectors): what others share, or wrote before, stays.
- * With `hasPaid` they have not paid: a repeat of theirs needs quota.
+ * Rolls back one admission of a request (docs/design.md#several-protectors). Other admissions that share the record
+ * stay. With `hasPaid`, the record is unpaid afterwards, so a repeat of the others needs quota.
  */
 export function rollBack(
   state: ProtectorState,
@@ -38,7 +37,7 @@ export function rollBack(
   state.cells.get(cell)?.ledger.removeNonce(uid, operation, nonce, hasPaid);
 }
 
-/** True when `state` holds this admission: it settles the outcome of a write that got no answer. */
+/** True when `state` has this admission, which shows whether a write without a response succeeded. */
 export function holdsNonce(
   state: ProtectorState,
   cell: string,
@@ -50,9 +49,9 @@ export function holdsNonce(
 }
 
 /**
- * Puts a cell on hold (docs/design.md#lost-history). A webhook does so with every cell of a protector whose version
- * went back or whose UID changed, in one write with its lost reservations. A cell without an entry gets one, so that
- * its aggregator learns of the loss. `hold` is a text of `state/hold.ts`.
+ * Puts a cell on hold (docs/design.md#lost-history). For a protector whose version went back or whose UID changed, a
+ * webhook puts every cell on hold, in the same write as its lost reservations. A cell without an entry gets one, so
+ * that its aggregator notices the loss. `hold` is a text of `state/hold.ts`.
  */
 export function holdCell(state: ProtectorState, cellID: string, hold: string): void {
   const cell = cellOf(state, cellID);

@@ -1,16 +1,16 @@
-/** Which pods a node's taints evict (docs/design.md#eviction-retry), as the taint eviction controller decides it. */
+/** Which pods a node's taints evict (docs/design.md#eviction-retry), by the rules of the taint eviction controller. */
 import type { PlacedPod, Taint, Toleration } from "../schema/taints.ts";
 
 /**
- * How long after the taint the pod is to be evicted, in milliseconds; undefined for a pod that stays, or of which no
- * controller has tried a disruption: its deletion was not denied. The cluster may have no taint eviction at all.
+ * Milliseconds after the taint at which the pod is evicted. Undefined for a pod that stays, or that no controller has
+ * tried to disrupt, so that no deletion was denied: the cluster may have no taint eviction at all.
  */
 export function evictedAfterMs(pod: PlacedPod, taints: readonly Taint[]): number | undefined {
   if (pod.isSettled || !pod.isDisruptionTarget) return undefined;
   return toleratedMs(pod.tolerations, taints);
 }
 
-/** For how long the tolerations bear all of the NoExecute taints; undefined for ever. */
+/** How long the tolerations tolerate all of the NoExecute taints, in milliseconds; undefined for ever. */
 function toleratedMs(tolerations: readonly Toleration[], taints: readonly Taint[]): number | undefined {
   let leastMs: number | undefined;
   for (const taint of taints) {
@@ -26,6 +26,6 @@ function tolerates({ key, operator, value, effect }: Toleration, taint: Taint): 
   if (effect !== "" && effect !== "NoExecute") return false;
   if (key !== "" && key !== taint.key) return false;
   if (operator === "" || operator === "Equal") return value === taint.value;
-  // `Lt`, `Gt` and what comes later depend on feature gates. In doubt the pod stays.
+  // `Lt`, `Gt` and later operators depend on feature gates. In doubt, the pod stays.
   return true;
 }

@@ -1,6 +1,6 @@
 /**
- * Decides disruptions that stand or fall together (docs/design.md#node-deletion): the pods of one protector that the
- * deletion of a node takes. `quota.ts` decides each of them.
+ * Decides several disruptions together (docs/design.md#node-deletion): the pods of one protector that the deletion of a
+ * node ends. `quota.ts` decides each of them.
  */
 import { type Decision, type DisruptionRequest, decide, factsOf } from "./quota.ts";
 import { apply } from "./reserve.ts";
@@ -9,8 +9,8 @@ import { cloneState, type ProtectorState } from "./state/protector-state.ts";
 type Denial = Extract<Decision, { allowed: false }>;
 
 /**
- * Returns one decision for each request, in their order: either all allow, or all are the same denial. Each is decided
- * on what those before it leave. `state` is not changed.
+ * Returns one decision for each request, in their order: either all allow, or all are the same denial. Each request is
+ * decided after the effects of the ones before. Does not change `state`.
  */
 export function decideTogether(state: ProtectorState, requests: readonly DisruptionRequest[]): readonly Decision[] {
   const working = cloneState(state);
@@ -26,8 +26,8 @@ export function decideTogether(state: ProtectorState, requests: readonly Disrupt
 }
 
 /**
- * What denies one of the pods alone denies all of them. Where each could go alone, they are too many: for good when the
- * counts can't spare as many, else until the reservations of others are settled.
+ * A denial of a single pod is the denial of all. Where each pod alone would be allowed, there are too many: the result
+ * is a denial when the counts can't spare that many, else busy until other reservations are settled.
  */
 function denialOf(state: ProtectorState, requests: readonly DisruptionRequest[], together: number): Denial | undefined {
   const alone = requests.map((request) => decide(state, request)).filter(isDenial);

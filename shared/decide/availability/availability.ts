@@ -1,7 +1,7 @@
 /**
- * When a pod counts as available (docs/design.md#state): the one predicate that webhook and aggregator share. If they
- * disagreed about a pod, the pod would be counted and deleted at the same time. `selector.ts` says which pods a
- * protector selects, `spec-facts.ts` what its spec asks for.
+ * When a pod counts as available (docs/design.md#state): the predicate that webhook and aggregator share. If they
+ * disagreed about a pod, the pod would be counted and deleted at the same time. `selector.ts` decides which pods a
+ * protector selects, `spec-facts.ts` reads its spec.
  */
 import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";
@@ -14,7 +14,7 @@ type AvailabilitySpec = Pick<
   "minReadySeconds" | "availabilityConditions" | "unavailableLabelPrefix" | "healthCriterion"
 >;
 
-/** True for a phase that is final: the pod never becomes available again. */
+/** True for a final phase: the pod never becomes available again. */
 export function isFinished(pod: Pod): boolean {
   return pod.phase === "Succeeded" || pod.phase === "Failed";
 }
@@ -25,10 +25,10 @@ export function isDead(pod: Pod): boolean {
 }
 
 /**
- * Unix milliseconds since which the pod is Ready; undefined when it is not. The counted gate is left out of it: the
- * gate waits for the count, and the pod must be Ready to be counted (docs/design.md#counted-gate). A gated pod that is
- * not Ready counts only while its kubelet says that it waits for gates. Of a dead node's pod node-lifecycle sets Ready
- * to False, and everything else in its status stays.
+ * Unix milliseconds since which the pod is Ready; undefined when it is not. Ignores the counted gate: the gate waits
+ * for the count, and only a Ready pod is counted (docs/design.md#counted-gate). A gated pod that is not Ready counts
+ * only while its kubelet reports that it waits for gates. For the pods of a dead node, node-lifecycle sets Ready to
+ * False, and leaves the rest of the status unchanged.
  */
 export function readySinceMs(pod: Pod): number | undefined {
   const readyMs = trueSinceMs(pod, "Ready");
@@ -39,8 +39,8 @@ export function readySinceMs(pod: Pod): number | undefined {
 
 /**
  * True for a pod that is not Ready and does not become Ready by waiting: Kubernetes is about to end it, or its node is
- * lost. Of a lost node's pod, node-lifecycle sets Ready to False and nothing else; a kubelet that sets Ready to False
- * while the containers are ready says that readiness gates are missing.
+ * lost. For the pods of a lost node, node-lifecycle sets Ready to False, and changes nothing else. A kubelet that sets
+ * Ready to False while the containers are ready reports that readiness gates are missing.
  */
 export function isLost(pod: Pod): boolean {
   if (trueSinceMs(pod, "Ready") !== undefined) return false;
@@ -48,7 +48,7 @@ export function isLost(pod: Pod): boolean {
   return isAbandoned || isCondemned(pod);
 }
 
-/** True for a pod that is not Ready and that Kubernetes is about to end: of a tainted node, for example. */
+/** True for a pod that is not Ready and that Kubernetes is about to end, for example on a tainted node. */
 export function isCondemned(pod: Pod): boolean {
   return trueSinceMs(pod, "Ready") === undefined && trueSinceMs(pod, "DisruptionTarget") !== undefined;
 }
@@ -59,7 +59,7 @@ function isCountedEarly(pod: Pod, { healthCriterion }: AvailabilitySpec): boolea
   return isByReadiness && pod.waitsForGates && trueSinceMs(pod, "Ready") === undefined;
 }
 
-/** Since when all that Ready depends on is True, except for the counted gate. */
+/** Unix milliseconds since which all conditions of Ready, except for the counted gate, are True. */
 function readyButForCountSinceMs(pod: Pod, gates: readonly string[]): number | undefined {
   let sinceMs = trueSinceMs(pod, "ContainersReady");
   for (const gate of gates) {
@@ -71,15 +71,15 @@ function readyButForCountSinceMs(pod: Pod, gates: readonly string[]): number | u
 }
 
 /**
- * Since when a pod that is available, except for `minReadySeconds`, has what the protector's criterion asks for;
- * undefined for any other pod. The mirror of a static pod may always be deleted, whatever its conditions say, so it
- * must not count.
+ * Unix milliseconds since which a pod fulfils the protector's criterion, if it is available but for `minReadySeconds`;
+ * undefined for any other pod. A static pod's mirror pod may always be deleted, whatever its conditions are, so it must
+ * not count.
  */
 export function availableSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined {
   return isTakenOut(pod, spec) ? undefined : inServiceSinceMs(pod, spec);
 }
 
-/** As {@link availableSinceMs}, with labels that take the pod out or without them. */
+/** As {@link availableSinceMs}, but ignores labels that make the pod unavailable. */
 function inServiceSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined {
   if (isDead(pod) || pod.mirror) return undefined;
   const { healthCriterion, availabilityConditions: types } = spec;
@@ -87,7 +87,7 @@ function inServiceSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined 
   return hasAll ? criterionSinceMs(pod, healthCriterion) : undefined;
 }
 
-/** 0 where the criterion has no time: only Available asks for one (docs/design.md#criterion-of-a-protector). */
+/** 0 where the criterion has no time: only Available needs one (docs/design.md#criterion-of-a-protector). */
 function criterionSinceMs(pod: Pod, criterion: HealthCriterion): number | undefined {
   switch (criterion) {
     case "Available":
@@ -102,7 +102,7 @@ function criterionSinceMs(pod: Pod, criterion: HealthCriterion): number | undefi
   }
 }
 
-/** Its labels say that the pod is not available, Ready or not (docs/design.md#unavailable-labels). */
+/** True where labels make the pod unavailable, Ready or not (docs/design.md#unavailable-labels). */
 export function isTakenOut(
   { labels }: Pick<Pod, "labels">,
   { unavailableLabelPrefix: prefix }: Pick<SpecFacts, "unavailableLabelPrefix">,
@@ -111,8 +111,8 @@ export function isTakenOut(
 }
 
 /**
- * What counts at `position` have that leave out the pods that {@link isTakenOut}. An aggregator that does not know
- * these labels keeps the mark of the one before it, and counts at another position.
+ * The mark of counts at `position` that leave out the pods for which {@link isTakenOut} holds. An aggregator that does
+ * not know these labels keeps its predecessor's mark, but counts at another position.
  */
 export function leftOutMark(
   { unavailableLabelPrefix: prefix }: Pick<SpecFacts, "unavailableLabelPrefix">,
@@ -122,14 +122,14 @@ export function leftOutMark(
 }
 
 /**
- * How many of the counted pods are not Ready yet, without those that are reserved, at `position`. An aggregator that
- * does not know the field keeps the one of before it, and counts at another position.
+ * The mark for the number of counted pods that are neither Ready nor reserved, at `position`. An aggregator that does
+ * not know the field keeps its predecessor's mark, but counts at another position.
  */
 export function notReadyMark(count: number, position: string | undefined, saysNone = false): string | undefined {
   return (count > 0 || saysNone) && position !== undefined ? `${count}@${position}` : undefined;
 }
 
-/** The number of a {@link notReadyMark} of the counts at `position`; 0 for one of other counts. */
+/** The number in a {@link notReadyMark}; 0 where the mark is not for the counts at `position`. */
 export function notReadyOf(mark: string | undefined, position: string | undefined): number {
   const at = mark?.indexOf("@") ?? -1;
   if (mark === undefined || at < 0 || mark.slice(at + 1) !== position) return 0;
@@ -151,10 +151,10 @@ export function maturityCutoffMs(nowMs: number, spec: AvailabilitySpec): number 
   return Math.max(0, Math.floor(nowMs / 1000 - spec.minReadySeconds)) * 1000;
 }
 
-/** What a pod is for one protector: Pending and Unavailable pods are those that its criterion does not count. */
+/** The class of a pod for one protector. Its criterion does not count Pending and Unavailable pods. */
 export type PodClass = "Finished" | "Terminating" | "Mirror" | "Pending" | "Unavailable" | "Immature" | "Available";
 
-/** What a cell has published of its counts. */
+/** What a cell has published about its counts. */
 export interface PublishedCounts {
   /** Undefined for counts of another spec. */
   readonly cutoffMs?: number | undefined;
@@ -164,9 +164,9 @@ export interface PublishedCounts {
 }
 
 /**
- * The class of `pod`. It is Immature, or Unavailable by its labels alone, only where the published snapshot has this
- * version of it: a newer version may have been counted since, and labels are changed and the pod is deleted in a
- * moment. Without anything published the pod is Available, which costs quota and is safe.
+ * The class of `pod`. The pod is Immature, or Unavailable only because of labels, only where the published snapshot
+ * includes this version: an older snapshot may still count the pod, whose labels may change just before its deletion.
+ * Without published counts, the pod is Available, which is safe because it needs quota.
  */
 export function classifyPod(pod: Pod, spec: AvailabilitySpec, published: PublishedCounts = {}): PodClass {
   if (isFinished(pod)) return "Finished";
@@ -195,11 +195,11 @@ export interface Availability {
   readonly counts: Readonly<PodCounts>;
   /** UIDs of the available pods. */
   readonly available: ReadonlySet<string>;
-  /** Those of them that are not Ready yet; undefined when all are. */
+  /** UIDs of the available pods that are not Ready yet; undefined when all are Ready. */
   readonly notReady: ReadonlySet<string> | undefined;
   /** Ready pods that are not mature. */
   readonly immature: readonly Pod[];
-  /** Wall clock, Unix milliseconds at which the next immature pod matures; undefined without immature pods. */
+  /** When the next immature pod matures: wall clock, Unix milliseconds; undefined without immature pods. */
   readonly nextMaturityMs: number | undefined;
   /** The latest Ready transition among the available pods; 0 without available pods. */
   readonly newestSinceMs: number;
@@ -244,7 +244,7 @@ function trueSinceMs(pod: Pod, type: string): number | undefined {
   return undefined;
 }
 
-/** The counted condition follows the count, so the count must not wait for it. */
+/** The counted condition depends on the count, so the count must not wait for this condition. */
 function isCountedGate(pod: Pod, type: string): boolean {
   return type === COUNTED_CONDITION && pod.readinessGates?.includes(COUNTED_CONDITION) === true;
 }

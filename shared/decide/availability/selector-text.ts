@@ -1,4 +1,4 @@
-/** Label selectors as in flags and `kubectl --selector`: `app=web,tier in (a,b),!legacy`. */
+/** Label selectors in the syntax of flags and `kubectl --selector`: `app=web,tier in (a,b),!legacy`. */
 import type { LabelSelector } from "../../schema/podprotector.ts";
 import { compileSelector, type Labels } from "./selector.ts";
 
@@ -30,13 +30,16 @@ export function parseSelectorText(text: string): LabelSelector | undefined {
   return parts.every((part) => part !== undefined) ? { matchExpressions: parts } : undefined;
 }
 
-/** Whether a selector of a flag matches labels; undefined for a text that is no selector, or selects everything. */
+/** Returns the predicate of a flag's selector; undefined for an invalid selector, or one that selects everything. */
 export function selects(text: string): ((labels: Labels) => boolean) | undefined {
   const selector = parseSelectorText(text);
   return selector === undefined || text.trim() === "" ? undefined : compileSelector(selector, "fails").matches;
 }
 
-/** A comma inside parentheses separates values. One pass without looking ahead: users write texts of a megabyte. */
+/**
+ * A comma inside parentheses separates values. Needs one pass without lookahead, because users may write a megabyte of
+ * text.
+ */
 function requirementsIn(text: string): string[] {
   const parts: string[] = [];
   let isOpen = false;

@@ -8,17 +8,17 @@ export type Labels = Readonly<Record<string, string>>;
 
 export interface CompiledSelector {
   readonly matches: (labels: Labels) => boolean;
-  /** What could not be read, in words for the user; empty when everything was. */
+  /** The unreadable parts, as text for the user; empty for a readable selector. */
   readonly problems: readonly string[];
 }
 
 /**
- * What an unreadable requirement means. In a selector of pods to protect it counts as fulfilled, so that the protector
- * covers more pods. In a selector of pods to count it counts as not fulfilled, so that no pod is counted by mistake.
+ * How an unreadable requirement counts. In a selector of protected pods, it matches, so that the protector covers more
+ * pods. In a selector of counted pods, it fails, so that no pod is counted by mistake.
  */
 export type Unreadable = "matches" | "fails";
 
-/** What a selector may have, so that its cost is bounded: the CRD rejects more. */
+/** Bounds of a selector and its cost: the CRD rejects larger ones. */
 const MAX_REQUIREMENTS = 64;
 const MAX_VALUES = 256;
 
@@ -27,7 +27,7 @@ interface ReadablePart {
   readonly problems: string[];
 }
 
-/** The requirements within the bounds; those beyond them are unreadable. */
+/** The requirements within the bounds; the others count as unreadable. */
 export function readablePart(selector: LabelSelector): ReadablePart {
   const { matchLabels = {}, matchExpressions = [] } = selector;
   const keys = Object.keys(matchLabels);
@@ -66,14 +66,17 @@ export function compileSelector(selector: LabelSelector, unreadable: Unreadable)
   return { matches: (labels) => requirements.every((requirement) => requirement(labels)), problems };
 }
 
-/** True for pods that a protector selects and does not protect; undefined where it protects all of them. */
+/**
+ * Returns the predicate for pods that a protector selects but does not protect; undefined where it protects all of
+ * them.
+ */
 export function ignoredBy(selector: LabelSelector | undefined): ((labels: Labels) => boolean) | undefined {
   const { matchLabels = {}, matchExpressions = [] } = selector ?? {};
   const isEmpty = matchExpressions.length === 0 && Object.keys(matchLabels).length === 0;
   return isEmpty ? undefined : compileSelector({ matchLabels, matchExpressions }, "fails").matches;
 }
 
-/** The requirement, or what is wrong with it. */
+/** The requirement, or the problem with it. */
 function compileExpression(key: string, operator: string, values: readonly string[]): Requirement | string {
   const set = new Set(values);
   switch (operator) {

@@ -1,4 +1,4 @@
-/** What decisions need of a protector's spec, with the readers' defaults applied. */
+/** The facts in a protector's spec that decisions need, with defaults applied. */
 import { hash } from "node:crypto";
 import {
   DEFAULTS,
@@ -16,31 +16,31 @@ const ENFORCEMENT_OFF = "spec.enforcement is Off";
 
 export interface SpecFacts {
   readonly minAvailable: number;
-  /** What a pod must be to count: in the names of this project, to be available. */
+  /** The condition under which a pod counts; this project then calls it available. */
   readonly healthCriterion: HealthCriterion;
   /** 0 or more; 0 where the criterion is not Available. */
   readonly minReadySeconds: number;
   readonly availabilityConditions: readonly string[];
-  /** A pod with a label whose key begins with it is not available. Never empty. */
+  /** A pod with a label whose key has this prefix is not available. Never empty. */
   readonly unavailableLabelPrefix: string | undefined;
-  /** Operations that keep unavailable pods while the budget is not healthy. */
+  /** Operations that are denied for unavailable pods while the budget is not healthy. */
   readonly keptUnhealthy: readonly Operation[];
-  /** No limit when undefined. */
+  /** Undefined for no limit. */
   readonly maxConcurrentLag: number | undefined;
   readonly compactThreshold: number;
   readonly protectedOperations: readonly ProtectedOperation[];
-  /** Other health criteria that anybody may ask for. */
+  /** Other health criteria that any user may ask for. */
   readonly allowedHealthCriteria: readonly string[];
   /**
    * Wall clock, Unix milliseconds before which the protector is suspended: infinite without an end, 0 when it is not
    * suspended.
    */
   readonly suspendedUntilMs: number;
-  /** In these cells alone; in all when undefined. */
+  /** The cells in which the protector is suspended; undefined for all. */
   readonly suspendedCells: readonly string[] | undefined;
-  /** Why it is suspended, if the spec says so. */
+  /** Why the protector is suspended, if the spec states a reason. */
   readonly suspendReason: string | undefined;
-  /** Nothing is denied: the client is warned of what would be. */
+  /** Denies nothing: the client gets each denial as a warning. */
   readonly warnsOnly: boolean;
   readonly specHash: string;
 }
@@ -66,9 +66,9 @@ export function specFacts(spec: PodProtectorSpec): SpecFacts {
 }
 
 /**
- * Hash of what a cell's counts depend on: the counted selector, `minReadySeconds`, `availabilityConditions`, and
- * `healthCriterion` where it is not Available. The order of keys, values and conditions does not matter; 16 hexadecimal
- * digits.
+ * Hash of the fields that a cell's counts depend on: the counted selector, `minReadySeconds`, `availabilityConditions`,
+ * and `healthCriterion` where it is not Available. The order of keys, values and conditions does not matter; 16
+ * hexadecimal digits.
  */
 export function specHash(spec: PodProtectorSpec): string {
   const known = hashes.get(spec) ?? hashOf(spec);
@@ -76,7 +76,7 @@ export function specHash(spec: PodProtectorSpec): string {
   return known;
 }
 
-/** A spec is never changed after it was read, and every decision on it asks for its hash. */
+/** Cached, because every decision needs the hash, and a spec does not change after it was read. */
 const hashes = new WeakMap<PodProtectorSpec, string>();
 
 function hashOf(spec: PodProtectorSpec): string {

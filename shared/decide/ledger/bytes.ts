@@ -1,10 +1,10 @@
 /**
  * A growing byte string, and a reader that never runs past its end: the primitives of `pack.ts`. Short strings are
- * copied byte by byte, which is several times faster than a call of Buffer's methods for each of the thousands in a
- * history.
+ * copied byte by byte, because a call of Buffer's methods for each of the thousands of strings in a history is several
+ * times slower.
  */
 
-/** The largest integer; the reader and the writer throw at a larger one. */
+/** The largest integer; reader and writer throw for a larger one. */
 const MAX = Number.MAX_SAFE_INTEGER;
 
 const BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -42,7 +42,7 @@ export class ByteWriter {
     this.byte(rest);
   }
 
-  /** An integer of either sign; small ones of either sign are short. */
+  /** An integer of either sign; small absolute values are short. */
   signed(value: number): void {
     this.unsigned(value >= 0 ? value * 2 : -value * 2 - 1);
   }
@@ -120,7 +120,7 @@ export class ByteReader {
     for (;;) {
       const byte = this.byte();
       value += (byte % 128) * factor;
-      // Not a number: zeros without end, beyond the largest factor.
+      // NaN comes from endless zeros beyond the largest factor.
       if (!(value <= MAX)) throw new RangeError("packed number is too large");
       if (byte < 128) return value;
       factor *= 128;

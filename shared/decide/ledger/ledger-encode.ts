@@ -6,8 +6,8 @@ import type { RangeBucket } from "./reservation.ts";
 import { orderedRecords, type Reservation, type ReservationRecord } from "./reservation.ts";
 
 /**
- * Most plain buckets in an object, even where `compactThreshold` is larger: each adds 230 bytes and 33 us to every
- * write, and the packed form loses nothing.
+ * Most plain buckets in an object, even where `compactThreshold` is larger. Each adds 230 bytes and 33 us to every
+ * write; the packed form loses nothing.
  */
 export const MAX_PLAIN_BUCKETS = 100;
 
@@ -18,11 +18,11 @@ interface LedgerContents {
 }
 
 /**
- * The buckets, oldest first: ranges, the packed bucket, plain ones. The newest reservations stay plain, because they
- * are the ones that are repeated, rolled back and looked at; upstream takes the first bucket for the compacted one,
- * too. There are at most `compactThreshold` buckets where that is possible: an upstream component compacts a longer
- * list, which loses counts. Reservations that came packed stay packed, because their UIDs are unknown. The result does
- * not depend on the order of the contents.
+ * The buckets, oldest first: ranges, the packed bucket, plain ones. The newest reservations stay plain, because these
+ * are repeated, rolled back and inspected. Upstream, too, treats the first bucket as the compacted one. There are at
+ * most `compactThreshold` buckets where possible: an upstream component compacts a longer list, and loses counts.
+ * Reservations that were read packed stay packed, because their UIDs are unknown. The result does not depend on the
+ * order of the contents.
  */
 export function encodeBuckets(contents: LedgerContents, compactThreshold: number): Bucket[] {
   const { reservations, ranges } = contents;
@@ -39,7 +39,7 @@ export function encodeBuckets(contents: LedgerContents, compactThreshold: number
       room -= records.size;
       plain.push(plainBuckets(reservation, uid));
     } else {
-      // What is older than a packed one is packed as well: the packed bucket is the oldest.
+      // Reservations older than a packed one are packed, too: the packed bucket is the oldest.
       if (uid !== undefined) room = 0;
       packed.push(reservation);
     }
@@ -48,7 +48,7 @@ export function encodeBuckets(contents: LedgerContents, compactThreshold: number
   return [...rangeBuckets, ...packedBucket(packed.reverse()), ...plain.reverse().flat()];
 }
 
-/** One bucket. Its counter and times tell the weight to a component that drops `packed`. */
+/** One bucket. A component that drops `packed` still has the weight in its counter and times. */
 function packedBucket(reservations: readonly Reservation[]): Bucket[] {
   if (reservations.length === 0) return [];
   let start = Number.POSITIVE_INFINITY;

@@ -1,4 +1,4 @@
-/** Reads buckets: this project's, upstream's, and what either may have left of the other's. */
+/** Reads buckets: this project's, upstream's, and buckets that one has changed after the other wrote them. */
 import { type Bucket, OPERATIONS, type Operation } from "../../schema/podprotector.ts";
 import { parseMicros } from "../../schema/time.ts";
 import { unpack } from "./pack.ts";
@@ -12,9 +12,9 @@ import {
   rangeOf,
 } from "./reservation.ts";
 
-/** What receives the contents of the buckets. */
+/** Receives the contents of the buckets. */
 interface BucketSink {
-  /** One reservation, or a part of one. False where a packed one can't be kept. */
+  /** One reservation, or a part of one. False where a packed reservation can't be kept. */
   add(reservation: Reservation): boolean;
   addRange(range: RangeBucket): void;
   /** A packed text could not be read, or contradicts its counter. */
@@ -30,8 +30,8 @@ export function readBuckets(buckets: readonly Bucket[], sink: BucketSink): void 
 }
 
 /**
- * An unreadable text counts by its counter, as a range. A text that weighs less than its counter (another component may
- * have added to it) keeps the difference as a range: no weight is lost (S7).
+ * An unreadable text counts by its counter, as a range. Where a text weighs less than its counter, because another
+ * component may have increased the counter, the difference stays as a range: no weight is lost (S7).
  */
 function readPacked(bucket: Bucket, packed: string, sink: BucketSink): void {
   const reservations = unpack(packed);
@@ -46,16 +46,15 @@ function readPacked(bucket: Bucket, packed: string, sink: BucketSink): void {
   if (missing === 0) return;
   sink.unreadable();
   if (missing > 0) {
-    // With a UID it would be read again as one pod.
+    // With a UID, the bucket would be read again as a single pod.
     const { packed: _, podUID: __, ...rest } = bucket;
     sink.addRange(rangeOf({ ...rest, counter: missing }));
   }
 }
 
 /**
- * A plain bucket. A bucket that upstream wrote or passed on has no operation: it counts as an eviction, which R2 does
- * not settle. A bucket without `paid` was paid for when upstream wrote it; only pins of this project have a counter and
- * no `paid`.
+ * A plain bucket. A bucket that upstream wrote or rewrote has no operation, so it counts as an eviction, which R2 does
+ * not settle. A bucket of upstream without `paid` was paid for; only this project's pins have a counter and no `paid`.
  */
 function reservationOf(bucket: Bucket, uid: string): Reservation {
   const startMicros = parseMicros(bucket.startTime);

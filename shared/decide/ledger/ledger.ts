@@ -1,8 +1,8 @@
 /**
  * One cell's admission history in memory (docs/design.md#history-size): reservations by UID, and the time ranges that
  * upstream components leave behind. The sum of weights is kept up to date, so that the webhook's hot path is one
- * addition. Read `reservation.ts` first, then this file; `ledger-parse.ts` and `ledger-encode.ts` are the wire form,
- * `pack.ts` its packed part.
+ * addition. Read `reservation.ts` first, then this file; `ledger-parse.ts` and `ledger-encode.ts` implement the wire
+ * form, `pack.ts` its packed part.
  */
 import type { Bucket, Operation } from "../../schema/podprotector.ts";
 import { encodeBuckets, packedBytesAtMost, plainBytes, plainBytesAtMost } from "./ledger-encode.ts";
@@ -19,20 +19,20 @@ import {
   withoutNonce,
 } from "./reservation.ts";
 
-/** Pods of one hash that are told apart. A forged history alone has more, and each costs a look at all of them. */
+/** Most pods with the same hash. Only a forged history has more, and each one costs a comparison with all others. */
 const MAX_COLLIDING = 8;
 
 export class Ledger {
   /** Reservations whose UID is known. */
   readonly #byUid: Map<string, Reservation>;
-  /** Reservations that came packed, by hash. Colliding hashes are told apart by the pod's name. */
+  /** Reservations that were read packed, by hash. The pod's name distinguishes colliding hashes. */
   readonly #byHash: Map<string, readonly Reservation[]>;
-  /** Those of {@link #byUid} by hash: made when they are asked for, and valid until the next change. */
+  /** The reservations of {@link #byUid} by hash: computed on demand, and valid until the next change. */
   #hashed: ReadonlyMap<string, Reservation> | undefined;
   readonly #ranges: Set<RangeBucket>;
   #weight = 0;
   #size = 0;
-  /** Bytes of the packed form, counted on first use and kept up to date from then on. */
+  /** Bytes of the packed form: counted on first use, and kept up to date afterwards. */
   #bytesAtMost: number | undefined;
   /** Bytes that the plain form would add. */
   #plainBytes = 0;
@@ -52,7 +52,7 @@ export class Ledger {
     this.#changed = from.#changed;
   }
 
-  /** Reads a cell's buckets. Whatever the schema lets through is read; nothing throws and no weight is lost. */
+  /** Reads a cell's buckets. Accepts everything that the schema accepts, never throws, and loses no weight. */
   static parse(buckets: readonly Bucket[] | null | undefined): Ledger {
     const ledger = new Ledger();
     if (buckets === undefined || buckets === null || buckets.length === 0) return ledger;
@@ -79,7 +79,7 @@ export class Ledger {
     return this.#weight;
   }
 
-  /** Number of reservations and the ranges' counters: what the other health criteria subtract. */
+  /** Number of reservations plus the ranges' counters, which the other health criteria subtract. */
   get size(): number {
     let size = this.#size;
     for (const { weight } of this.#ranges) size += weight;
@@ -95,7 +95,7 @@ export class Ledger {
     return this.#unreadableBuckets;
   }
 
-  /** True when it differs from the buckets that it was read from. */
+  /** True when the ledger differs from the buckets that it was read from. */
   get changed(): boolean {
     return this.#changed;
   }
@@ -105,12 +105,12 @@ export class Ledger {
     for (const same of this.#byHash.values()) yield* same;
   }
 
-  /** The reservation of `uid`. Without the name, any reservation of the same hash. */
+  /** The reservation of `uid`. Without the name, any reservation with the same hash. */
   get(uid: string, podName?: string): Reservation | undefined {
     return this.#byUid.get(uid) ?? this.#packed(uid).find((reservation) => isNamed(reservation, podName));
   }
 
-  /** True when the ledger holds a reservation of the same pod, whichever of both is packed. */
+  /** True when the ledger has a reservation of the same pod, even if one of the two is packed. */
   has({ uid, uidHash, podName }: Reservation): boolean {
     if (uid !== undefined) return this.get(uid, podName) !== undefined;
     if (uidHash === undefined) return false;
@@ -120,12 +120,12 @@ export class Ledger {
     return other !== undefined && isNamed(other, podName);
   }
 
-  /** True when the ledger holds this admission. */
+  /** True when the ledger has this admission. */
   holdsNonce(uid: string, operation: Operation, nonce: string): boolean {
     return this.#holder(uid, operation, nonce) !== undefined;
   }
 
-  /** Adds an admission of `uid` to its reservation, whose weight is at least `weight` then. */
+  /** Adds an admission of `uid` to its reservation, and raises its weight to at least `weight`. */
   admit(uid: string, podName: string | undefined, admission: Admission, weight: Weight): Reservation {
     const before = this.get(uid, podName);
     const records = new Map(before?.records);
@@ -141,7 +141,7 @@ export class Ledger {
     return after;
   }
 
-  /** Takes one admission back. Its record ends with the last nonce, its reservation with the last record. */
+  /** Removes one admission. Its record ends with the last nonce, its reservation with the last record. */
   removeNonce(uid: string, operation: Operation, nonce: string, hasPaid = false): void {
     const before = this.#holder(uid, operation, nonce);
     const record = before?.records.get(operation);
@@ -220,8 +220,8 @@ export class Ledger {
   }
 
   /**
-   * Adds a part that was read to its pod's reservation. Hashes are compared only where a packed one may match. False
-   * for a part that there is no room for.
+   * Adds a part that was read to its pod's reservation. Compares hashes only where a packed one may match. False for a
+   * part without room.
    */
   #merge(part: Reservation, mayBePacked: boolean): boolean {
     const { uid, uidHash = "", podName } = part;
@@ -286,7 +286,7 @@ export class Ledger {
   }
 }
 
-/** Packed buckets are read first, so that a plain one of the same pod finds it. */
+/** Reads packed buckets first, so that a plain bucket of the same pod is merged. */
 function packedFirst(a: Bucket, b: Bucket): number {
   return Number(a.packed === undefined) - Number(b.packed === undefined);
 }

@@ -18,7 +18,7 @@ interface NameParts {
   readonly isGenerated: boolean;
 }
 
-/** The parts of a name; undefined for a name that a reader would reject, together with the whole text. */
+/** The parts of a name; undefined for a name for which a reader would reject the whole text. */
 export function splitName(name: string | undefined): NameParts | undefined {
   if (name === undefined || name.length > MAX_NAME_CHARS) return undefined;
   const end = name.lastIndexOf("-") + 1;
@@ -30,7 +30,7 @@ export function splitName(name: string | undefined): NameParts | undefined {
 export class PrefixTable {
   readonly #indexes = new Map<string, number>();
 
-  /** Index of `prefix`, which is added when it is new. */
+  /** Index of `prefix`; adds a new one. */
   add(prefix: string): number {
     const known = this.#indexes.get(prefix);
     if (known !== undefined) return known;

@@ -3,7 +3,7 @@ import { isComparableVersion } from "../../schema/resource-version.ts";
 import { type ByteReader, type ByteWriter, isToken } from "./bytes.ts";
 import { boundNonces, type ReservationRecord } from "./reservation.ts";
 
-/** Version and time of the previous record: neighbours differ little, so that only the difference is written. */
+/** Version and time of the previous record: only the difference is written, because neighbours differ little. */
 export interface Chain {
   version: number;
   micros: number;
@@ -12,8 +12,8 @@ export interface Chain {
 export const newChain = (): Chain => ({ version: 0, micros: 0 });
 
 /**
- * The schema accepts any 64-bit generation. No real generation is clamped here, and one record that could not be packed
- * would block the writes of all others.
+ * The schema accepts any 64-bit generation. Real generations are never clamped. Without the clamp, one record that
+ * can't be packed would block the writes of all others.
  */
 const MAX_GENERATION = 2 ** 52 - 1;
 
@@ -26,7 +26,7 @@ const TEXT_VERSION = 4;
 const GENERATION = 8;
 const REFRESHED = 16;
 
-/** True for the usual record: one admission with a token as its nonce and a version that is a number. */
+/** True for the usual record: one admission with a token as nonce and a numeric version. */
 export function isPlainRecord(record: ReservationRecord): boolean {
   const [nonce] = record.nonces;
   return (
@@ -91,7 +91,7 @@ export function readRecord(input: ByteReader, chain: Chain): ReservationRecord {
   };
 }
 
-/** A token is its six bytes after a 0; any other text follows a 1 with its length. */
+/** A token is a 0 and its six bytes; any other text is a 1, its length and its bytes. */
 function writeNonce(out: ByteWriter, nonce: string): void {
   if (isToken(nonce)) {
     out.unsigned(0);

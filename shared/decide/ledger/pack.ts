@@ -1,9 +1,8 @@
 /**
  * The packed form of reservations (docs/design.md#history-size): text in the `packed` field of one upstream bucket,
- * which loses nothing but the readable UID. `1;` and base64url of a byte string: the name prefixes, then for each
- * reservation a byte of flags, 64 bits of the UID's hash, the name, and its records (`pack-record.ts`). The usual
- * reservation, one admission of a ReplicaSet's pod, takes about 23 bytes or 31 characters, so that 2,500 of them stay
- * under 100 KiB.
+ * which only loses the readable UID. `1;` and base64url of a byte string: the name prefixes, then for each reservation
+ * a byte of flags, 64 bits of the UID's hash, the name, and its records (`pack-record.ts`). The usual reservation, one
+ * admission of a ReplicaSet's pod, takes about 23 bytes or 31 characters, so that 2,500 of them stay under 100 KiB.
  */
 import { OPERATIONS, type Operation } from "../../schema/podprotector.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
@@ -20,7 +19,7 @@ import {
 import { hashUid, mergeRecords, orderedRecords, type Reservation, type ReservationRecord } from "./reservation.ts";
 
 const FORMAT = "1;";
-/** No object in etcd is larger, so that a longer text is not this project's. */
+/** No object in etcd is larger, so a longer text is not from this project. */
 const MAX_PACKED_CHARS = 1 << 20;
 
 const WEIGHT = 1;
@@ -28,14 +27,14 @@ const NAMED = 2;
 const GENERATED_NAME = 4;
 /** The records have the usual shape; operation and `paid` are in the flags. */
 const PLAIN = 8;
-/** The UID itself: without a name, a hash could not be resolved to a pod. */
+/** The whole UID follows: without a name, a hash can't be resolved to a pod. */
 const WHOLE_UID = 16;
 const PAID = 32;
 const OPERATION_SHIFT = 6;
 
 /**
- * Packs in the given order; oldest first is the shortest. Times beyond safe integers throw (`shared/schema/time.ts`
- * clamps them).
+ * Packs in the given order; oldest first gives the shortest text. Throws for times beyond safe integers
+ * (`shared/schema/time.ts` clamps them).
  */
 export function pack(reservations: readonly Reservation[]): string {
   const table = new PrefixTable();
@@ -49,8 +48,8 @@ export function pack(reservations: readonly Reservation[]): string {
 }
 
 /**
- * The reservations that {@link pack} has packed, with hashes in the place of UIDs; undefined for an unreadable text.
- * Never throws.
+ * The reservations that {@link pack} has packed, with hashes instead of UIDs; undefined for an unreadable text. Never
+ * throws.
  */
 export function unpack(packed: string): readonly Reservation[] | undefined {
   const known = unpacked.get(packed);
@@ -61,11 +60,11 @@ export function unpack(packed: string): readonly Reservation[] | undefined {
 }
 
 /**
- * The texts that were unpacked last: a webhook reads its own writes again, an aggregator the same object at
- * each event. Reservations are immutable, so they can be shared.
+ * Number of unpacked texts in the cache: a webhook reads its own writes again, and an aggregator reads the same object
+ * at each event. Reservations are immutable, so they can be shared.
  */
 const REMEMBERED = 8;
-/** Longer texts are not remembered, which bounds the memory to a few MB. */
+/** Longer texts are not cached, which bounds the memory to a few MB. */
 const MAX_REMEMBERED_CHARS = 128 * 1024;
 const unpacked = new Map<string, readonly Reservation[]>();
 

@@ -1,7 +1,7 @@
 /**
  * A pod's reservation (docs/design.md#state), its records, and the time ranges that upstream leaves. The weight belongs
- * to the UID, not to a record: however many admissions a pod has had, it can be lost only once (S6). All values are
- * immutable; a change makes a new reservation.
+ * to the UID instead of a record: however many admissions a pod has had, it can be lost only once (S6). All values are
+ * immutable; a change creates a new reservation.
  */
 import { hash } from "node:crypto";
 import { MAX_NAME_LENGTH } from "../../schema/lengths.ts";
@@ -17,18 +17,18 @@ export interface ReservationRecord {
   readonly podResourceVersion: string | undefined;
   /** `metadata.generation` that was reviewed, for UPDATE. */
   readonly podGeneration: number | undefined;
-  /** The admissions that share it, oldest first; {@link EARLIER} first stands for those that are no longer listed. */
+  /** The admissions that share the record, oldest first. A leading {@link EARLIER} stands for unlisted ones. */
   readonly nonces: readonly string[];
-  /** It has used quota. False for a pin. */
+  /** The record has used quota. False for a pin. */
   readonly paid: boolean;
-  /** Unix microseconds of the latest admission: upstream's meaning of `startTime`, which its clock rule needs. */
+  /** Unix microseconds of the latest admission, as in upstream's `startTime`, which upstream's clock rule needs. */
   readonly startMicros: number;
   /** Unix microseconds of the first admission. Bounds how long a reservation can be refreshed. */
   readonly firstMicros: number;
 }
 
 export interface Reservation {
-  /** Undefined when it was read from the packed form, which keeps `uidHash` instead. */
+  /** Undefined for a reservation from the packed form, which has `uidHash` instead. */
   readonly uid: string | undefined;
   /** From {@link hashUid}; computed only where it is needed. */
   readonly uidHash: string | undefined;
@@ -37,12 +37,12 @@ export interface Reservation {
   readonly records: ReadonlyMap<Operation, ReservationRecord>;
 }
 
-/** Stands in `nonces` for unlisted admissions: upstream's, and those beyond {@link NONCES_KEPT}. */
+/** Represents unlisted admissions in `nonces`: upstream's, and those beyond {@link NONCES_KEPT}. */
 export const EARLIER = "+";
 /** Newest nonces that a record keeps, so that its size is bounded. */
 export const NONCES_KEPT = 8;
 
-/** One admission of a pod, as it was reviewed. */
+/** One admission, with the pod's reviewed version. */
 export interface Admission {
   readonly operation: Operation;
   readonly nonce: string;
@@ -53,8 +53,8 @@ export interface Admission {
 }
 
 /**
- * `before`, refreshed by `admission`: adds the nonce, keeps the larger version, and a paid record stays paid. The same
- * admission twice changes nothing but the version.
+ * `before`, refreshed by `admission`: adds the nonce, and keeps the larger version; a paid record stays paid. The same
+ * admission a second time can only change the version.
  */
 export function refreshRecord(before: ReservationRecord | undefined, admission: Admission): ReservationRecord {
   const { nonce, podResourceVersion, podGeneration, paid, atMicros } = admission;
@@ -88,8 +88,8 @@ export function mergeRecords(a: ReservationRecord, b: ReservationRecord): Reserv
 }
 
 /**
- * `record` without `nonce`, and without what the nonce has paid (`hasPaid`); undefined when it was the last nonce.
- * {@link EARLIER} keeps a record.
+ * `record` without `nonce`, and unpaid if the nonce has paid (`hasPaid`); undefined when it was the last nonce. {@link
+ * EARLIER} keeps a record.
  */
 export function withoutNonce(record: ReservationRecord, nonce: string, hasPaid = false): ReservationRecord | undefined {
   if (!record.nonces.includes(nonce)) return record;
@@ -97,7 +97,7 @@ export function withoutNonce(record: ReservationRecord, nonce: string, hasPaid =
   return nonces.length === 0 ? undefined : { ...record, nonces, paid: record.paid && !hasPaid };
 }
 
-/** The newest {@link NONCES_KEPT} nonces; {@link EARLIER} first when any is dropped. */
+/** The newest {@link NONCES_KEPT} nonces, after {@link EARLIER} when any is dropped. */
 export function boundNonces(nonces: readonly string[]): readonly string[] {
   const named = nonces.filter((nonce) => nonce !== EARLIER);
   const isCut = named.length < nonces.length || named.length > NONCES_KEPT;
@@ -107,7 +107,7 @@ export function boundNonces(nonces: readonly string[]): readonly string[] {
 
 /**
  * The larger version. A missing version (upstream wrote the record) makes the result missing: the unknown version may
- * be newer, and R2 must not judge it. A version that is not comparable is as good as missing.
+ * be newer, and R2 must not settle the record. An incomparable version counts as missing.
  */
 function laterVersion(older: string | undefined, newer: string | undefined): string | undefined {
   if (older === undefined || newer === undefined) return undefined;
@@ -131,11 +131,11 @@ export function orderedRecords(reservation: Reservation): readonly (readonly [Op
 }
 
 /**
- * Admissions without identity: upstream's compacted bucket, or an unreadable packed one. It weighs its counter until
- * its newest member is settled.
+ * Admissions without identity: upstream's compacted bucket, or an unreadable packed one. Its weight is its counter,
+ * until its newest member is settled.
  */
 export interface RangeBucket {
-  /** As it was read; written back unchanged. */
+  /** The bucket that was read; written back unchanged. */
   readonly bucket: Bucket;
   readonly weight: number;
   /** Unix microseconds. */
@@ -143,7 +143,7 @@ export interface RangeBucket {
   readonly endMicros: number;
 }
 
-/** A counter as upstream means it: 1 when absent. A negative counter would add pods, so it counts as 1. */
+/** A counter in upstream's sense: 1 when absent. A negative counter would add pods, so it counts as 1. */
 export function counterOf(bucket: Bucket): number {
   const counter = bucket.counter ?? 1;
   return counter < 0 ? 1 : counter;
@@ -165,21 +165,21 @@ const MEMO_LIMIT = 16_384;
 const memo = new Map<string, string>();
 
 /**
- * 64 bits of a hash of a pod's UID, as 8 Latin-1 characters: what the packed form keeps of a UID. Together with the
- * pod's name it identifies the pod. The apiserver makes the UIDs, so that no client can choose two that collide.
+ * 64 bits of a hash of a pod's UID, as 8 Latin-1 characters, for the packed form. Together with the pod's name, the
+ * hash identifies the pod. The apiserver creates the UIDs, so no client can choose two that collide.
  */
 export function hashUid(uid: string): string {
   const known = memo.get(uid);
   if (known !== undefined) return known;
   const text = hash("sha256", uid, "buffer").toString("latin1", 0, 8);
-  // A status may hold a UID of a megabyte, which no pod has.
+  // Does not cache a forged UID in a status, which may have a megabyte.
   if (uid.length > MAX_NAME_LENGTH) return text;
   if (memo.size >= MEMO_LIMIT) memo.clear();
   memo.set(uid, text);
   return text;
 }
 
-/** The pod is subtracted, and an admission that covers the operation has used quota. */
+/** True when the pod is subtracted, and an admission that covers the operation has used quota. */
 export function isPaidFor({ weight, records }: Reservation, operation: Operation): boolean {
   if (weight !== 1) return false;
   if (records.get(operation)?.paid === true) return true;

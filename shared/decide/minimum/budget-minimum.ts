@@ -1,6 +1,6 @@
 /**
  * The minimum of a disruption budget (docs/design.md#generator): the disruption controller's `desiredHealthy`, which
- * PodUnavailableBudget and XPodDisruptionBudget compute in the same way.
+ * the controllers of PodUnavailableBudgets and XPodDisruptionBudgets compute in the same way.
  */
 import { type DerivedMinimum, type IntOrPercent, podCount, scaledValue } from "./workload-minimum.ts";
 
@@ -11,14 +11,14 @@ interface DisruptionLimits {
   readonly maxUnavailable?: IntOrPercent | undefined;
 }
 
-/** The limits of a budget, and of the budgets of that name in worker clusters. */
+/** The limits of a budget, and of the budgets with the same name in worker clusters. */
 interface BudgetLimits extends DisruptionLimits {
   readonly ofClusters?: readonly (DisruptionLimits & { readonly cluster: string })[] | undefined;
 }
 
 /**
  * The strictest of the budget's own limits and those of each cluster, over `expected` pods. Undefined when one of them
- * can't be read: it might be the strictest.
+ * is unreadable, because it might be the strictest.
  */
 export function strictestMinimum(limits: BudgetLimits, expected: number, how: string): DerivedMinimum | undefined {
   let strictest = disruptionMinimum(limits, expected, how);
@@ -33,12 +33,12 @@ export function strictestMinimum(limits: BudgetLimits, expected: number, how: st
 }
 
 /**
- * The strictest of the limits that can be read, where others can't: what one cluster writes must not keep what another
- * one asks for from counting. Undefined when none can be read.
+ * The strictest of the readable limits: an unreadable limit of one cluster must not invalidate the limits of another.
+ * Undefined when none is readable.
  */
 export function readableMinimum(limits: BudgetLimits, expected: number, how: string): DerivedMinimum | undefined {
   const { ofClusters = [], ...own } = limits;
-  // The limits of the first cluster are those of the budget, too.
+  // The budget's own limits are those of its first cluster.
   const stated = ofClusters.length === 0 ? [own] : ofClusters;
   const found = stated.flatMap((one) => disruptionMinimum(one, expected, how) ?? []);
   return found.toSorted((one, other) => other.minAvailable - one.minAvailable)[0];

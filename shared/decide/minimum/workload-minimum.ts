@@ -1,7 +1,7 @@
 /**
- * How many pods a workload's own controller keeps available (docs/design.md#generator): its arithmetic, rounding
- * included, so that a protector denies nothing that the controller itself would do, and allows no more.
- * `budget-minimum.ts` does the same for budgets.
+ * How many pods a workload's own controller keeps available (docs/design.md#generator): the same arithmetic and
+ * rounding, so that a protector allows exactly what the controller itself would do. `budget-minimum.ts` does the same
+ * for budgets.
  */
 
 /** A count, or a percentage such as `"25%"`: Kubernetes' `IntOrString`. */
@@ -12,9 +12,9 @@ export const INT32_MAX = 2_147_483_647;
 const PERCENTAGE = /^[+-]?[0-9]+%$/;
 
 /**
- * The number that `value` stands for: a count as it is, a percentage of `total` rounded up or down. Undefined when it
- * is neither. The product is a 64-bit float before it is rounded, as in Kubernetes' `intstr`, which reads no number
- * that is too large.
+ * The number that `value` means: a count unchanged, a percentage of `total` rounded up or down. Undefined for any other
+ * value. As in Kubernetes' `intstr`, the product is a 64-bit float before it is rounded, and numbers that are too large
+ * are unreadable.
  */
 export function scaledValue(value: IntOrPercent, total: number, rounding: "up" | "down"): number | undefined {
   if (typeof value === "number") return Number.isInteger(value) ? value : undefined;
@@ -31,7 +31,7 @@ export interface DerivedMinimum {
   readonly derivation: string;
 }
 
-/** A number of pods as the API stores it: an int32, at least 0. */
+/** A number of pods in the range of the API: an int32, at least 0. */
 export function podCount(pods: number): number {
   return clamp(pods, 0, INT32_MAX);
 }
@@ -66,14 +66,14 @@ export interface Rollout {
   readonly strategy?: string | undefined;
   readonly maxSurge?: IntOrPercent | undefined;
   readonly maxUnavailable?: IntOrPercent | undefined;
-  /** Of StatefulSets: pods with a smaller ordinal are not updated. */
+  /** For StatefulSets: pods with a smaller ordinal are not updated. */
   readonly partition?: number | undefined;
 }
 
 /**
  * The Deployment controller's `ResolveFenceposts` and `MaxUnavailable`: maxSurge is rounded up, maxUnavailable down;
  * when both are zero, 1 pod may be unavailable, because the rollout could not proceed otherwise; never more than
- * `replicas`. An unreadable value makes it 0, as it does there. Under Recreate see {@link recreateMinimum}.
+ * `replicas`. An unreadable value counts as 0, like in the controller. For Recreate, see {@link recreateMinimum}.
  */
 export function deploymentMinimum(rollout: Rollout): DerivedMinimum {
   const { maxSurge = DEPLOYMENT_FENCEPOST, maxUnavailable = DEPLOYMENT_FENCEPOST } = rollout;
@@ -94,7 +94,7 @@ export function deploymentMinimum(rollout: Rollout): DerivedMinimum {
   return minimumOf("replicas", replicas, clamp(unavailable, 0, replicas), `${stated}${excess}`);
 }
 
-/** A rollout deletes all pods at once, so that only evictions can be held to a number: upstream's 75 %. */
+/** A rollout deletes all pods at once, so the minimum applies only to evictions: upstream's 75 %. */
 function recreateMinimum(replicas: number): DerivedMinimum {
   const { minAvailable, derivation } = scaledMinimum(replicas, DEPLOYMENT_FENCEPOST);
   return { minAvailable, derivation: `${derivation}; of evictions alone, because strategy Recreate deletes all pods` };
@@ -106,9 +106,9 @@ function unreadable(what: string, total: number, maxUnavailable: IntOrPercent, m
 
 /**
  * The StatefulSet controller's `getStatefulSetMaxUnavailable`: a percentage is rounded down, and at least 1 pod may be
- * unavailable. A partition says which pods a rollout updates, not how many may be down: the number is the same with it,
- * so that a rollout that its partition holds back does not hold back every drain. Under OnDelete a person updates the
- * pods one by one. Under Recreate (KEP-3541) see {@link recreateMinimum}.
+ * unavailable. A partition limits which pods a rollout updates, not how many may be down. It does not change the
+ * number, so that a rollout that waits at its partition does not block every drain. With OnDelete, a person updates the
+ * pods one by one. For Recreate (KEP-3541), see {@link recreateMinimum}.
  */
 export function statefulSetMinimum(rollout: Rollout): DerivedMinimum {
   const replicas = Math.max(0, rollout.replicas ?? DEFAULT_REPLICAS);
@@ -153,7 +153,7 @@ export function scaledMinimum(replicas: number, maxUnavailable: IntOrPercent): D
   const scaled = scaledValue(maxUnavailable, replicas, "down");
   if (scaled === undefined) return minimumOf("replicas", replicas, 0, ` (${maxUnavailable} is unreadable)`);
   if (typeof maxUnavailable === "number") return minimumOf("replicas", replicas, clamp(scaled, 0, replicas), "");
-  // 0 % is what somebody has stated, as 0 is.
+  // A stated 0 % stays 0, like a stated 0.
   const least = Math.min(1, scaledValue(maxUnavailable, replicas, "up") ?? 1);
   const how = ` (${maxUnavailable} rounded down${scaled < least ? ", at least 1" : ""})`;
   return minimumOf("replicas", replicas, clamp(scaled, least, replicas), how);
@@ -163,13 +163,13 @@ export function scaledMinimum(replicas: number, maxUnavailable: IntOrPercent): D
 export interface StatedLimits {
   readonly minAvailable: string | undefined;
   readonly maxUnavailable: string | undefined;
-  /** A floor of its own, which has no part in the minimum of available pods. */
+  /** A separate minimum of running pods, which does not affect the minimum of available pods. */
   readonly minRunning: string | undefined;
 }
 
 /**
- * The minimum by annotations: the greater one of both, and never more than `replicas`, so that a workload can be scaled
- * down. An unreadable value requires all replicas. Undefined without annotations.
+ * The minimum that annotations state: the greater one of both, but never more than `replicas`, so that a workload can
+ * be scaled down. An unreadable value requires all replicas. Undefined without annotations.
  */
 export function statedMinimum(replicas: number, stated: StatedLimits): DerivedMinimum | undefined {
   const least = stated.minAvailable === undefined ? undefined : leastOf(replicas, stated.minAvailable);
@@ -178,12 +178,12 @@ export function statedMinimum(replicas: number, stated: StatedLimits): DerivedMi
   return least === undefined || (rest !== undefined && rest.minAvailable > least.minAvailable) ? rest : least;
 }
 
-/** The floor of running pods, where the annotations state one. */
+/** The minimum of running pods, where the annotations state one. */
 export function runningMinimum(replicas: number, { minRunning }: StatedLimits): DerivedMinimum | undefined {
   return minRunning === undefined ? undefined : leastOf(replicas, minRunning);
 }
 
-/** A percentage is rounded up, as that of a budget. */
+/** A percentage is rounded up, like in a budget. */
 function leastOf(replicas: number, text: string): DerivedMinimum {
   const scaled = scaledValue(countOrText(text), replicas, "up");
   const minAvailable = podCount(clamp(scaled ?? replicas, 0, replicas));

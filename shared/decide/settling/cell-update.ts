@@ -27,32 +27,34 @@ export interface CellUpdateInput extends SettleInput {
   /** The pods of the snapshot that match the aggregation selector. */
   readonly pods: Iterable<Pod>;
   /**
-   * The highest epoch that the snapshot is newer than: a quorum list was taken after this process had seen the epoch.
+   * The highest epoch that is older than the snapshot: a quorum list was sent after this process had seen the epoch.
    */
   readonly adoptedEpoch: number;
-  /** Wall clock, Unix milliseconds, for maturity and for times that people read. */
+  /** Wall clock, Unix milliseconds, for maturity and for times in the status. */
   readonly nowMs: number;
   readonly isHeartbeatDue: boolean;
-  /** The core has dropped fields before: all are written, also those that have nothing to say. */
+  /** The core has dropped fields before, so all fields are written, even empty ones. */
   readonly probesFields?: boolean;
-  /** Names of the protectors that count pods of this one, too. Published with the next write, and no reason for one. */
+  /**
+   * Names of other protectors that count pods of this one. Published with the next write, but not a reason for a write.
+   */
   readonly sharesPodsWith?: readonly string[];
   /** Pods that are gone without a sign of a deletion. */
   readonly gone?: readonly VanishedPod[];
-  /** Undefined where the protector does not ask for it. */
+  /** Undefined where the protector does not need the number. */
   readonly expected?: ExpectedReplicas | undefined;
 }
 
 /**
- * How many pods the workloads of the cell ask for (docs/design.md#expected-pods), and how many workloads these are.
- * "Unknown": they are not listed yet.
+ * The number of pods that the workloads of the cell ask for (docs/design.md#expected-pods), and the number of these
+ * workloads. "Unknown" while they are not listed.
  */
 export type ExpectedReplicas = "Unknown" | { readonly workloads: number; readonly replicas: number };
 
 export type WriteReason =
   /** First count of this cell, with pods. */
   | "New"
-  /** First count of this cell, and no pod matches: where there are many cells, the entry may stay unwritten. */
+  /** First count of this cell, without matching pods: where there are many cells, the entry may stay unwritten. */
   | "Empty"
   | "Counts"
   | "Settled"
@@ -65,7 +67,7 @@ export type WriteReason =
   | "Fields"
   /** The workloads of the cell ask for another number of pods. */
   | "Expected"
-  /** Pods have vanished, and the stored version, which is to be written over, knows of no deletion. */
+  /** Pods have vanished, and the stored version, which this write replaces, has no record of a deletion. */
   | "Vanished"
   | "Heartbeat";
 
@@ -76,25 +78,22 @@ export type StaleSnapshot =
   | "StaleEpoch";
 
 export interface CellUpdate extends Pick<SettledHistory, "ledger" | "settled" | "unsettled" | "listDueMs"> {
-  /** Why the snapshot must not be written; undefined when it may be. */
+  /** Why the snapshot must not be written; undefined when it may be written. */
   readonly stale: StaleSnapshot | undefined;
-  /** Why the entry should be written; empty when there is no need. */
+  /** Why the entry should be written; empty when a write is not needed. */
   readonly reasons: readonly WriteReason[];
-  /** The entry to write; it keeps unknown fields of the stored one. */
+  /** The entry to write, with the unknown fields of the stored one. */
   readonly entry: CellStatus;
-  /** Those of `gone` that nobody may have deleted, if this entry is stored. */
+  /** The pods of `gone` that vanished without an admission, once this entry is stored. */
   readonly vanished: readonly VanishedPod[];
   /** Wall clock, Unix milliseconds at which the next pod matures. */
   readonly nextMaturityMs: number | undefined;
-  /**
-   * There is something to publish once the position has moved: a lagging shard does not cover an immature pod's version
-   * yet.
-   */
+  /** A write is needed once the position advances: a lagging shard does not cover an immature pod's version yet. */
   readonly awaitsPosition: boolean;
 }
 
 /**
- * Pure, except that it records first sights in `input.seen`. Computed again from its own result, it finds nothing to
+ * Pure, except that the function records first sights in `input.seen`. Applied to its own result, it finds nothing to
  * write.
  */
 export function computeCellUpdate(input: CellUpdateInput): CellUpdate {
@@ -119,7 +118,7 @@ export function computeCellUpdate(input: CellUpdateInput): CellUpdate {
   };
 }
 
-/** Upstream's algorithms settle a record before its deletion is seen. */
+/** Empty under upstream's algorithms, which settle a record before its deletion is seen. */
 function vanishedOf({ algorithm, history, gone = [], stored, spec }: CellUpdateInput): readonly VanishedPod[] {
   return algorithm === "exact" && history.lost === undefined ? vanishedPods(gone, stored, spec) : [];
 }
@@ -143,8 +142,8 @@ function entryOf(
   const { counts } = availability;
   const { stored, cellID, spec } = input;
   const buckets = ledger.changed ? ledger.encode(spec.compactThreshold) : (stored?.admissionHistory?.buckets ?? []);
-  // Upstream's algorithms do not publish the exact fields: an upstream webhook drops them, and each write would bring
-  // them back.
+  // Upstream's algorithms do not publish the exact fields: an upstream webhook would drop them, and each write would
+  // add them again.
   const {
     hold: _,
     resourceVersion,
@@ -180,10 +179,10 @@ function entryOf(
 }
 
 /**
- * What to publish. Without a workload, nothing says how many pods there should be: those that are there may have a
- * controller of another kind, and a workload that asked for pods before may have been erased. So nothing new is said,
- * and a 0 of before the first pods is taken back when pods come. That of a workload which is gone before its last pods
- * lets them go.
+ * The number of expected pods to publish. Without a workload, the number is unknown: present pods may have a controller
+ * of another kind, and a workload that asked for pods may have been erased. So the published number stays. A 0 from
+ * before the first pods is removed when pods appear. A 0 of a workload that is gone before its last pods allows their
+ * disruption.
  */
 function expectedOf({ expected, stored }: CellUpdateInput, pods: number): number | undefined {
   if (expected === undefined) return undefined;
@@ -228,7 +227,8 @@ function reasonsToWrite(
   if (history.isReweighed) reasons.push("Weights");
   if (before !== undefined) {
     const isExact = input.algorithm === "exact";
-    // What only probes the core is no news: under upstream's algorithms it would not wait for the window.
+    // Fields that only probe the core are not a reason to write: under upstream's algorithms, such a write would not
+    // wait for the window.
     const published = input.probesFields === true && !isExact ? before : next;
     const isLeftOutSame = before.leftOut === leftOutMark(input.spec, before.resourceVersion);
     if (before.specHash !== published?.specHash || (isExact && !isLeftOutSame)) reasons.push("Spec");
@@ -245,8 +245,8 @@ function reasonsToWrite(
 }
 
 /**
- * Another number of pods than published is not Ready yet. Only another position says so: where the CRD drops the field,
- * it would be written again and again.
+ * True when the number of pods that are not Ready yet differs from the published one. Only compared at another
+ * position: where the CRD drops the field, it would be written again and again.
  */
 function isLessReady(before: Aggregation | undefined, next: Aggregation | null | undefined): boolean {
   return before?.resourceVersion !== next?.resourceVersion && notReadyIn(before) !== notReadyIn(next);
@@ -254,7 +254,7 @@ function isLessReady(before: Aggregation | undefined, next: Aggregation | null |
 
 /**
  * The webhook judges maturity by the published cutoff and position. A pod that has matured since must be published,
- * even when another pod left and the number stayed; and at the webhook an immature pod costs quota while the published
+ * even if another pod left and the number is the same. An immature pod costs quota at the webhook while the published
  * position does not cover its version.
  */
 function isMaturityUnpublished(input: CellUpdateInput, availability: Availability, before: Aggregation): boolean {
@@ -262,12 +262,12 @@ function isMaturityUnpublished(input: CellUpdateInput, availability: Availabilit
   if (spec.minReadySeconds === 0 || algorithm !== "exact") return false;
   if (before.maturityCutoff === undefined || availability.newestSinceMs > parseMs(before.maturityCutoff)) return true;
   const uncovered = uncoveredImmature(input, availability, before.resourceVersion);
-  // A position that covers no more of these pods would be written again and again until the lagging shard has caught
-  // up.
+  // Only a position that covers more of these pods is written; otherwise the write would be repeated until the lagging
+  // shard has caught up.
   return uncovered.length > uncoveredImmature(input, availability, snapshot.position).length;
 }
 
-/** Immature pods of versions that some shard of `position` has not reached. */
+/** Immature pods whose version some shard of `position` has not reached. */
 function uncoveredImmature(
   { spec, algorithm }: CellUpdateInput,
   { immature }: Availability,

@@ -15,11 +15,11 @@ export class FirstSeenTimes {
   readonly #firstSeenMs = new Map<string, number>();
   /** Keys that were observed since the last {@link forgetOthers}. */
   #observed = new Set<string>();
-  /** UIDs of pods whose packed records hold hashes of them: before the last {@link forgetOthers}, and since. */
+  /** UIDs of pods whose packed records only have hashes: from before the last {@link forgetOthers}, and since. */
   #uids: ReadonlyMap<string, string> = new Map();
   #uidsNow = new Map<string, string>();
 
-  /** When `key` was first seen; `nowMs` when it is new. */
+  /** Monotonic time when `key` was first seen; `nowMs` for a new key. */
   observe(key: string, nowMs: number): number {
     this.#observed.add(key);
     const known = this.#firstSeenMs.get(key);
@@ -28,7 +28,7 @@ export class FirstSeenTimes {
     return nowMs;
   }
 
-  /** Observes the admissions of a record. `identity` is the pod's, for a record that lists no nonce. */
+  /** Observes the admissions of a record. `identity` of the pod identifies a record without a listed nonce. */
   observeRecord(record: ReservationRecord, operation: Operation, identity: string, nowMs: number): SeenSpan {
     let firstMs = Number.POSITIVE_INFINITY;
     let lastMs = Number.NEGATIVE_INFINITY;
@@ -42,7 +42,8 @@ export class FirstSeenTimes {
 
   /**
    * The UID of a packed record's pod: `seen` while the snapshot has the pod, and the remembered one afterwards. Without
-   * it nobody knows in which shard a vanished pod was, and its record waits for the shard that is silent for longest.
+   * a UID, the shard of a vanished pod is unknown, so its record waits for the shard that has been silent for the
+   * longest.
    */
   uidOf(identity: string, seen: string | undefined): string | undefined {
     const uid = seen ?? this.#uids.get(identity);
@@ -52,7 +53,7 @@ export class FirstSeenTimes {
 
   /** Forgets the keys that were not observed since the last call: their records have left the history. */
   forgetOthers(): void {
-    // Most histories have no packed record, and every reconcile comes here.
+    // Most histories have no packed record, and every reconcile calls this.
     if (this.#uids.size + this.#uidsNow.size > 0) [this.#uids, this.#uidsNow] = [this.#uidsNow, new Map()];
     const observed = this.#observed;
     this.#observed = new Set();
@@ -65,7 +66,9 @@ export class FirstSeenTimes {
   }
 }
 
-/** Unlisted admissions are older than the listed ones. A record that lists none shows a refresh by its time. */
+/**
+ * Unlisted admissions are older than the listed ones. In a record without listed ones, a later time shows a refresh.
+ */
 function admissionKeys(identity: string, operation: Operation, record: ReservationRecord): readonly string[] {
   const listed = record.nonces.filter((nonce) => nonce !== EARLIER);
   if (listed.length > 0) return listed.map((nonce) => `nonce/${nonce}`);

@@ -1,14 +1,14 @@
 /**
- * Lost history (docs/design.md#lost-history): may this cell's entry lack an admission that was recorded there? Then the
- * epoch rises, and the cell goes on hold until evidence of a settle period later. The aggregator asks before each
- * update.
+ * Lost history (docs/design.md#lost-history): whether this cell's entry may lack an admission that was recorded there.
+ * If so, the epoch rises, and the cell is on hold until there is evidence from a settle period later. The aggregator
+ * checks before each update.
  */
 import type { CellStatus } from "../../schema/podprotector.ts";
 import { isBehind, isOlderVersion } from "../../schema/resource-version.ts";
 import { holdOf } from "../state/hold.ts";
 import { isCounted } from "../state/protector-state.ts";
 
-/** What an aggregator wrote or read last of one protector's entry for its cell. */
+/** The state of one protector's entry for the cell that an aggregator last wrote or read. */
 export interface KnownEntry {
   readonly protectorUID: string;
   /** `metadata.resourceVersion` of the protector. */
@@ -21,11 +21,11 @@ export interface KnownEntry {
   readonly etcdRestoreID?: string | undefined;
 }
 
-/** A restore of the core's or the cell's etcd, which no single entry shows. */
+/** A restore of the core's or the cell's etcd, which a single entry does not show. */
 export interface EtcdRestore {
   /** Distinguishes restores, so that each is handled once. */
   readonly id: string;
-  /** The core is older than the version that was seen before, or the cell's etcd is. */
+  /** Whether the core or the cell's etcd is older than a version that was seen before. */
   readonly reason: "CoreRestored" | "CellRestored";
 }
 
@@ -34,21 +34,21 @@ type LossReason =
   | "Behind"
   /** The entry existed before. */
   | "Gone"
-  /** Counted by a component that publishes no position, or that dropped it. */
+  /** The entry was counted by a component that publishes no position, or lost its position. */
   | "NoPosition"
-  /** Another protector of the same name. */
+  /** The protector is another object of the same name. */
   | "Recreated"
   /** The protector was restored from a backup and is marked so. */
   | "Restored"
-  /** The entry was removed and has left its epoch behind. */
+  /** The entry was removed, except for its epoch. */
   | "CellRemoved"
   | EtcdRestore["reason"];
 
 export interface HistoryCheckInput {
   readonly protectorUID: string;
   /**
-   * Of the object that is checked, which must be the newest known: a watch that lags behind an own write is no loss,
-   * while a list or quorum read that is older than an own write is one.
+   * Version of the checked object, which must be the newest known one: a watch that lags behind an own write does not
+   * mean a loss, but a list or quorum read that is older than an own write does.
    */
   readonly protectorVersion: string;
   readonly stored: CellStatus | undefined;
@@ -72,8 +72,8 @@ export interface HistoryCheck {
 }
 
 /**
- * What the stored entry shows of the history, compared with what was known. For `exact` only: upstream's algorithms
- * publish no positions and know no lost history.
+ * Compares the stored entry with the known state. Only for `exact`: upstream's algorithms publish no positions, and do
+ * not detect lost history.
  */
 export function checkHistory(input: HistoryCheckInput): HistoryCheck {
   const { stored, known, token, nowMs } = input;
@@ -92,11 +92,11 @@ function lossOf(input: HistoryCheckInput): LossReason | undefined {
   const aggregation = stored?.aggregation ?? undefined;
   if (known?.wasCounted === true && !isCounted(aggregation)) return "Gone";
   if (aggregation?.resourceVersion !== undefined) return undefined;
-  // The entry has no position. A hold that a webhook has written stays.
+  // The entry has no position. A hold from a webhook stays.
   if (aggregation?.hold !== undefined) return undefined;
   if (input.isMarkedRestored) return "Restored";
   if (isCounted(aggregation)) return "NoPosition";
-  // Nothing was admitted in a cell that was never counted. A removed entry leaves its epoch behind.
+  // Nothing was admitted in a cell that was never counted. Only a removed entry has an epoch without counts.
   return aggregation?.epoch === undefined ? undefined : "CellRemoved";
 }
 

@@ -1,6 +1,6 @@
 /**
  * Applies R1 to R3 (`settle-rules.ts`) to every reservation of a cell's history, and gives the remaining ones the
- * weight that the snapshot shows. Under upstream's algorithms the time of the last event settles instead
+ * weight that the snapshot shows. Under upstream's algorithms, the time of the last event settles records instead
  * (docs/design.md#sync-time-algorithms).
  */
 import type { Pod } from "../../schema/pod.ts";
@@ -35,13 +35,13 @@ export interface SettleInput {
   /** Monotonic milliseconds of this process. */
   readonly monotonicMs: number;
   readonly settleMs: number;
-  /** Of this protector and cell; remembers the admissions that are met here. */
+  /** First sights for this protector and cell; remembers the admissions of this history. */
   readonly seen: FirstSeenTimes;
   readonly evidence: Evidence;
   readonly algorithm: SyncTimeAlgorithm;
   /**
-   * Wall clock of the last event, Unix milliseconds: by its receipt (`exact`, `clock`) or by the pod's own times
-   * (`status`).
+   * Wall clock time of the last event, Unix milliseconds: when it was received (`exact`, `clock`), or from the pod's
+   * own times (`status`).
    */
   readonly lastEventMs: number;
 }
@@ -52,7 +52,7 @@ export type SettleRule =
   | "R3"
   /** A committed UPDATE has ended. */
   | "UpdateDone"
-  /** Upstream's: older than the last event. */
+  /** Upstream's rule: the record is older than the last event. */
   | "Clock";
 
 /** A record that was removed, and the rule that allowed it. */
@@ -68,9 +68,9 @@ export interface UnsettledRecord {
   readonly podName: string | undefined;
   readonly operation: Operation;
   readonly firstSeenMs: number;
-  /** Monotonic time from which on a quorum read settles it. */
+  /** Monotonic time from which on a quorum read settles the record. */
   readonly dueMs: number;
-  /** No GET settles it, only a LIST: the pod is absent, or the record is an UPDATE. */
+  /** Only a LIST settles the record, not a GET: the pod is absent, or the record is an UPDATE. */
   readonly needsList: boolean;
 }
 
@@ -79,8 +79,8 @@ export interface SettledHistory {
   readonly settled: readonly SettledRecord[];
   readonly unsettled: readonly UnsettledRecord[];
   /**
-   * Monotonic time from which on a LIST is needed (the past means now); undefined when a GET of each unsettled record's
-   * pod will do.
+   * Monotonic time from which on a LIST is needed (a past time means now); undefined when a GET of each unsettled
+   * record's pod suffices.
    */
   readonly listDueMs: number | undefined;
   /** A weight has changed. */
@@ -99,7 +99,7 @@ export function settleHistory(input: SettleInput, available: ReadonlySet<string>
   }
   for (const range of ledger.ranges) pass.settleRange(range);
   const hold = pass.remainingHold();
-  // Settled admissions stay known for now: when the write fails, the next pass meets them again.
+  // Settled admissions stay known for now: if the write fails, the next reconcile observes them again.
   input.seen.forgetOthers();
   const { settled, unsettled, listDueMs, isReweighed } = pass;
   return { ledger, settled, unsettled, listDueMs, isReweighed, hold };
@@ -142,7 +142,7 @@ class SettlePass {
     if (rest !== undefined) this.#reweigh(rest, observed.isAvailable);
   }
 
-  /** Upstream's rule: the last event is taken to show every admission from before it. */
+  /** Upstream's rule: assumes that the last event shows every earlier admission. */
   settleByClock(reservation: Reservation): void {
     let rest: Reservation | undefined = reservation;
     for (const [operation, record] of reservation.records) {
@@ -153,7 +153,7 @@ class SettlePass {
   }
 
   /**
-   * Members of a range have no identity: only a LIST settles it, a settle period after its newest member was first
+   * Members of a range have no identity. So only a LIST settles it, a settle period after its newest member was first
    * seen.
    */
   settleRange(range: RangeBucket): void {
@@ -166,7 +166,7 @@ class SettlePass {
     this.settled.push({ operation: undefined, rule });
   }
 
-  /** A LIST of a settle period after the hold was first seen ends it (docs/design.md#lost-history). */
+  /** A LIST from a settle period after the first sight of the hold ends it (docs/design.md#lost-history). */
   remainingHold(): string | undefined {
     const { hold } = this.#input.history;
     return hold !== undefined && this.#isListedAfterSettle(`hold/${hold}`) ? undefined : hold;
@@ -202,7 +202,7 @@ class SettlePass {
     const isVersioned = [...reservation.records.values()].some((record) =>
       isComparableVersion(record.podResourceVersion),
     );
-    // Where the pod is absent and no version is known, any LIST after first sight tells whether the pod is dead.
+    // Where the pod is absent and no version is known, any LIST after first sight shows whether the pod is dead.
     const dueMs = pod === undefined && !isVersioned ? span.firstMs + 1 : settledAtMs(settleMs, span.lastMs);
     const needsList = pod === undefined || operation === "UPDATE";
     if (needsList) this.#needList(dueMs);

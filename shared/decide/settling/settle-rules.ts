@@ -1,7 +1,7 @@
 /**
- * Rules R1 to R3 (docs/design.md#settling): when a reservation is settled, that is when its disruption has happened or
- * can no longer happen. One function for each rule. No rule reads a wall clock, and no rule settles a reservation
- * because its pod became unready: the pod may become ready again before the disruption is committed.
+ * Rules R1 to R3 (docs/design.md#settling): when a reservation is settled, because its disruption has happened or can
+ * no longer happen. Each rule is one function. No rule reads a wall clock, and no rule settles a reservation because
+ * its pod became unready: the pod may become ready again before the disruption is committed.
  */
 import type { Pod } from "../../schema/pod.ts";
 import type { Operation } from "../../schema/podprotector.ts";
@@ -13,20 +13,21 @@ import type { SeenSpan } from "./first-seen.ts";
 /** One complete, unfiltered snapshot of the cell's pods, in the protector's namespace. */
 export interface CellSnapshot {
   /**
-   * As on the wire: one version, or one for each shard, comma-separated. Undefined where versions are not comparable.
+   * In the format of the status: one version, or one for each shard, comma-separated. Undefined where versions are not
+   * comparable.
    */
   readonly position: string | undefined;
-  /** The component of the pod's shard; for an unknown UID the oldest one. */
+  /** The position of the pod's shard; for an unknown UID, the oldest position. */
   positionOf(uid: string | undefined): string | undefined;
   podByUID(uid: string): Pod | undefined;
-  /** The wanted pod of this name. Where a shard lags, the earlier pod of the name may still be there. */
+  /** The wanted pod of this name. Where a shard lags, an earlier pod of the same name may still be present. */
   podByName(name: string, isWanted: (pod: Pod) => boolean): Pod | undefined;
   /**
-   * The generation that the pod's status reports (images as in the spec, `observedGeneration` caught up). Asked only
-   * for pods with an UPDATE record.
+   * The generation that the pod's status reports (images of the spec, `observedGeneration` caught up). Called only for
+   * pods with an UPDATE record.
    */
   settledGeneration(pod: Pod): number | undefined;
-  /** The generation that the kubelet has seen, where the reported images do not tell whether it runs. */
+  /** The generation that the kubelet has seen, where the reported images do not show whether the pod runs it. */
   unconfirmedGeneration(pod: Pod): number | undefined;
   /** The generation whose change the kubelet has declined for good: an infeasible resize. */
   declinedGeneration(pod: Pod): number | undefined;
@@ -34,22 +35,24 @@ export interface CellSnapshot {
 
 /** Quorum reads, by the monotonic time at which they were sent. */
 export interface Evidence {
-  /** Send time of the newest quorum LIST that the snapshot has reached; undefined before the first. */
+  /** Send time of the newest quorum LIST that the snapshot has reached; undefined before the first one. */
   readonly reachedSentMs: number | undefined;
   /**
-   * When the pod's stream last brought something; for an unknown UID the stream that was silent for longest; infinite
-   * where that is not known. While a stream is silent the server may have been restored, and the snapshot may belong to
-   * another history than the pod that was reviewed.
+   * Monotonic time of the last message in the pod's stream; for an unknown UID, in the stream that has been silent for
+   * the longest; infinite where unknown. While a stream is silent, the server may have been restored, and the snapshot
+   * may belong to another history than the reviewed pod.
    */
   heardMs(uid: string | undefined): number;
-  /** Send time of the newest quorum GET that found this UID alive, as `isDead` has it; undefined without such a GET. */
+  /**
+   * Send time of the newest quorum GET that found this UID alive, that is not `isDead`; undefined without such a GET.
+   */
   aliveSentMs(uid: string): number | undefined;
 }
 
-/** How long an UPDATE keeps its quota while its pod is Ready and nothing confirms the change. */
+/** Settle periods for which an UPDATE keeps its quota while its pod is Ready and nothing confirms the change. */
 const UNCONFIRMED_SETTLE_PERIODS = 5;
 
-/** One reservation and what the snapshot shows of its pod. */
+/** One reservation, and the state of its pod in the snapshot. */
 export interface ObservedReservation {
   readonly reservation: Reservation;
   /** The pod in the snapshot; undefined when it is absent. */
@@ -63,8 +66,8 @@ export interface ObservedReservation {
 }
 
 /**
- * R1 and R2 need this: the stream has brought something, or has reached a LIST, since the admission was seen. The pod
- * was then reviewed in the history that the snapshot shows (docs/design.md#lost-history).
+ * Precondition of R1 and R2: since the admission was seen, the stream has delivered something, or has reached a LIST.
+ * Only then was the pod reviewed in the same history as the snapshot's (docs/design.md#lost-history).
  */
 export function isHeardSince(
   { evidence, uid }: Pick<ObservedReservation, "evidence" | "uid">,
@@ -75,10 +78,11 @@ export function isHeardSince(
 }
 
 /**
- * R1, dead: the pod is terminating or finished, or it is absent from a snapshot that has reached a version that was
- * reviewed. Where versions say nothing (upstream's buckets, versions that are no integers, a cell restored to older
- * ones), absent from a snapshot that has reached a LIST sent after first sight: the pod existed when it was reviewed,
- * so the LIST would have it. A LIST of the same moment does not count: the pod may be that young.
+ * R1, dead: the pod is terminating or finished, or absent from a snapshot that has reached the reviewed version.
+ * Versions may be useless (upstream's buckets, versions that are no integers, a cell that was restored to older ones).
+ * In this case, the pod is dead if it is absent from a snapshot that has reached a LIST sent after first sight: the pod
+ * existed at its review, so the LIST would contain it. A LIST of the same moment does not count, because the pod may be
+ * that young.
  */
 export function isSettledByR1(
   { reservation, pod, uid, snapshot, evidence }: ObservedReservation,
@@ -94,8 +98,8 @@ export function isSettledByR1(
 
 /**
  * R2, superseded: the pod is alive at a newer version than the reviewed one, so the reviewed DELETE can no longer be
- * committed. Not for an eviction, whose commit does not depend on the version, and not for an UPDATE, which makes such
- * a newer version.
+ * committed. Not for an eviction, whose commit does not depend on the version, and not for an UPDATE, which creates
+ * such a newer version.
  */
 export function isSettledByR2({ pod }: ObservedReservation, operation: Operation, record: ReservationRecord): boolean {
   if (operation !== "DELETE") return false;
@@ -107,7 +111,7 @@ export function isSettledByR2({ pod }: ObservedReservation, operation: Operation
 
 /**
  * R3, not executed: a quorum read that was sent a settle period after the newest admission was first seen proves the
- * pod alive. Either a GET of the pod, or a LIST that the snapshot, in which the pod is alive, has reached.
+ * pod alive. The read is either a GET of the pod, or a LIST that the snapshot has reached while the pod is alive in it.
  */
 export function isSettledByR3(observed: ObservedReservation, operation: Operation, span: SeenSpan): boolean {
   const { pod, uid, evidence, settleMs } = observed;
@@ -126,22 +130,22 @@ export function isUpdateDone(observed: ObservedReservation, operation: Operation
 }
 
 /**
- * The snapshot shows a change that the pod's status does not report yet, whichever of several changes it is. A change
- * that the status reports restarts nothing any more, whether the pod is available or not: a protector whose selector
- * was edited may never see the pod available.
+ * True when the pod's status does not report its last change yet, whichever of several changes it is. A reported change
+ * restarts nothing any more, whether the pod is available or not: a protector whose selector was edited may never see
+ * the pod available.
  */
 function isUpdateUnderWay({ reservation, pod, snapshot, isAvailable }: ObservedReservation): boolean {
   const podGeneration = reservation.records.get("UPDATE")?.podGeneration;
   if (podGeneration === undefined) return !isAvailable;
   if (pod === undefined || (snapshot.declinedGeneration(pod) ?? -1) >= pod.generation) return false;
-  // Before Kubernetes 1.33 pods had no generation. The first change makes it 1, which new pods have from the start.
+  // Before Kubernetes 1.33, pods had no generation. The first change makes it 1, the value of new pods.
   if (podGeneration < 1 && pod.generation === 1) return true;
   return (snapshot.settledGeneration(pod) ?? -1) < pod.generation;
 }
 
 /**
- * Nothing in the status will ever tell that the change is done: runtimes report images under other names. After this
- * time it is taken for done while the pod is Ready, whether or not its protector still counts it.
+ * True for a change that the status will never report as done, because the runtime reports images under other names.
+ * After this time, the change counts as done while the pod is Ready, even if its protector no longer counts the pod.
  */
 function isUpdateOverdue(
   { pod, snapshot, evidence, settleMs, isAvailable }: ObservedReservation,

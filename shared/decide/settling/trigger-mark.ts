@@ -1,28 +1,25 @@
 /**
- * The mark that the update trigger leaves in its dummy pod, so that a restore of the cell's etcd shows even to a
- * process that looks late (docs/design.md#lost-history): a counter, and its lineage, which says where each process
- * began to count. After a restore the counter soon passes its earlier value; but the process that counts on from the
- * older state begins a segment at a number that others have seen before.
+ * The mark that the update trigger writes to its dummy pod, which shows a restore of the cell's etcd even to a process
+ * that reads it late (docs/design.md#lost-history): a counter, and its lineage, which records where each process began
+ * to count. After a restore, the counter soon passes its earlier value. But the process that continues from the older
+ * state begins a segment at a number that others have already seen.
  */
 import { UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_LINEAGE_ANNOTATION } from "../../schema/annotations.ts";
 
-/** One process counted from `from` on. */
+/** A process that counted from `from` on. */
 export interface LineageSegment {
   readonly from: number;
   readonly token: string;
 }
 
 export interface TriggerMark {
-  /** How often the pod was patched, over all of its lives. */
+  /** Number of patches of the pod, across deletions and creations. */
   readonly counter: number;
   /** Oldest first, at most {@link MAX_LINEAGE}; empty where another component counts. */
   readonly lineage: readonly LineageSegment[];
 }
 
-/**
- * Older segments are dropped. A reader that has missed this many segments can't tell what happened, and assumes a
- * restore.
- */
+/** Older segments are dropped. A reader that has missed this many segments assumes a restore. */
 export const MAX_LINEAGE = 16;
 
 const COUNT = /^[0-9]{1,15}$/;
@@ -57,9 +54,9 @@ export function nextTriggerMark({ counter, lineage }: TriggerMark, token: string
 }
 
 /**
- * True when `found` does not follow from `known`, which was seen before: the store was restored to an older state. A
- * pod that was deleted and created again by a process that did not know the earlier pod begins later than anything
- * known, and is no restore.
+ * True when `found` does not continue the earlier mark `known`, because the store was restored to an older state. Where
+ * a process creates the pod again without having known the earlier one, its segment begins after every known number,
+ * which is not a restore.
  */
 export function isForked(known: TriggerMark, found: TriggerMark): boolean {
   if (found.counter < known.counter) return true;

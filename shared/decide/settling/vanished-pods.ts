@@ -1,7 +1,7 @@
 /**
  * Pods that vanished (docs/design.md#vanished-pods): they counted as available, and were gone without a
- * `deletionTimestamp` and without an admission. No request takes such a pod away, so the cell's etcd has lost it. Only
- * an alarm rests on it, no decision.
+ * `deletionTimestamp` and without an admission. No request removes such a pod, so the cell's etcd has lost it. This
+ * only raises an alarm, and affects no decision.
  */
 import { FORCE_DELETE_ANNOTATION, NO_PROTECT_ANNOTATION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";
@@ -20,8 +20,8 @@ export const VANISHED_FOR_MS = 3_600_000;
 export type VanishedPod = Pick<Pod, "uid" | "name">;
 
 /**
- * True for a pod that counted in this last known state, and whose deletion the protector would have recorded whatever
- * the counts said. Where a disruption may be allowed without a record nothing can be told.
+ * True for a pod that counted in its last known state, and whose deletion the protector would always have recorded.
+ * Where a disruption may be allowed without a record, it is not known whether a pod has vanished.
  */
 export function needsRecord(pod: Pod, spec: PodProtectorSpec, nowMs: number): boolean {
   const facts = specFacts(spec);
@@ -33,16 +33,18 @@ export function needsRecord(pod: Pod, spec: PodProtectorSpec, nowMs: number): bo
   return ignoredBy(spec.ignoredPodSelector)?.(pod.labels) !== true;
 }
 
-/** What is suspended, promises nothing or only warns allows a disruption that it can't record. */
+/**
+ * False for a protector that is suspended, promises nothing or only warns: it may allow a disruption without a record.
+ */
 function recordsAll({ minAvailable, warnsOnly, suspendedUntilMs, protectedOperations }: SpecFacts, nowMs: number) {
   const isEnforced = minAvailable > 0 && !warnsOnly && suspendedUntilMs <= nowMs;
   return isEnforced && protectedOperations.includes("DELETE") && protectedOperations.includes("EVICT");
 }
 
 /**
- * The pods of `gone` of which the stored history has no record. This is certain only of a version that is then written
- * over (compare-and-swap): a record is stored before its deletion can be committed, so every version after the deletion
- * has it, unless this cell's aggregator has settled it.
+ * The pods of `gone` without a record in the stored history. This is certain only for a version that a compare-and-swap
+ * then replaces: a record is stored before its deletion can be committed, so every version after the deletion has the
+ * record, unless this cell's aggregator has settled it.
  */
 export function vanishedPods(
   gone: readonly VanishedPod[],
@@ -59,7 +61,7 @@ export function vanishedPods(
   return gone.filter(({ uid, name }) => ledger.get(uid, name) === undefined);
 }
 
-/** What the entry says of pods that vanished in the last hour. */
+/** The fields of the entry about pods that vanished in the last hour. */
 export function vanishedFields(
   before: Aggregation | undefined,
   vanished: number,

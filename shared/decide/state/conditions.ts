@@ -1,4 +1,4 @@
-/** `status.conditions` of a protector, made from its status alone, so that every writer makes the same. */
+/** `status.conditions` of a protector, which depend only on its status, so that every writer computes the same. */
 import type { Condition, PodProtectorStatus } from "../../schema/podprotector.ts";
 import { formatMs, parseMs } from "../../schema/time.ts";
 import { isRecentlyVanished } from "../settling/vanished-pods.ts";
@@ -15,7 +15,7 @@ interface ConditionInput {
   readonly nowMs: number;
   /** A counted cell whose last heartbeat is older is stale. */
   readonly staleAfterMs: number;
-  /** What could not be read of the selectors. */
+  /** Problems with unreadable parts of the selectors. */
   readonly problems: readonly string[];
 }
 
@@ -25,8 +25,8 @@ const PODS_VANISHED = "PodsVanished";
 const NOT_COUNTED = "No cell has been counted yet";
 
 /**
- * Findings that a message lists; it counts the rest. The apiserver accepts 32 KiB and rejects the whole status for one
- * longer message: an edit of the spec, which makes every cell stale at once, could never be counted.
+ * Findings that a message lists; the others are counted. The apiserver accepts 32 KiB, and rejects the whole status for
+ * a longer message: after an edit of the spec, which makes every cell stale at once, no count could be written.
  */
 const MAX_LISTED = 20;
 
@@ -50,7 +50,7 @@ export function updateConditions(input: ConditionInput): readonly Condition[] {
   return isSame && input.previous !== undefined ? input.previous : [...next, ...kept];
 }
 
-/** `lastTransitionTime` changes with the status only, as for every `metav1.Condition`. */
+/** `lastTransitionTime` changes only with the status, as in every `metav1.Condition`. */
 function upsert(finding: Finding, previous: readonly Condition[], { generation, nowMs }: ConditionInput): Condition {
   const before = previous.find(({ type }) => type === finding.type);
   const isSame =
@@ -68,7 +68,7 @@ function finding(type: string, status: Condition["status"], reason: string, mess
   return { type, status, reason, message };
 }
 
-/** At least `minAvailable` pods are counted as available. */
+/** True when at least `minAvailable` pods count as available. */
 function healthy({ state, problems }: ConditionInput): Finding {
   const type = "Healthy";
   const { minAvailable } = state.spec;
@@ -106,7 +106,7 @@ function noPodsMatched({ state }: ConditionInput): Finding {
     : finding(type, "Unknown", "NotCounted", NOT_COUNTED);
 }
 
-/** Some cell contributes nothing, or may be dead. */
+/** True when some cell contributes nothing, or may be dead. */
 function cellStale(input: ConditionInput): Finding {
   const type = "CellStale";
   const stale = [...input.state.cells.values()].flatMap((cell) => {
@@ -118,11 +118,11 @@ function cellStale(input: ConditionInput): Finding {
     : finding(type, "True", "CellsNotCurrent", listed(stale.sort()));
 }
 
-/** Other protectors have to agree to a disruption, too. Only for protectors that share pods, or did. */
+/** Other protectors have to allow a disruption, too. Only for protectors that share pods, or did. */
 function sharesPods({ state }: ConditionInput, previous: readonly Condition[]): readonly Finding[] {
   const found = [...state.cells.values()].flatMap(({ aggregation }) => aggregation?.sharesPodsWith ?? []);
   const names = [...new Set(found.filter((name) => !name.startsWith("+")))].sort();
-  // Each cell counts what it does not name.
+  // Each cell counts the protectors that it does not name.
   const unnamed = found.filter((name) => name.startsWith("+")).map(Number);
   const more = Math.max(0, ...unnamed.filter(Number.isFinite)) + Math.max(0, names.length - MAX_LISTED);
   if (names.length > 0) {
@@ -138,7 +138,7 @@ function sharesPods({ state }: ConditionInput, previous: readonly Condition[]): 
 function podsVanished({ state, nowMs }: ConditionInput, previous: readonly Condition[]): readonly Finding[] {
   const found = [...state.cells.values()].flatMap(({ cellID, aggregation }) => {
     if (aggregation === undefined || !isRecentlyVanished(aggregation, nowMs)) return [];
-    // As it was written, it may have thousands of digits.
+    // Formats the time again: the stored text may have thousands of digits.
     const last = formatMs(parseMs(aggregation.vanishedTime));
     return [`${aggregation.vanishedPods ?? 1} in cell ${cellID}, the last at ${last}`];
   });
@@ -150,7 +150,9 @@ function podsVanished({ state, nowMs }: ConditionInput, previous: readonly Condi
   return [finding(PODS_VANISHED, "False", "NoneVanished", "No pod has vanished for an hour")];
 }
 
-/** While it is True nothing is protected. Only for protectors that are or were suspended: most never are. */
+/**
+ * While this condition is True, nothing is protected. Only for protectors that are or were suspended: most never are.
+ */
 function suspended({ state, nowMs }: ConditionInput, previous: readonly Condition[]): readonly Finding[] {
   const { suspendedUntilMs, suspendedCells, suspendReason } = state.spec;
   if (nowMs < suspendedUntilMs) {
@@ -177,8 +179,8 @@ export function isSuspensionOver(
 }
 
 /**
- * Milliseconds until another cell becomes stale; 0 or less once the stored conditions don't say that one is. What is
- * dead writes nothing, so a cell that lives has to say it.
+ * Milliseconds until another cell becomes stale; 0 or less when a cell is stale and the stored conditions do not say
+ * so. A dead aggregator writes nothing, so that of another cell has to report it.
  */
 export function staleInMs(
   status: PodProtectorStatus | undefined,
@@ -195,7 +197,7 @@ export function staleInMs(
 }
 
 function whyStale(cell: CellState, { nowMs, staleAfterMs }: ConditionInput): string | undefined {
-  // `remove-cell-once` leaves an epoch alone of a cell. Such a cell is not counted any more, and should not be.
+  // `remove-cell-once` leaves only the epoch of a cell, which is then rightly not counted.
   if (!cell.isCounted) return cell.aggregation?.epoch === undefined || cell.isOnHold ? "not counted yet" : undefined;
   if (cell.isOnHold) return "on hold, because admission history may have been lost";
   if (!isReliable(cell)) return "not counted under the current spec yet";

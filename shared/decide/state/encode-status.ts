@@ -1,4 +1,4 @@
-/** The status to write, as webhook and aggregator both make it. */
+/** The status to write, for both webhook and aggregator. */
 import type { CellStatus, PodProtectorStatus, Summary } from "../../schema/podprotector.ts";
 import { parseMs } from "../../schema/time.ts";
 import { estimate } from "./estimate.ts";
@@ -6,7 +6,7 @@ import type { CellState, ProtectorState } from "./protector-state.ts";
 
 const INT32_MAX = 2_147_483_647;
 
-/** Cells whose history has changed are encoded again; everything else stays as it was, unknown fields included. */
+/** Encodes cells whose history has changed; everything else stays unchanged, including unknown fields. */
 export function encodeStatus(state: ProtectorState, previous: PodProtectorStatus | undefined): PodProtectorStatus {
   const cells = [...state.cells.values()].map((cell) => encodeCell(cell, state.spec.compactThreshold));
   return { ...previous, cells, summary: summarize(state, previous?.summary) };

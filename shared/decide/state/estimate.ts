@@ -1,18 +1,20 @@
-/** How many pods of a protector are counted, reserved, and certainly left (docs/design.md#admission). */
+/** How many pods of a protector are counted, reserved, and certainly available (docs/design.md#admission). */
 import type { Aggregation } from "../../schema/podprotector.ts";
 import { notReadyOf } from "../availability/availability.ts";
 import type { CellState, ProtectorState } from "./protector-state.ts";
 
 export const CRITERIA = ["Available", "Ready", "Running", "Scheduled"] as const;
-/** Which count is compared with `minAvailable` (pod annotation `health-criterion`); Available is the protector's. */
+/**
+ * Which count is compared with `minAvailable` (pod annotation `health-criterion`). Available is the protector's own.
+ */
 export type Criterion = (typeof CRITERIA)[number];
 
 export interface Estimate {
-  /** All counted pods by the criterion, also those of cells on hold or counted for another spec. */
+  /** All pods that the criterion counts, including those of cells on hold or counted for another spec. */
   readonly available: number;
   /** Counted pods of cells that are not reliable. */
   readonly unreliable: number;
-  /** Sum of weights; by another criterion the number of reservations. */
+  /** Sum of weights; for another criterion, the number of reservations. */
   readonly reserved: number;
   /** Counted pods of reliable cells that are neither reserved nor Ready yet. */
   readonly notReady: number;
@@ -43,28 +45,30 @@ export function estimate(state: ProtectorState, criterion: Criterion = "Availabl
 }
 
 /**
- * How many of the counted pods are neither reserved nor Ready yet (docs/design.md#counted-gate): nobody may count on
- * them before their kubelet has set Ready.
+ * How many of the counted pods are neither reserved nor Ready yet (docs/design.md#counted-gate): no disruption may rely
+ * on them before their kubelet has set Ready.
  */
 export function notReadyIn(aggregation: Aggregation | null | undefined): number {
   return notReadyOf(aggregation?.notReady, aggregation?.resourceVersion);
 }
 
 /**
- * Another criterion than availability takes pods below the minimum, so the protector, or a permission of the caller,
- * has to allow it (docs/design.md#health-criterion). Available stands for the protector's own criterion.
+ * A criterion other than Available can take pods below the minimum, so the protector, or a permission of the caller,
+ * has to allow it (docs/design.md#health-criterion). Available means the protector's own criterion.
  */
 export function criterionInForce({ spec }: ProtectorState, asked: Criterion, isPermitted = false): Criterion {
   if (asked === spec.healthCriterion) return "Available";
   return isPermitted || spec.allowedHealthCriteria.includes(asked) ? asked : "Available";
 }
 
-/** A cell that is counted under the current spec and not on hold. No other cell contributes to the estimate. */
+/**
+ * True for a cell that is counted under the current spec and not on hold. No other cell contributes to the estimate.
+ */
 export function isReliable(cell: CellState): boolean {
   return cell.isCounted && cell.isCurrent && !cell.isOnHold;
 }
 
-/** By another criterion than availability a reservation counts 1 whatever it weighs: its pod may well be Running. */
+/** For a criterion other than Available, a reservation counts 1 whatever its weight is: its pod may be Running. */
 function reservedOf(cell: CellState, criterion: Criterion): number {
   return criterion === "Available" ? cell.ledger.weight : cell.ledger.size;
 }

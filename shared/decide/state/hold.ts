@@ -1,6 +1,6 @@
 /**
- * The text of a hold (docs/design.md#lost-history): `REASON/SECONDS-TOKEN`. SECONDS is when it was written (Unix time),
- * for people. TOKEN tells holds apart: nothing is decided by the time of another process.
+ * The text of a hold (docs/design.md#lost-history): `REASON/SECONDS-TOKEN`. SECONDS is the time of the write (Unix
+ * time), for people. TOKEN distinguishes holds: no decision uses the time of another process.
  */
 
 const WRITTEN_AT = /\/(\d{1,12})-/;
@@ -9,7 +9,7 @@ export function holdOf(reason: string, token: string, nowMs: number): string {
   return `${reason}/${Math.floor(nowMs / 1000)}-${token}`;
 }
 
-/** When it was written, Unix milliseconds; undefined for a text of an earlier version. */
+/** Unix milliseconds of the write; undefined for a text of an earlier version. */
 export function holdWrittenMs(hold: string): number | undefined {
   const seconds = WRITTEN_AT.exec(hold)?.[1];
   return seconds === undefined ? undefined : Number(seconds) * 1000;

@@ -1,6 +1,6 @@
 /**
- * One PodProtector as decisions read it: its spec and its cells, parsed, in a form that a batch can change. Read this
- * file, then `estimate.ts` (how many pods are left), `conditions.ts` and `encode-status.ts` (the status to write).
+ * One PodProtector for decisions: its parsed spec and cells, in a form that a batch can change. Read this file, then
+ * `estimate.ts` (how many pods are left), `conditions.ts` and `encode-status.ts` (the status to write).
  */
 import { SOURCE_KIND_LABEL } from "../../schema/annotations.ts";
 import type { Aggregation, CellStatus, PodProtector } from "../../schema/podprotector.ts";
@@ -13,21 +13,23 @@ export interface CellState {
   readonly cellID: string;
   readonly aggregation: Aggregation | undefined;
   readonly ledger: Ledger;
-  /** An aggregator has counted this cell. An entry that only a webhook has written is not counted. */
+  /** An aggregator has counted this cell. False for an entry that only a webhook has written. */
   readonly isCounted: boolean;
-  /** Its history may be incomplete (docs/design.md#lost-history). */
+  /** The cell's history may be incomplete (docs/design.md#lost-history). */
   readonly isOnHold: boolean;
-  /** Counted under the current spec, or by an aggregator that does not say under which (upstream's). */
+  /**
+   * The cell was counted under the current spec, or by upstream's aggregator, which does not publish the spec's hash.
+   */
   readonly isCurrent: boolean;
   /** The published maturity cutoff of a count under the current spec, Unix milliseconds. */
   readonly maturityCutoffMs: number | undefined;
-  /** As it was read; undefined for an entry that this process adds. */
+  /** The entry that was read; undefined for an entry that this process adds. */
   readonly stored: CellStatus | undefined;
 }
 
 export interface ProtectorState {
   readonly spec: SpecFacts;
-  /** It was made from a PodUnavailableBudget, whose users exempt pods by an annotation of their own. */
+  /** The protector was made from a PodUnavailableBudget, whose users exempt pods by OpenKruise's annotation. */
   readonly followsNoProtect?: boolean;
   /** By cellID, in the order of the object. */
   readonly cells: Map<string, CellState>;
@@ -41,7 +43,7 @@ export function parseProtector(protector: PodProtector): ProtectorState {
   return { spec, cells, followsNoProtect };
 }
 
-/** `ledger` is the cell's history, where the caller has it already. */
+/** `ledger` is the cell's history, if the caller has already parsed it. */
 export function parseCell(
   stored: CellStatus,
   spec: SpecFacts,
@@ -63,7 +65,8 @@ export function parseCell(
 }
 
 /**
- * Upstream's webhook adds entries with an all-zero aggregation; an aggregator's has a position or the time of an event.
+ * Upstream's webhook adds entries with an all-zero aggregation. An aggregator's entry has a position, or the time of an
+ * event.
  */
 export function isCounted(aggregation: Aggregation | undefined): boolean {
   return (aggregation?.resourceVersion ?? aggregation?.lastEventTime ?? undefined) !== undefined;
@@ -76,7 +79,7 @@ export function cloneState(state: ProtectorState): ProtectorState {
   return { ...state, cells };
 }
 
-/** The cell's entry, which is added when it is absent. */
+/** The cell's entry; adds an absent one. */
 export function cellOf(state: ProtectorState, cellID: string): CellState {
   const known = state.cells.get(cellID);
   if (known !== undefined) return known;
@@ -85,7 +88,7 @@ export function cellOf(state: ProtectorState, cellID: string): CellState {
   return added;
 }
 
-/** What the cell has published of its counts. */
+/** What the cell has published about its counts. */
 export function publishedCounts(cell: CellState | undefined): PublishedCounts | undefined {
   if (cell?.aggregation === undefined) return undefined;
   const { resourceVersion: position, leftOut } = cell.aggregation;

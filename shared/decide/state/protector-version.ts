@@ -1,7 +1,7 @@
 import type { PodProtector } from "../../schema/podprotector.ts";
 import { type ProtectorState, parseProtector } from "./protector-state.ts";
 
-/** One version of a protector as this process received it. Its state is parsed on first use. */
+/** One version of a protector that this process received. Its state is parsed on first use. */
 export class ProtectorVersion {
   readonly object: PodProtector;
   /** Monotonic time at which it arrived. */
@@ -11,7 +11,7 @@ export class ProtectorVersion {
   #state: ProtectorState | undefined;
 
   constructor(object: PodProtector, receivedMs: number, sentMs?: number) {
-    // What is only ever carried along would be most of the memory of 10,000 protectors.
+    // `managedFields`, which no code reads here, would take most of the memory of 10,000 protectors.
     this.object = { ...object, metadata: { ...object.metadata, managedFields: undefined } };
     this.receivedMs = receivedMs;
     this.sentMs = sentMs;
