@@ -1,6 +1,6 @@
 /**
- * The words of charts: the plugin's dashboard, the report of the demo and Grafana's dashboard
- * (`manifests/monitoring/dashboard.json`) say the same thing the same way.
+ * The words of charts, so that the plugin's dashboard, the report of the demo and Grafana's dashboard
+ * (`manifests/monitoring/dashboard.json`) use the same ones.
  */
 export const CHART_WORDS = {
   capacity: "Available pods against the promise",

@@ -2,7 +2,7 @@ import type { ApiResponse, Transport } from "../kube/client/transport.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Metrics } from "./metrics.ts";
 
-/** The `Date` of a response is read this often. */
+/** Interval at which the `Date` of a response is read. */
 const LOOK_EVERY_MS = 10_000;
 /** The header has whole seconds, rounded down. */
 const HALF_SECOND_MS = 500;

@@ -8,7 +8,7 @@ import { type Ports, sleep } from "../runtime/clock.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 
-/** Shorter than a kubelet needs for a changed Secret, and short against the shortest life of ten minutes. */
+/** Shorter than a kubelet's update of a mounted Secret, and much shorter than the shortest life of ten minutes. */
 const CHECK_EVERY_MS = 15_000;
 const FIRST_RETRY_MS = 5_000;
 const MAX_RETRY_MS = 300_000;
@@ -18,7 +18,7 @@ const MAX_CORES = 100;
 export interface CoreTokensOptions {
   /** The path on this machine. */
   readonly mounted: (path: string) => string;
-  /** `path` is that of the kubeconfig. Without one the core is left out: the kubelet renews the account of a pod. */
+  /** `path` is that of the kubeconfig. A core without one is ignored: the kubelet renews the token of a pod. */
   readonly cores: readonly {
     readonly name: string;
     readonly path: string | undefined;
@@ -30,7 +30,7 @@ export interface CoreTokensOptions {
   readonly log: Log;
 }
 
-/** Begins to follow the tokens of the cores; returns what ends it. */
+/** Starts to renew the tokens of the cores; returns a function that stops. */
 export function followCoreTokens({ cores, cells, ports, metrics, log, mounted }: CoreTokensOptions): () => void {
   const onEvent = observeTokens(metrics, log);
   const ending = new AbortController();
@@ -71,7 +71,7 @@ function observeTokens(metrics: Metrics, log: Log): (core: string) => (event: To
     help: "Renewals of the token for a core, by what became of them.",
     labels: { ...labels, outcome: OUTCOMES },
   });
-  // Without the table of events, which a start of the webhook has in one file with what else it loads.
+  // Does not use `event-table.ts`, which the webhook's start loads in one bundle with other code.
   return (core) => (event) => {
     if (event.kind !== "held") {
       const { kind: outcome, ...fields } = event;

@@ -3,7 +3,7 @@
 /** Longest chain of causes; errors can cause each other. */
 const MAX_CAUSES = 5;
 const MAX_TEXT_LENGTH = 2000;
-/** Text beyond is cut off before the search for secrets. */
+/** Longer text is cut before the search for secrets. */
 const MAX_SEARCHED_LENGTH = 10 * MAX_TEXT_LENGTH;
 /** A credential is long, unlike the second word of "basic authentication". */
 const BEARER = /\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{16,}/gi;
@@ -16,12 +16,12 @@ interface ErrorFields {
   /** The classification of the error, as in metrics. */
   readonly tag?: string;
   readonly code?: string;
-  /** Of unforeseen errors: those without tag and code. */
+  /** Only for unforeseen errors, without tag and code. */
   readonly stack?: string;
   readonly cause?: unknown;
 }
 
-/** Returns an error as plain fields with its causes nested, and any other value as it is. */
+/** Returns an error as plain fields with its causes nested, and any other value unchanged. */
 export function describeError(value: unknown, depth = 0): unknown {
   if (typeof value === "string") return scrub(value);
   if (!(value instanceof Error)) return value;

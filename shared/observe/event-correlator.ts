@@ -14,14 +14,14 @@ export interface ObjectReference {
 export interface EventNote {
   readonly regarding: ObjectReference;
   readonly type: "Normal" | "Warning";
-  /** CamelCase, of a small set. */
+  /** CamelCase, from a small set. */
   readonly reason: string;
   readonly message: string;
-  /** Notes of one object, type, reason and series are one Event with a count, and with the message of the last. */
+  /** Notes with the same object, type, reason and series are one Event with a count, and with the last message. */
   readonly series?: string;
 }
 
-/** The Event that a note belongs to, by key; `limited`: its object had too many Events. */
+/** The Event that a note belongs to, by key; `limited` when its object had too many Events. */
 type Correlation =
   | { readonly kind: "event"; readonly key: string; readonly note: EventNote }
   | { readonly kind: "limited" };
@@ -42,7 +42,7 @@ interface Messages {
   readonly seen: Set<string>;
 }
 
-/** Aggregates and limits notes as client-go's EventCorrelator, in bounded memory. */
+/** Aggregates and limits notes like client-go's EventCorrelator, in bounded memory. */
 export class EventCorrelator {
   readonly #clock: Ports["clock"];
   readonly #buckets: BoundedMap<string, TokenBucket>;
@@ -58,7 +58,7 @@ export class EventCorrelator {
     const { kind, namespace, name, uid } = note.regarding;
     const object = JSON.stringify([kind, namespace, name, uid]);
     const group = JSON.stringify([object, note.type, note.reason]);
-    // No limit by object: what waits to be sent is one request, however many notes it counts.
+    // No limit by object: the waiting notes are sent as one request, however many they are.
     if (note.series !== undefined)
       return { kind: "event", key: JSON.stringify([group, { of: note.series }]), note: shortened(note) };
     const bucket = this.#buckets.getOrMake(object, () => new TokenBucket(OBJECT_BUCKET, this.#clock));

@@ -1,6 +1,6 @@
 /**
- * How the events of a component show, as one table: a row for each kind of event has its log line, its metric and its
- * Kubernetes Event.
+ * How the events of a component are reported, as one table: a row for each kind of event has its log line, its metric
+ * and its Kubernetes Event.
  */
 import type { Clock } from "../runtime/clock.ts";
 import type { LogLevel } from "../runtime/options/common-options.ts";
@@ -8,10 +8,10 @@ import type { EventNote, EventRecorder } from "./event-recorder.ts";
 import type { Log, LogFields } from "./log.ts";
 import type { LabelDefinitions, LabelsOf, MetricDefinition, Metrics } from "./metrics.ts";
 
-/** How one kind of event shows. Without `level` and `line` it has no log line. */
+/** How one kind of event is reported. Without `level` and `line`, there is no log line. */
 export interface EventRow<E> {
   readonly level?: LogLevel;
-  /** Constant: everything that varies is in the fields. */
+  /** Constant; everything that varies is in the fields. */
   readonly message?: string;
   /** Level and message, where one kind of event has several. */
   line?(event: E): readonly [LogLevel, string];
@@ -34,7 +34,7 @@ export interface EventSinks<E> {
   readonly fields?: (event: E) => LogFields;
 }
 
-/** Returns the `onEvent` of a component whose events show as the table says. */
+/** Returns the `onEvent` of a component, which reports events by the table. */
 export function observeEvents<E extends { readonly kind: string }>(
   { log, events, fields: defaultFields = withoutKind }: EventSinks<E>,
   table: EventTable<E>,
@@ -70,7 +70,7 @@ export function counted<E, const L extends LabelDefinitions = Record<never, neve
   return (event) => counter.inc(definition.of(event));
 }
 
-/** For `fields`: suppresses a line whose `text` is that of the line before. */
+/** For `fields`: suppresses a line with the same `text` as the previous line. */
 export function unlessRepeated(): (text: string, fields: LogFields) => LogFields | undefined {
   let last = "";
   return (text, fields) => {

@@ -5,8 +5,8 @@ import { describeError, scrub } from "./error-fields.ts";
 export type LogFields = Readonly<Record<string, unknown>>;
 
 /**
- * Structured lines: the message is constant, and the fields vary. The fields `error` and `cause` are written with their
- * causes, without secrets.
+ * Structured lines: the message is constant, and the fields vary. The fields `error` and `cause` include their causes,
+ * but no secrets.
  */
 export interface Log {
   trace(fields: LogFields, message: string): void;
@@ -39,10 +39,13 @@ type FlushableLog = Log & {
   flush(): void;
 };
 
-/** While stdout is blocked, lines are buffered up to this and then dropped: a log must not stop or fill the process. */
+/**
+ * While stdout is blocked, lines are buffered up to this size, then dropped: a log must neither block the process nor
+ * fill its memory.
+ */
 const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
 const REDACTED = "[redacted]";
-/** Fields that may hold a secret, in a line and one level below. */
+/** Fields that may contain a secret, in a line and one level below. */
 const SECRET_FIELDS: ReadonlySet<string> = new Set([
   "token",
   "password",
@@ -79,10 +82,10 @@ export function createLog({ level = "info", component, destination, onDropped }:
     try {
       stream.flushSync();
     } catch {
-      // Stdout is closed, and nothing else can report that.
+      // Stdout is closed, and there is no other way to report it.
     }
   };
-  // A closed pipe or a full disk must not end the process, nor keep it from ending: this would try without end.
+  // A closed pipe or a full disk must neither end the process nor prevent its end by endless retries.
   stream.on("error", () => {
     stream.flushSync = () => {};
   });
@@ -101,7 +104,7 @@ function facade(logger: pino.Logger, level: LogLevel): Log {
   };
 }
 
-/** Returns the fields without secrets: the same object without any, which is the usual case. */
+/** Returns the fields without secrets; usually there are none, and the result is the same object. */
 function redact(fields: LogFields): Record<string, unknown> {
   let clean: Record<string, unknown> | undefined;
   for (const [name, value] of Object.entries(fields)) {

@@ -1,7 +1,7 @@
 /**
- * /metrics for those who may read it (`--metrics-auth`), as other controllers serve it: by HTTPS, with a certificate of
- * the process's own, to callers whose bearer token the cluster authenticates (TokenReview) and whose user may `get` the
- * nonResourceURL /metrics (SubjectAccessReview). Loaded only where it is asked for.
+ * Protects /metrics (`--metrics-auth`), like other controllers do: serves it by HTTPS, with the process's own
+ * certificate, only to callers whose bearer token the cluster authenticates (TokenReview) and whose user may `get` the
+ * nonResourceURL /metrics (SubjectAccessReview). Loaded only with the flag.
  */
 import { hash } from "node:crypto";
 import type { IncomingMessage, RequestListener } from "node:http";
@@ -16,9 +16,9 @@ import type { ServerFactory } from "../runtime/health-server.ts";
 const TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const TIMEOUT_MS = 5_000;
-/** A permission that was taken away is gone within this time. */
+/** A permission that is revoked ends within this time. */
 export const REMEMBERED_MS = 10_000;
-/** Tokens whose status is remembered, and that are asked about at once: a cluster has few readers of metrics. */
+/** Bound of remembered tokens, and of concurrent reviews: a cluster has few readers of metrics. */
 const MAX_REMEMBERED = 64;
 const MAX_IN_FLIGHT = 8;
 const LIFETIME_MS = 10 * 365 * 86_400_000;
@@ -104,8 +104,8 @@ export class MetricsReaders {
 }
 
 /**
- * Servers that ask `cluster` about each caller before they answer: a kubeconfig, or `in-cluster`. Nobody trusts the
- * authority of their certificate; it hides the tokens from who only listens.
+ * Creates servers that authenticate each caller in `cluster`: a kubeconfig, or `in-cluster`. Clients do not trust the
+ * certificate's authority; TLS only hides the tokens from passive listeners.
  */
 export async function guardedServers(
   cluster: string,

@@ -15,7 +15,7 @@ interface OpenLabel {
 
 export type LabelDefinitions = Readonly<Record<string, LabelValues>>;
 
-/** The label values of one series; a closed label takes its own values only. */
+/** The label values of one series; a closed label accepts only its own values. */
 export type LabelsOf<L extends LabelDefinitions> = {
   readonly [K in keyof L]: L[K] extends readonly (infer V extends string)[] ? V : string;
 };
@@ -56,12 +56,12 @@ interface MetricsOptions {
 }
 
 const PREFIX = "podseidon_";
-/** The value of all values beyond the bound of an open label. */
+/** Replaces all values beyond the bound of an open label. */
 export const OVERFLOW = "other";
 
 /**
- * The metrics of one process. Every series of closed labels exists at zero from its declaration on, so that a rate is
- * right from the first event on, and an alert on a missing series works.
+ * The metrics of one process. Every series of closed labels exists at zero from its declaration on, so that rates are
+ * right from the first event on, and alerts on missing series work.
  */
 export class Metrics {
   readonly #registry = new prometheus.Registry();
@@ -122,7 +122,7 @@ export class Metrics {
       ...this.#configuration(definition),
       collect: () => {
         gauge.reset();
-        // New at each scrape, so that old values make room for others.
+        // New at each scrape, so that old values make room for new ones.
         const series = new Series(definition.labels, (labels) => gauge.labels(labels));
         collect((labels, value) => series.of(labels).set(value));
       },
@@ -166,7 +166,7 @@ export class Metrics {
   }
 }
 
-/** What was counted since the last scrape: the library hashes the labels each time that it is told. */
+/** Counts since the last scrape, collected because the library hashes the labels at each increment. */
 interface PendingCount {
   by: number;
   readonly child: prometheus.Counter.Internal;
@@ -185,7 +185,7 @@ class Series<L extends LabelDefinitions, Child> {
   readonly #zero: ((child: Child) => void) | undefined;
   readonly #root: Branch<Child> = newBranch();
 
-  /** Without `zero`, a series exists from its first use on. */
+  /** Without `zero`, a series only exists from its first use on. */
   constructor(labels: L | undefined, make: (labels: Record<string, string>) => Child, zero?: (child: Child) => void) {
     const definitions = Object.entries(labels ?? {});
     this.#names = definitions.map(([name]) => name);

@@ -15,7 +15,7 @@ const MAX_LEASES = 100;
 export interface LeaderObserver {
   /** Returns the `onEvent` of the elector of this lease. */
   observe(lease: string): (event: LeaderEvent) => void;
-  /** Shows whether the elector leads at each scrape. */
+  /** Shows at each scrape whether the elector leads. */
   track(lease: string, elector: { isLeader(): boolean }): void;
 }
 

@@ -13,7 +13,7 @@ interface ReconcileObserver {
   observe(queue: string): (event: QueueEvent) => void;
   /** Returns the `onOutcome` of its workers. */
   outcomes<K>(queue: string): (key: K, outcome: ReconcileOutcome) => void;
-  /** Shows its depths and longest times at each scrape; 0 while there is no queue. */
+  /** Shows at each scrape the queue's depths and longest times; 0 while there is no queue. */
   track(name: string, queue: () => Tracked | undefined): void;
 }
 

@@ -1,15 +1,15 @@
 import { type Metrics, OVERFLOW } from "./metrics.ts";
 import { TopCounts } from "./top-counts.ts";
 
-/** A counter of names that others choose: those that are counted most have series, the rest is `other`. */
+/** A counter of names that users choose: the names with the highest counts have series, the others count as `other`. */
 interface TopCounterDefinition<N extends string, K extends string> {
   readonly name: string;
   readonly help: string;
-  /** The labels that are the name together. */
+  /** The labels that together form the name. */
   readonly names: readonly N[];
-  /** A label beside the name, whose values are kept apart for `other`, too. */
+  /** A label beside the name, which `other` has, too. */
   readonly kind?: K;
-  /** How many names have series. */
+  /** The number of names with series. */
   readonly max: number;
 }
 
@@ -17,10 +17,10 @@ interface TopCounter<N extends string, K extends string> {
   inc(labels: Readonly<Record<N | K, string>>): void;
 }
 
-/** Between the parts of a name; no name of Kubernetes has it. */
+/** Separates the parts of a name; no Kubernetes name contains it. */
 const SEPARATOR = "\0";
 
-/** Who has a series is decided anew at each scrape. One that is gone begins at zero when it is back. */
+/** Each scrape decides again which names have series. A series that was removed begins at zero when it returns. */
 export function topCounter<N extends string, K extends string = never>(
   metrics: Metrics,
   { name, help, names, kind, max }: TopCounterDefinition<N, K>,

@@ -1,15 +1,18 @@
 /**
- * Counts of the names that are counted most, and the rest as one: the names in a metric are bounded, whoever chooses
- * them, and a name that is quiet makes room for one that is not.
+ * Counts the most frequent names separately, and all others together. So the number of names in a metric is bounded,
+ * whoever chooses the names, and a quiet name makes room for an active one.
  */
 
-/** What a rank loses at each settlement: a name that is quiet for some twenty scrapes gives way to any other. */
+/** Factor of each rank at each settlement: a name that is quiet for some twenty scrapes gives way to any other. */
 const DECAY = 0.85;
-/** A name without a place has to be counted so much more than one with a place: two don't swap at each scrape. */
+/**
+ * A name without a place needs this many times the rank of one with a place, so that two names don't swap at each
+ * scrape.
+ */
 const HEAD_START = 2;
-/** Names that are followed for each place. Beyond them, names count as the rest. */
+/** Names that are followed for each place. Further names count as the rest. */
 const FOLLOWED_PER_PLACE = 4;
-/** A name without a place is forgotten below this rank. */
+/** Below this rank, a name without a place is forgotten. */
 const FORGOTTEN_BELOW = 0.5;
 
 interface Entry {
@@ -18,7 +21,7 @@ interface Entry {
   readonly pending: Map<string, number>;
 }
 
-/** One name, or the rest: how much was counted since the last settlement, for each kind. */
+/** The count of one name, or of the rest, since the last settlement, for one kind. */
 interface TopCount {
   /** Undefined for the rest. */
   readonly name: string | undefined;
@@ -28,7 +31,7 @@ interface TopCount {
 
 export interface Settled {
   readonly counts: readonly TopCount[];
-  /** Names that have lost their place. What was counted for them stays counted where it was. */
+  /** Names that have lost their place. Their earlier counts stay where they were counted. */
   readonly gone: readonly string[];
 }
 
@@ -52,7 +55,7 @@ export class TopCounts {
     counts.set(kind, (counts.get(kind) ?? 0) + 1);
   }
 
-  /** Gives the places to those that were counted most lately, and returns what was counted since the last call. */
+  /** Gives the places to the names with the highest recent counts, and returns the counts since the last call. */
   settle(): Settled {
     const gone: string[] = [];
     const counts: TopCount[] = [];

@@ -13,7 +13,7 @@ const DEFAULT_MAX_SOURCES = 100;
 export interface WatchObserver {
   /** Returns the `onEvent` of the reflector of this name. */
   observe(source: string): (event: ReflectorEvent) => void;
-  /** Shows size, position, silence and age of the informer at each scrape. */
+  /** Shows at each scrape the size, position, silence and age of the informer. */
   track(source: string, informer: Tracked): void;
 }
 
@@ -35,7 +35,7 @@ export function observeListWatch(options: WatchObserverOptions): WatchObserver {
   const counters = countersOf(metrics, source);
   return {
     observe(name) {
-      // The series begins at zero: PodseidonDefect sees an increase, and not that a series begins with 1.
+      // The series begins at zero, because PodseidonDefect notices an increase, but not a series that begins with 1.
       counters.handlerFailures.inc({ source: name }, 0);
       return observeSource(name, counters, log);
     },

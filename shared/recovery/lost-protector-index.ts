@@ -4,25 +4,25 @@ import { isReleased } from "./lost-protector.ts";
 
 /** More protectors than any core is meant for. */
 const MAX_LOST_PROTECTORS = 50_000;
-/** Of one protector: more than cells are out of reach at once. */
+/** Most versions of one protector: more than the number of cells that are unreachable at the same time. */
 const MAX_VARIANTS = 16;
 
 interface LostProtectorIndexOptions {
   /** The release register of the core says that this absent protector has ended. */
   readonly isRecorded: (protector: PodProtector) => boolean;
-  /** One more protector is lost than can be kept: its pods are no longer protected. */
+  /** More protectors are lost than can be kept: the pods of this one are no longer protected. */
   readonly onOverflow?: (lost: ProtectorVersion) => void;
 }
 
 /**
- * The last version of each lost protector of one core, by `namespace/name`. Such a version stays in force. Backups of
- * one protector may differ: a cell was out of reach when the spec changed, or the core was restored. Nothing tells
- * which of them is the last one, so all are in force.
+ * The last version of each lost protector of one core, by `namespace/name`. This version stays in force. Backups of one
+ * protector may differ, because a cell was unreachable when the spec changed, or the core was restored. It is unknown
+ * which backup is the last one, so all are in force.
  */
 export class LostProtectorIndex {
   readonly #options: LostProtectorIndexOptions;
   readonly #lost = new Map<string, ProtectorVersion>();
-  /** Backups with another spec than the version above, by `namespace/name`; the key of each is `namespace/name#N`. */
+  /** Backups whose spec differs from the version above, by `namespace/name`; each has the key `namespace/name#N`. */
   readonly #variants = new Map<string, ProtectorVersion[]>();
 
   constructor(options: LostProtectorIndexOptions) {
@@ -37,10 +37,10 @@ export class LostProtectorIndex {
     return this.#lost.values();
   }
 
-  /** The lost protector of this `namespace/name`, or its variant of this key. */
+  /** The lost protector with this `namespace/name`, or its variant with this key. */
   get(key: string): ProtectorVersion | undefined {
     const lost = this.#lost.get(key);
-    // Asked in each review, where there is hardly ever a variant.
+    // Fast path: every admission request calls this, and variants are rare.
     if (lost !== undefined || this.#variants.size === 0) return lost;
     const [name = "", variant] = key.split("#");
     return this.#variants.get(name)?.[Number(variant)];
@@ -50,7 +50,7 @@ export class LostProtectorIndex {
     return isReleased(object, this.#options.isRecorded(object), isRestored);
   }
 
-  /** The protector is absent from its core. True when it is lost from now on, false when it was released. */
+  /** Takes a protector that is absent from its core. True when it is now lost, false when it was released. */
   add(protector: ProtectorVersion, isRestored: boolean): boolean {
     if (this.isReleased(protector, isRestored)) return false;
     if (this.#lost.size >= MAX_LOST_PROTECTORS && !this.#lost.has(protector.key)) {
@@ -61,7 +61,10 @@ export class LostProtectorIndex {
     return true;
   }
 
-  /** Takes another backup of a protector that is lost. Returns its key; undefined when it has no other spec. */
+  /**
+   * Takes another backup of a lost protector. Returns its key; undefined when its spec is known, or when it was
+   * released.
+   */
   addVariant(backup: ProtectorVersion, isRestored: boolean): string | undefined {
     const { key, object } = backup;
     if (this.isReleased(backup, isRestored)) return undefined;

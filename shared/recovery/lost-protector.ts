@@ -24,8 +24,8 @@ import type { PodProtector } from "../schema/podprotector.ts";
 
 /**
  * True when the end of an absent protector was intended: its generator has marked it or recorded its release, or it was
- * made by hand, so that deleting it releases it. A restore of the core (`isRestored`) deletes nothing, so only a mark
- * or a record counts then.
+ * made by hand, so that its deletion is its release. After a restore of the core (`isRestored`), absence does not mean
+ * a deletion, so only a mark or a record counts.
  */
 export function isReleased(protector: PodProtector, isRecorded: boolean, isRestored: boolean): boolean {
   return isMarkedReleased(protector) || isRecorded || (!isRestored && isMadeByHand(protector));
@@ -36,14 +36,14 @@ export function isMarkedReleased({ metadata }: PodProtector): boolean {
   return metadata.annotations?.[RELEASED_ANNOTATION] !== undefined;
 }
 
-/** True for a protector that no generator keeps. */
+/** True for a protector that no generator maintains. */
 export function isMadeByHand({ metadata }: PodProtector): boolean {
   return (
     metadata.finalizers?.includes(GENERATOR_FINALIZER) !== true && metadata.labels?.[SOURCE_NAME_LABEL] === undefined
   );
 }
 
-/** What a lost protector allows, as a decision; undefined when it denies. */
+/** The decision of a lost protector that allows; undefined when it denies. */
 export function decideLost(state: ProtectorState, request: DisruptionRequest): Allowed | undefined {
   if (needsNoQuota(state, request)) return allowUnrecorded(state, request);
   const reason = allowReason(state, request);
@@ -52,7 +52,8 @@ export function decideLost(state: ProtectorState, request: DisruptionRequest): A
 }
 
 /**
- * No quota is given, because nothing can be recorded (S11). A Ready pod that may not be mature yet counts as available.
+ * A lost protector gives no quota, because nothing can be recorded (S11). A Ready pod that may not be mature yet counts
+ * as available.
  */
 function allowReason(state: ProtectorState, request: DisruptionRequest): AllowReason | undefined {
   const { spec } = state;

@@ -47,7 +47,7 @@ export class LostProtectorsBySource {
     return this.#lost.size;
   }
 
-  /** The protector is absent from its core, as the watch or a caller that knows of a missed deletion tells. */
+  /** The watch, or a caller that knows of a missed deletion, reports that the protector is absent from its core. */
   lost(protector: PodProtector): void {
     const source = this.#options.sourceOf(protector);
     const isRecorded = this.#options.isRecorded(protector);

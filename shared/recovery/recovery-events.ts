@@ -1,4 +1,4 @@
-/** What an aggregator does about lost protectors, as events, and how they show in metrics and logs. */
+/** What an aggregator does about lost protectors, as events, and their metrics and log lines. */
 import { type EventRow, observeEvents } from "../observe/event-table.ts";
 import { gaugeOf } from "../observe/gauge.ts";
 import type { Log } from "../observe/log.ts";
@@ -23,7 +23,7 @@ export type RecoveryEvent =
   | { readonly kind: "noRoom"; readonly uid: string }
   | { readonly kind: "acknowledged"; readonly core: string; readonly version: string }
   | { readonly kind: "acknowledgeFailed"; readonly core: string; readonly message: string }
-  /** The core is older than this cell saw it before. */
+  /** The core has an older version than this cell has seen before. */
   | { readonly kind: "coreWentBack"; readonly core: string; readonly from: string; readonly to: string };
 
 const KINDS = [

@@ -12,14 +12,14 @@ import { parsePodProtector } from "../schema/podprotector.ts";
 
 export type RestoreCalls = Pick<ApiClient, "create" | "putPodProtectorStatus" | "getPodProtector">;
 
-/** In the mark `restored`: why. A cell says who before it, which the policy of the core checks. */
+/** The reason in the mark `restored`. A cell writes its name before the reason, which the policy of the core checks. */
 export const RESTORED = "the protector before this one vanished without a release";
-/** Webhooks and aggregators write the status of a protector as soon as it exists. */
+/** Conflicts are likely: webhooks and aggregators write the status of a protector as soon as it exists. */
 const MAX_CONFLICTS = 3;
 
 /**
- * The object to create; `mark` says why. Owner references only `withOwners`: the garbage collector deletes an object
- * whose owner does not exist.
+ * The object to create; `mark` is the reason. Has owner references only `withOwners`: the garbage collector deletes an
+ * object whose owner does not exist.
  */
 export function restoredObject(lost: PodProtector, withOwners: boolean, mark = RESTORED): object {
   const { namespace, name, labels, annotations, finalizers, ownerReferences } = lost.metadata;
@@ -38,7 +38,9 @@ export function restoredObject(lost: PodProtector, withOwners: boolean, mark = R
   };
 }
 
-/** Creates `object` and adds the reservations of `lost`. `conflict`: a protector of its name exists. */
+/**
+ * Creates `object`, and adds the reservations of `lost`. The result is `conflict` if a protector of this name exists.
+ */
 export async function restore(
   api: RestoreCalls,
   object: object,

@@ -12,8 +12,8 @@ export interface BackoffOptions {
 }
 
 /**
- * Delays between failed tries: growing, capped, and random, so that many clients of one failed server don't return in
- * step. The jitter only shortens a delay, so that `maxMs` holds.
+ * Delays between failed tries: growing, capped, and random, so that many clients of one failed server don't retry at
+ * the same time. The jitter only shortens a delay, so that `maxMs` holds.
  */
 export class Backoff {
   readonly #initialMs: number;

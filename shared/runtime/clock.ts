@@ -1,6 +1,6 @@
 /**
- * The ports to time and chance. All shipping code takes them as arguments, so that a simulation can run the same code
- * under virtual time and one seed; `system-ports.ts` implements them.
+ * The ports to time and randomness. All shipping code gets them as arguments, so that a simulation can run the same
+ * code under virtual time and one seed; `system-ports.ts` implements them.
  */
 
 /** Two clocks. The wall clock can jump, and no safety decision uses it. */
@@ -34,7 +34,7 @@ export interface Ports {
   readonly random: Randomness;
 }
 
-/** Resolves after `delayMs`, or at once when `signal` aborts. Never rejects: callers look at `signal.aborted`. */
+/** Resolves after `delayMs`, or at once when `signal` aborts. Never rejects: callers check `signal.aborted`. */
 export function sleep(ports: Pick<Ports, "timers">, delayMs: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted) return Promise.resolve();
   return new Promise((resolve) => {

@@ -9,7 +9,7 @@ import {
 import type { Socket } from "node:net";
 import type { CheckResult, Lifecycle } from "./lifecycle.ts";
 
-/** Where to listen. `host` undefined is every address; for port 0 the system chooses a port. */
+/** Where to listen. Undefined `host` means every address; for port 0, the system chooses a port. */
 export interface BindAddress {
   readonly host: string | undefined;
   readonly port: number;
@@ -20,13 +20,13 @@ interface MetricsRenderer {
   render(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
 
-/** Null: not served. The same address for both makes one server. Port 0 picks a free port. */
+/** Null for not served. The same address for both makes one server. Port 0 picks a free port. */
 interface HealthAddresses {
   readonly healthProbeBindAddress: BindAddress | null;
   readonly metricsBindAddress: BindAddress | null;
 }
 
-/** Makes a server whose connections and requests are bounded by the options. */
+/** Creates a server whose connections and requests are bounded by the options. */
 export type ServerFactory = (options: ServerOptions, listener: RequestListener) => Server;
 
 type Checks = Pick<Lifecycle, "readiness" | "liveness">;
@@ -38,7 +38,7 @@ interface Reply {
   readonly body: string;
 }
 
-/** As for any wrong configuration. */
+/** The exit code for any wrong configuration. */
 const EXIT_CONFIGURATION = 2;
 /** Probes and scrapes are short. */
 const REQUEST_TIMEOUT_MS = 10_000;
@@ -47,8 +47,8 @@ export const MAX_CONNECTIONS = 256;
 
 /**
  * The plain HTTP server of `/healthz`, `/livez`, `/readyz` (`?verbose`, `?exclude=CHECK`) and `/metrics`, with the
- * responses of kube-apiserver. The event loop that does the work also serves `/livez`: when it hangs, the kubelet's
- * probe times out. Apart from that, parts report problems that only a restart repairs.
+ * responses of kube-apiserver. `/livez` runs on the same event loop as the work: when the loop hangs, the kubelet's
+ * probe times out. Besides, `/livez` reports problems of parts that only a restart solves.
  */
 export class HealthServer {
   readonly #addresses: HealthAddresses;
@@ -58,7 +58,7 @@ export class HealthServer {
   #health: Server | undefined;
   #metrics: Server | undefined;
 
-  /** With `guarded`, /metrics has a server of its own, which that makes. */
+  /** With `guarded`, which creates it, /metrics has its own server. */
   constructor(addresses: HealthAddresses, checks: Checks, renderer: MetricsRenderer, guarded?: ServerFactory) {
     this.#addresses = addresses;
     this.#checks = checks;
@@ -142,7 +142,7 @@ async function listen(
 
 /**
  * Closes the oldest connections beyond the limit. `maxConnections` would reject the newest instead: with idle
- * connections, anybody who reaches the port could keep the kubelet's probes out, and get a healthy process restarted.
+ * connections, anybody who reaches the port could block the kubelet's probes, and so get a healthy process restarted.
  */
 function boundConnections(server: Server): void {
   const sockets = new Set<Socket>();
@@ -156,7 +156,7 @@ function boundConnections(server: Server): void {
     }
   });
   server.on("request", ({ socket }: IncomingMessage) => {
-    // Moves the connection to the end; one that was closed meanwhile stays out.
+    // Moves the connection to the end, unless it was closed meanwhile.
     if (sockets.delete(socket)) sockets.add(socket);
   });
 }

@@ -1,6 +1,6 @@
 import type { Ports, Timer } from "./clock.ts";
 
-/** Returns the problem, for people to read; undefined without any. */
+/** Returns the problem, for people; undefined without one. */
 type Check = () => string | undefined;
 
 /** A part of a process: the lifecycle starts it, asks whether it is ready, and stops it. */
@@ -9,11 +9,11 @@ export interface Part {
   /** Resolves when the next part may start, ready or not. A rejection ends the process. */
   start?(): void | Promise<void>;
   readonly ready?: Check;
-  /** A problem gets the process restarted: for problems that a restart repairs. */
+  /** A problem makes the kubelet restart the process, so only for problems that a restart solves. */
   readonly live?: Check;
   /**
-   * Takes no more work, and ends work in progress; `signal` aborts shortly before the grace period ends. It is called
-   * after `start` was called, whether that has finished or not.
+   * Takes no more work, and ends work in progress. `signal` aborts shortly before the grace period ends. Called after
+   * `start`, even if `start` has not finished.
    */
   stop?(signal: AbortSignal): void | Promise<void>;
 }
@@ -42,9 +42,12 @@ export interface ProcessPort {
 interface LifecycleOptions {
   readonly ports: Ports;
   readonly process: ProcessPort;
-  /** From the signal to the exit. Less than the pod's terminationGracePeriodSeconds. */
+  /** Milliseconds from the signal to the exit. Less than the pod's terminationGracePeriodSeconds. */
   readonly graceMs: number;
-  /** The process first serves on for this long, unready: endpoints take a while to leave every load balancer. */
+  /**
+   * Milliseconds for which the process still serves, unready: it takes a while until every load balancer has removed an
+   * endpoint.
+   */
   readonly unreadyMs: number;
   readonly onEvent?: (event: LifecycleEvent) => void;
 }
@@ -57,7 +60,7 @@ export interface CheckResult {
 const EXIT_FAILURE = 1;
 /** 128 + the signal's number, as in shells. */
 const EXIT_BY_SIGNAL: Readonly<Record<StopSignal, number>> = { SIGINT: 130, SIGTERM: 143 };
-/** The signal of `stop` aborts this long before the grace period ends. */
+/** Time between the abort of `stop`'s signal and the end of the grace period. */
 const ABORT_BEFORE_END_MS = 1000;
 
 interface Shutdown {
@@ -67,9 +70,9 @@ interface Shutdown {
 
 /**
  * The life of one process. Parts start in the order in which they were added, and stop in reverse. After SIGTERM or
- * SIGINT the process is unready, serves on for a while, and stops every part within the grace period, with exit code 0.
- * A part that does not stop in time makes the exit code 1. A second signal exits at once, and so does an uncaught
- * error.
+ * SIGINT, the process is unready, still serves for a while, and stops every part within the grace period, with exit
+ * code 0. A part that does not stop in time makes the exit code 1. A second signal exits at once, and so does an
+ * uncaught error.
  */
 export class Lifecycle {
   readonly #options: LifecycleOptions;
@@ -108,7 +111,7 @@ export class Lifecycle {
     return [{ name: "process", problem: undefined }, ...this.#parts.flatMap((part) => resultOf(part.name, part.live))];
   }
 
-  /** Stops the process as SIGTERM does. Of several codes the highest is the exit code. */
+  /** Stops the process like SIGTERM. The highest of several codes is the exit code. */
   shutdown(reason: string, code = 0): void {
     if (this.#shutdown !== undefined) this.#shutdown.code = Math.max(this.#shutdown.code, code);
     else this.#shutdown = { reason, code };
@@ -172,7 +175,7 @@ export class Lifecycle {
       new Promise((resolve) => timers.push(ports.timers.after(Math.max(0, delayMs), () => resolve("late"))));
     timers.push(ports.timers.after(Math.max(0, graceMs - ABORT_BEFORE_END_MS), () => this.#abort.abort()));
     const graceOver = after(graceMs);
-    // A process that never was ready is in no load balancer.
+    // No load balancer has a process that was never ready.
     if (served && unreadyMs > 0) await Promise.race([after(unreadyMs), graceOver]);
     const stuck = await this.#stopParts(graceOver);
     for (const timer of timers) timer.cancel();
@@ -213,7 +216,7 @@ function resultOf(name: string, check: Check | undefined): CheckResult[] {
   }
 }
 
-/** An error may carry its exit code, such as that of a wrong configuration. */
+/** An error may have its own exit code, such as that of a wrong configuration. */
 function exitCodeOf(error: Error): number {
   return "exitCode" in error && typeof error.exitCode === "number" ? error.exitCode : EXIT_FAILURE;
 }

@@ -1,4 +1,4 @@
-/** Loads with the first call. A load that fails, as without a free file descriptor, is tried again by the next call. */
+/** Loads at the first call. If a load fails, for example without a free file descriptor, the next call tries again. */
 export function loadOnce<T>(load: () => Promise<T>): () => Promise<T> {
   let loaded: Promise<T> | undefined;
   return () => {

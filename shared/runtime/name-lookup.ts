@@ -4,9 +4,9 @@ import type { LookupFunction } from "node:net";
 const inFlight = new Map<string, Parameters<LookupFunction>[2][]>();
 
 /**
- * `lookup` of connections: calls for one name share one lookup. The process has room for two at a time, and one ends
- * only with the resolver's own timeouts, whoever still waits for it. With a lookup for each attempt, one name that no
- * resolver answers would keep all others waiting.
+ * `lookup` of connections: calls for the same name share one lookup. The process can run two lookups at a time, and
+ * each ends only by the resolver's own timeouts, even if no call waits any more. With a lookup for each attempt, one
+ * unresolvable name would block all others.
  */
 export const lookupOnce: LookupFunction = (host, options, callback) => {
   const key = JSON.stringify([host, options]);

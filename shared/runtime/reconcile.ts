@@ -5,11 +5,11 @@ import type { WorkQueue } from "./work-queue.ts";
 export type ReconcileOutcome =
   /** The state is as wanted. */
   | { readonly kind: "done" }
-  /** The state is as wanted for now: reconcile again after `afterMs`. Not a failure. */
+  /** The state is as wanted for now; reconcile again after `afterMs`. Not a failure. */
   | { readonly kind: "later"; readonly afterMs: number }
   /**
-   * The state is not as wanted. `retriable`: reconcile again after a backoff, no sooner than `retryAfterMs`; otherwise
-   * only when the key is added again, because only a change can help.
+   * The state is not as wanted. If `retriable`, reconcile again after a backoff, no sooner than `retryAfterMs`.
+   * Otherwise, only when the key is added again, because only a change can help.
    */
   | { readonly kind: "failed"; readonly error: Error; readonly retriable: boolean; readonly retryAfterMs?: number };
 
@@ -40,8 +40,8 @@ export interface ReconcileWorkerOptions<K> {
   readonly ports: Ports;
   readonly onOutcome?: (key: K, outcome: ReconcileOutcome) => void;
   /**
-   * Called for a violated invariant: this process must not go on. By default the error is thrown outside of any
-   * promise, so that the process ends by its handler of uncaught errors and its lease passes on.
+   * Called for a violated invariant, after which this process must not continue. By default, the error is thrown
+   * outside of any promise: the handler of uncaught errors ends the process, and another candidate takes the lease.
    */
   readonly onInvariantFailure?: (error: Error) => void;
 }
@@ -51,7 +51,7 @@ export interface Workers {
   stop(options?: { readonly abort?: boolean }): Promise<void>;
 }
 
-/** Longer work without giving way to I/O would delay health checks and watch streams. */
+/** Longer work without yielding to I/O would delay health checks and watch streams. */
 const SLICE_MS = 10;
 
 /** Reconciles the keys of the queue until `stop`. An error that a reconciler throws is a retriable failure. */
@@ -108,9 +108,8 @@ function settle<K>(queue: WorkQueue<K>, key: K, outcome: ReconcileOutcome): void
 }
 
 /**
- * Gives way to I/O: work that waits for nothing runs from promise to promise, and the event loop does not turn. A timer
- * at the start of a slice shows whether the loop has turned since. When it has not for too long, work waits until it
- * does.
+ * Yields to I/O: work that never waits runs from promise to promise, and blocks the event loop. A timer at the start of
+ * a slice shows whether the loop has turned since. If it has not for too long, work waits until it does.
  */
 class Slice {
   readonly #ports: Ports;

@@ -41,9 +41,9 @@ function beatOf(timers: Ports["timers"]): Beat {
 }
 
 /**
- * Notices that this process stalled: it was stopped by a signal, or its machine slept or was overloaded. `wokeMs` shows
- * a stall even before the timers run that came due meanwhile. Only the wall clock shows the sleep of a machine; a wall
- * clock that was set forward counts as a stall too, which does no harm.
+ * Notices that this process stalled: a signal stopped it, or its machine slept or was overloaded. `wokeMs` shows a
+ * stall even before overdue timers run. Only the wall clock shows the sleep of a machine. A wall clock that was set
+ * forward also counts as a stall, which does no harm.
  */
 export class StallDetector {
   readonly #clock: Clock;
@@ -54,7 +54,7 @@ export class StallDetector {
   #aliveWallMs: number;
   #wokeMs = Number.NEGATIVE_INFINITY;
 
-  /** Stalls of `leastMs` or longer count; `wentOn` is called within half a second after one. */
+  /** Stalls of `leastMs` or longer count; `wentOn` is called within half a second after a stall. */
   constructor({ clock, timers }: Pick<Ports, "clock" | "timers">, leastMs: number, wentOn: () => void) {
     this.#clock = clock;
     this.#beat = beatOf(timers);
@@ -73,7 +73,7 @@ export class StallDetector {
     this.#beat.remove(this.#look);
   }
 
-  /** Monotonic time of the end of the last stall; negative infinity without any. */
+  /** Monotonic time of the end of the last stall; negative infinity without a stall. */
   get wokeMs(): number {
     this.#look();
     return this.#wokeMs;

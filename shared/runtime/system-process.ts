@@ -8,9 +8,8 @@ function exitUnstarted(): void {
 }
 
 /**
- * Lets signals end the process until its lifecycle takes over: there is nothing to drain yet. Without a handler, the
- * kernel would deliver no signal to the first process of a container, which would go on starting and serve until it is
- * killed.
+ * Lets signals end the process until its lifecycle starts: there is nothing to drain yet. Without a handler, the kernel
+ * delivers no signal to the first process of a container, which would start and serve until it is killed.
  */
 export function endBySignals(): void {
   process.on("SIGTERM", exitUnstarted);

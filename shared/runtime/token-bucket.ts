@@ -1,7 +1,7 @@
 import type { Clock } from "./clock.ts";
 
 interface TokenBucketOptions {
-  /** Tokens at the start, and the most tokens. */
+  /** Tokens at the start, and the maximum of tokens. */
   readonly burst: number;
   readonly perSecond: number;
 }
@@ -22,7 +22,7 @@ export class TokenBucket {
     this.#updatedMs = clock.monotonicMs();
   }
 
-  /** Takes a token, if any. */
+  /** Takes a token if there is one. */
   tryTake(): boolean {
     this.#refill();
     if (this.#tokens < 1) return false;

@@ -1,7 +1,7 @@
 import { Backoff, type BackoffOptions } from "./backoff.ts";
 import type { Ports, Timer } from "./clock.ts";
 
-/** For metrics; carries no keys, which would grow labels without bound. */
+/** For metrics; contains no keys, which would be unbounded labels. */
 export type QueueEvent =
   /** A key became ready for a worker; `depth` includes it. */
   | { readonly kind: "queued"; readonly depth: number }
@@ -11,7 +11,7 @@ export type QueueEvent =
   | { readonly kind: "done"; readonly workedMs: number }
   /** A key that failed `failures` times in a row waits `delayMs`. */
   | { readonly kind: "retried"; readonly failures: number; readonly delayMs: number }
-  /** The queue is full (`maxKeys`), and the add was refused. */
+  /** The queue is full (`maxKeys`), so the add was rejected. */
   | { readonly kind: "refused" };
 
 export interface QueueOptions {
@@ -27,9 +27,11 @@ export interface QueueOptions {
 
 /** At most 8 tries within the first 10 s of an outage, with any jitter. */
 const DEFAULT_KEY_BACKOFF: BackoffOptions = { initialMs: 100, maxMs: 15_000 };
-/** Keys stand for objects in memory; more keys than this are a leak. */
+/** Keys represent objects in memory; more keys than this are a leak. */
 const DEFAULT_MAX_KEYS = 1_000_000;
-/** Longer delays are cut to this: level-triggered work may run once a day, and timers have a largest delay. */
+/**
+ * Longest delay; longer ones are shortened: level-triggered work may run once a day, and timers have a largest delay.
+ */
 const MAX_DELAY_MS = 24 * 60 * 60 * 1000;
 
 interface Delayed {
@@ -44,8 +46,8 @@ interface Delayed {
  * that is added during its processing is processed again afterwards. First in, first out, so that a busy key can't
  * starve the others.
  *
- * One difference: an `add` does not end the backoff of a key. Otherwise events would turn every outage of a server into
- * a storm of tries; the pending try sees the newest state anyway.
+ * One difference: an `add` does not end the backoff of a key. Otherwise, events would turn every outage of a server
+ * into a storm of tries. The pending try sees the newest state anyway.
  */
 export class WorkQueue<K = string> {
   readonly name: string;
@@ -53,11 +55,11 @@ export class WorkQueue<K = string> {
   readonly #backoffOptions: BackoffOptions;
   readonly #maxKeys: number;
   readonly #onEvent: ((event: QueueEvent) => void) | undefined;
-  /** Ready keys in order, with the monotonic time since when; client-go's "dirty" keys. */
+  /** Ready keys in order, with the monotonic time since which they are ready; client-go's "dirty" keys. */
   readonly #ready = new Map<K, number>();
-  /** Keys in processing, with the time since when. */
+  /** Keys in processing, with the monotonic time of their start. */
   readonly #processing = new Map<K, number>();
-  /** Keys added during their processing: ready again when it is done. */
+  /** Keys that were added during their processing, and become ready again when it is done. */
   readonly #again = new Map<K, number>();
   readonly #delayed = new Map<K, Delayed>();
   readonly #failing = new Map<K, Backoff>();
@@ -96,17 +98,17 @@ export class WorkQueue<K = string> {
     return this.#stopped;
   }
 
-  /** Milliseconds since the oldest key in processing was taken; 0 without any. */
+  /** Milliseconds since the oldest key in processing was taken; 0 when no key is in processing. */
   longestWorkMs(): number {
     return this.#ageOfFirst(this.#processing);
   }
 
-  /** Milliseconds since the first ready key became ready; 0 without any. */
+  /** Milliseconds since the first ready key became ready; 0 when no key is ready. */
   longestWaitMs(): number {
     return this.#ageOfFirst(this.#ready);
   }
 
-  /** Makes the key ready. False: the queue is full or stopped. */
+  /** Makes the key ready. False if the queue is full or stopped. */
   add(key: K): boolean {
     if (this.#delayed.get(key)?.afterFailure === true) return this.#merged();
     return this.addNow(key);
@@ -131,7 +133,10 @@ export class WorkQueue<K = string> {
     return true;
   }
 
-  /** Makes the key ready after `delayMs`. The earliest of several delays counts, even after an `add` before it. */
+  /**
+   * Makes the key ready after `delayMs`. The earliest of several delays counts. An `add` before does not cancel the
+   * delay.
+   */
   addAfter(key: K, delayMs: number): boolean {
     if (delayMs <= 0) return this.add(key);
     return this.#delay(key, delayMs, false);
@@ -164,7 +169,7 @@ export class WorkQueue<K = string> {
     return this.#failing.get(key)?.failures ?? 0;
   }
 
-  /** Returns the next ready key, which is the caller's until `done`; undefined when no key is ready. */
+  /** Returns the next ready key, which belongs to the caller until `done`; undefined when no key is ready. */
   tryTake(): K | undefined {
     for (const [key, sinceMs] of this.#ready) {
       this.#ready.delete(key);
@@ -190,12 +195,12 @@ export class WorkQueue<K = string> {
     this.#onEvent?.({ kind: "done", workedMs: this.#ports.clock.monotonicMs() - sinceMs });
     const againSinceMs = this.#again.get(key);
     this.#again.delete(key);
-    // An add during processing that failed waits for the backoff, too.
+    // An add during failed processing waits for the backoff, too.
     if (againSinceMs === undefined || this.#stopped || this.#delayed.get(key)?.afterFailure === true) return;
     this.#makeReady(key, againSinceMs);
   }
 
-  /** Hands out no more keys, and forgets waiting keys; processing goes on. Idempotent. */
+  /** Returns no more keys, and forgets waiting keys; keys in processing are not affected. Idempotent. */
   stop(): void {
     this.#stopped = true;
     for (const { timer } of this.#delayed.values()) timer.cancel();
@@ -256,7 +261,7 @@ export class WorkQueue<K = string> {
   }
 
   #ageOfFirst(times: ReadonlyMap<K, number>): number {
-    // Maps iterate in the order of insertion, which is the order of time.
+    // Maps iterate in the order of insertion, which is chronological.
     for (const sinceMs of times.values()) return this.#ports.clock.monotonicMs() - sinceMs;
     return 0;
   }

@@ -1,4 +1,4 @@
-/** `admission.k8s.io/v1` AdmissionReview and `policy` Eviction as they go over the wire. */
+/** The wire formats of `admission.k8s.io/v1` AdmissionReview and `policy` Eviction. */
 import * as v from "valibot";
 import { checker, isRecord } from "./check.ts";
 import { MAX_LABEL_LENGTH, MAX_NAME_LENGTH, requireShort } from "./lengths.ts";
@@ -6,7 +6,7 @@ import { SchemaError } from "./schema-error.ts";
 
 const ADMISSION_API_VERSION = "admission.k8s.io/v1";
 
-/** Kubernetes has no limit on user names, but they come in headers. This one is told in logs and Events. */
+/** Kubernetes has no limit on user names, but they come in headers. The name appears in logs and Events. */
 const MAX_USERNAME_LENGTH = 4_096;
 
 const optional = v.optional;
@@ -19,7 +19,7 @@ export const UserInfo = v.looseObject({
   username: optional(v.string()),
   uid: optional(v.string()),
   groups: optional(v.nullable(v.array(v.string()))),
-  /** Go writes an empty list as null, here and for each key. */
+  /** Go encodes an empty list as null, here and for each key. */
   extra: optional(v.nullable(v.record(v.string(), v.nullable(v.array(v.string()))))),
 });
 export type UserInfo = v.InferOutput<typeof UserInfo>;
@@ -83,8 +83,8 @@ function isOperation(value: unknown): boolean {
 }
 
 /**
- * True only for a value that the schema of AdmissionReview accepts. Every admission request passes here, so the fields
- * are written out: the compiled schema is several times slower. Where this says false, the schema names the field.
+ * True only for a value that the schema of AdmissionReview accepts. Every admission request runs this, so the check is
+ * written by hand: the compiled schema is several times slower. After false, the schema finds the invalid field.
  */
 export function isPlainReview(raw: unknown): raw is AdmissionReview {
   if (!isRecord(raw) || typeof raw.apiVersion !== "string" || typeof raw.kind !== "string") return false;
@@ -122,7 +122,7 @@ const Preconditions = v.looseObject({
   resourceVersion: optional(v.nullable(v.string())),
 });
 
-/** `metav1.DeleteOptions`, the fields in use. */
+/** The fields of `metav1.DeleteOptions` that the project uses. */
 const DeleteOptions = v.looseObject({
   dryRun: optional(v.nullable(v.array(v.string()))),
   gracePeriodSeconds: optional(v.nullable(v.number())),
@@ -163,14 +163,14 @@ export function parseEviction(raw: unknown): Eviction {
   return eviction;
 }
 
-/** One entry of `details.causes`; a denial carries one with reason `DisruptionBudget`. */
+/** One entry of `details.causes`; a denial has one with reason `DisruptionBudget`. */
 interface StatusCause {
   readonly reason: string;
   readonly message: string;
   readonly field?: string;
 }
 
-/** `metav1.Status` of a denial; kube-apiserver hands it to the client unchanged. */
+/** `metav1.Status` of a denial; kube-apiserver passes it to the client unchanged. */
 export interface AdmissionStatus {
   /** HTTP status of the denied call. */
   readonly code: number;
@@ -181,7 +181,7 @@ export interface AdmissionStatus {
     readonly name?: string;
     readonly kind?: string;
     readonly causes?: readonly StatusCause[];
-    /** When set, client-go repeats the call by itself after that time. */
+    /** When set, client-go repeats the call by itself after this time. */
     readonly retryAfterSeconds?: number;
   };
 }
@@ -218,7 +218,7 @@ export interface PatchOperation {
   readonly value?: unknown;
 }
 
-/** Returns the two fields of a response that carry a patch. */
+/** Returns the two fields of a response with a patch. */
 export function jsonPatch(
   operations: readonly PatchOperation[],
 ): Required<Pick<WireAdmissionResponse, "patch" | "patchType">> {

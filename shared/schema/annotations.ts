@@ -14,7 +14,7 @@ export const ADOPTED = "adopted";
 /** On a workload of any kind: how many of its pods stay available or may be unavailable, a count or a percentage. */
 export const MIN_AVAILABLE_ANNOTATION = `${GROUP}/min-available`;
 export const MAX_UNAVAILABLE_ANNOTATION = `${GROUP}/max-unavailable`;
-/** On a workload of any kind: how many of its pods stay in phase Running, whatever is Ready, as a second floor. */
+/** On a workload of any kind: how many of its pods stay in phase Running, Ready or not, as a second minimum. */
 export const MIN_RUNNING_ANNOTATION = `${GROUP}/min-running`;
 export const SOURCE_NAME_LABEL = `${GROUP}/source-name`;
 export const SOURCE_GROUP_LABEL = `${GROUP}/source-group`;
@@ -22,14 +22,14 @@ export const SOURCE_KIND_LABEL = `${GROUP}/source-kind`;
 export const SOURCE_RESOURCE_LABEL = `${GROUP}/source-resource`;
 
 export const FORCE_DELETE_ANNOTATION = `${GROUP}/force-delete`;
-/** On a suspended XPodDisruptionBudget: the cells in which it is suspended, comma-separated; all without it. */
+/** On a suspended XPodDisruptionBudget: the cells in which it is suspended, comma-separated; absent for all cells. */
 export const SUSPEND_CELLS_ANNOTATION = `${GROUP}/suspend-cells`;
-/** On a budget: how many pods there should be, or who counts them: `core` or `cells`. */
+/** On a budget: how many pods there should be, or whose workloads count: `core` or `cells`. */
 export const EXPECTED_PODS_ANNOTATION = `${GROUP}/expected-pods`;
-/** OpenKruise's, on a pod: "true" exempts it from PodUnavailableBudgets. */
+/** OpenKruise's annotation on a pod: "true" exempts it from PodUnavailableBudgets. */
 export const NO_PROTECT_ANNOTATION = "pub.kruise.io/no-protect";
 export const HEALTH_CRITERION_ANNOTATION = `${GROUP}/health-criterion`;
-/** On a protector: who suspended or resumed it last, and when, as the kubectl plugin says. */
+/** On a protector: who last suspended or resumed it, and when; written by the kubectl plugin. */
 export const SUSPENSION_CHANGED_BY_ANNOTATION = `${GROUP}/suspension-changed-by`;
 export const REMOVE_CELL_ONCE_ANNOTATION = `${GROUP}/remove-cell-once`;
 /** On a pod: an aggregator writes it to raise the pod's resourceVersion, which voids a reservation (`--void-after`). */
@@ -42,12 +42,12 @@ export const COUNTED_GATE = `${GROUP}/counted-gate`;
 export const DERIVATION_ANNOTATION = `${GROUP}/derivation`;
 /** On a protector: the release, written before the finalizer is removed. */
 export const RELEASED_ANNOTATION = `${GROUP}/released`;
-/** On a protector: it was restored from a backup, so that its first counts are not trusted alone. */
+/** On a protector: it was restored from a backup, so that each cell starts on hold. */
 export const RESTORED_ANNOTATION = `${GROUP}/restored`;
 
 export const UPDATE_TRIGGER_POD = "podseidon-update-trigger";
 export const UPDATE_TRIGGER_ANNOTATION = `${GROUP}/update-trigger-time`;
-/** On the dummy pod: how often it was patched. A lower number than before shows that the cell's etcd was restored. */
+/** On the dummy pod: how often it was patched. A smaller number shows that the cell's etcd was restored. */
 export const UPDATE_TRIGGER_COUNTER_ANNOTATION = `${GROUP}/update-trigger-counter`;
 /**
  * On the dummy pod: the counter at which each process began, so that a restore shows after the counter has caught up.
@@ -57,15 +57,18 @@ export const UPDATE_TRIGGER_SCHEDULER = "do-not-schedule";
 
 export const MIRROR_POD_ANNOTATION = "kubernetes.io/config.mirror";
 export const PRE_ACTIVITY_PREFIX = "pre-activity.xpdb.form3.tech/";
-/** On a pod whose disruption a pre-activity holds back: a client asked for it (x-pdb's name). */
+/** On a pod whose disruption a pre-activity delays: a client asked for the disruption (x-pdb's name). */
 export const PENDING_DISRUPTION_ANNOTATION = "xpdb.form3.tech/has-pending-disruption";
 
-/** Of a workload or budget: `spec.enforcement` of its protector, before that of its namespace. */
+/** On a workload or budget: `spec.enforcement` of its protector; has precedence over the namespace's label. */
 export const ENFORCEMENT_ANNOTATION = `${GROUP}/enforcement`;
-/** Of a namespace of a core: what its workloads and budgets have that state none, before the generator's default. */
+/**
+ * On a namespace of a core: the enforcement of workloads and budgets that state none; has precedence over the
+ * generator's default.
+ */
 export const ENFORCEMENT_LABEL = `${GROUP}/enforcement`;
 
-/** On a namespace of a cell: it has protectors. A webhook configuration may ask about such namespaces alone. */
+/** On a namespace of a cell: it has protectors. A webhook configuration may select only such namespaces. */
 export const ENFORCED_NAMESPACE_LABEL = `${GROUP}/enforced-namespace`;
 
 /** Labels of the project's own pods (manifests), whose disruption is allowed without asking a core. */
@@ -75,10 +78,10 @@ export const PART_OF_PODSEIDON = "podseidon";
 export const AGGREGATOR_LEASE = "podseidon-aggregator";
 export const GENERATOR_LEASE = "podseidon-generator";
 
-/** On the Secret of the webhook's certificate authority: asks for a new authority; removed once there is one. */
+/** On the Secret of the webhook's certificate authority: requests a new authority; removed once there is one. */
 export const ROTATE_CA_ANNOTATION = `${GROUP}/rotate-ca-once`;
 
-/** On an XPodDisruptionBudget of the core that stands for those of worker clusters: true. */
+/** On an XPodDisruptionBudget of the core that represents those of worker clusters: true. */
 export const CLUSTER_BUDGETS_LABEL = `${GROUP}/cluster-budgets`;
-/** On such a budget: its name in the clusters, and what each of them asks for. The strictest counts. */
+/** On such a budget: its name in the clusters, and the limits of each cluster. The strictest counts. */
 export const CLUSTER_BUDGETS_ANNOTATION = `${GROUP}/cluster-budgets`;

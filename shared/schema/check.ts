@@ -1,13 +1,13 @@
 /**
- * Compiles a valibot schema into a check that looks at a value in place. Valibot's own `parse` copies what it reads,
- * which costs milliseconds for a protector with a long admission history, on each watch event of each webhook replica;
- * this costs some tens of microseconds, and hands back the very object that came in, unknown fields included.
+ * Compiles a valibot schema into a check of a value in place. Valibot's own `parse` copies its input. For a protector
+ * with a long admission history, the copy costs milliseconds at each watch event of each webhook replica. The compiled
+ * check costs some tens of microseconds, and returns the same object, including unknown fields.
  */
 import type * as v from "valibot";
 import { describeValue, joinPath, SchemaError } from "./schema-error.ts";
 import { type SchemaNode, unpipe } from "./schema-node.ts";
 
-/** What is wrong and where; the steps of the path come innermost first. */
+/** The problem and its path, whose steps are innermost first. */
 interface Failure {
   readonly problem: string;
   readonly steps: (string | number)[];
@@ -97,7 +97,7 @@ const CHECKED_ACTIONS = ["integer", "min_value", "max_value"];
 function compile(node: SchemaNode): Check {
   const { base, actions } = unpipe(node);
   for (const { type } of actions) {
-    // A constraint that this compiler ignored would count as checked.
+    // An ignored constraint would wrongly count as checked.
     if (!CHECKED_ACTIONS.includes(type)) throw new Error(`schema action ${type} is not known to the compiler`);
   }
   switch (base.type) {
@@ -140,8 +140,8 @@ function wrapped(node: SchemaNode): SchemaNode {
 
 /**
  * Returns a function that returns its argument, typed, when it fits `schema`, and throws {@link SchemaError} at the
- * first field that does not. Nothing is copied, dropped or defaulted. Throws here, at once, for a schema it does not
- * understand.
+ * first field that does not. Nothing is copied, dropped or defaulted. `checker` itself throws for a schema that it does
+ * not understand.
  */
 export function checker<S extends v.GenericSchema>(schema: S): (raw: unknown) => v.InferOutput<S> {
   const check = compile(schema);

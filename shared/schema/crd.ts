@@ -1,7 +1,7 @@
 /**
- * The CustomResourceDefinition of PodProtector, made from its schema (`podprotector.ts`) and the table of its fields
- * (`crd-fields.ts`). `npm run generate` writes it to `crds/`. A structural schema whose one default is
- * of a field that every upstream object has, so that an upstream object comes back as it was.
+ * The CustomResourceDefinition of PodProtector, generated from its schema (`podprotector.ts`) and the table of its
+ * fields (`crd-fields.ts`). `npm run generate` writes it to `crds/`. The structural schema's only default is for a
+ * field that every upstream object has, so that the apiserver returns an upstream object unchanged.
  */
 import { GROUP, KIND, PLURAL, VERSION } from "./annotations.ts";
 import { CRD_FIELDS, type CrdField } from "./crd-fields.ts";
@@ -60,8 +60,8 @@ function openApi(node: SchemaNode, path: string, nullable?: true): JsonObject {
 }
 
 /**
- * A column of `kubectl get`; priority 1 shows it only with `-o wide`. A field's column has the field's description
- * unless it says its own.
+ * A column of `kubectl get`; priority 1 shows it only with `-o wide`. By default, the column of a field has the field's
+ * description.
  */
 function column(name: string, type: string, path: string, priority?: 1, description = fieldAt(path).description) {
   return { name, type, jsonPath: `.${path}`, description, priority };
@@ -106,13 +106,13 @@ const KIND_PROPERTIES: JsonObject = {
   metadata: { type: "object" },
 };
 
-/** Returns the CustomResourceDefinition as plain data, keys in the order in which they are to be read. */
+/** Returns the CustomResourceDefinition as plain data, with keys in a readable order. */
 export function podProtectorCrd(): JsonObject {
   const { spec, status } = PodProtector.entries;
   return {
     apiVersion: "apiextensions.k8s.io/v1",
     kind: "CustomResourceDefinition",
-    // By the label, whoever goes back to an earlier version leaves the CRD out (docs/operations.md#upgrade).
+    // With this label, a downgrade can exclude the CRD (docs/operations.md#upgrade).
     metadata: { name: `${PLURAL}.${GROUP}`, labels: { "app.kubernetes.io/component": "crd" } },
     spec: {
       group: GROUP,

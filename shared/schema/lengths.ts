@@ -1,11 +1,11 @@
-/** Kubernetes' own limits on the strings of an object, in characters. No apiserver stores or sends a longer one. */
+/** Kubernetes' own limits on the strings of an object, in characters. No apiserver stores or sends longer ones. */
 import { SchemaError } from "./schema-error.ts";
 
-/** Of names and UIDs (DNS subdomains). */
+/** Longest name or UID (DNS subdomains). */
 export const MAX_NAME_LENGTH = 253;
-/** Of namespaces and label values. */
+/** Longest namespace or label value. */
 export const MAX_LABEL_LENGTH = 63;
-/** Of label keys and of condition types: prefix, slash and name. */
+/** Longest label key or condition type: prefix, slash and name. */
 export const MAX_KEY_LENGTH = 317;
 
 /** Throws `SchemaError`. */

@@ -1,8 +1,7 @@
 /**
- * The pod as every part of the project sees it: parsed once at the edge and trimmed to the fields in use, so that
- * 100,000 pods fit into memory. The parser is written by hand, because a starting aggregator parses every pod of its
- * cell: a few field reads and no intermediate objects. Strings that many pods have in common are shared, so that the
- * text of a list response can be freed.
+ * The pod in every part of the project: parsed once at the edge, and trimmed to the fields in use, so that 100,000 pods
+ * fit into memory. The parser is written by hand, because a starting aggregator parses every pod of its cell: a few
+ * field reads and no intermediate objects. Pods share equal strings, so that the text of a list response can be freed.
  */
 import {
   FORCE_DELETE_ANNOTATION,
@@ -24,8 +23,8 @@ import { LATEST_MS } from "./time.ts";
 type PodPhase = "Pending" | "Running" | "Succeeded" | "Failed" | "Unknown";
 
 /**
- * One pod condition. `sinceMs` is its lastTransitionTime in Unix milliseconds: 0 when absent, at most LATEST_MS, which
- * is never mature.
+ * One pod condition. `sinceMs` is its lastTransitionTime in Unix milliseconds: 0 when absent, and at most LATEST_MS,
+ * which never matures.
  */
 export interface PodCondition {
   readonly type: string;
@@ -49,23 +48,23 @@ export interface Pod {
   /** `spec.readinessGates[].conditionType`, undefined without gates. */
   readonly readinessGates: readonly string[] | undefined;
   /**
-   * Ready is False, and the reason is `ReadinessGatesNotReady`, which only a kubelet gives: the pod's readiness gates
-   * are all that it waits for.
+   * Ready is False with the reason `ReadinessGatesNotReady`, which only a kubelet sets: the pod only waits for its
+   * readiness gates.
    */
   readonly waitsForGates: boolean;
   /** `spec.nodeName` is set. */
   readonly scheduled: boolean;
-  /** Annotation `kubernetes.io/config.mirror`: the API's shadow of a static pod, whose deletion stops nothing. */
+  /** Annotation `kubernetes.io/config.mirror`: the mirror of a static pod, whose deletion stops no container. */
   readonly mirror: boolean;
 }
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** Bound on each table of shared values. A full table is emptied, which costs memory and nothing else. */
+/** Bound on each table of shared values. A full table is emptied, which only costs memory. */
 const MAX_SHARED = 20_000;
 /** Characters of all shared labels, so that a few huge sets can't fill the memory. */
 const MAX_SHARED_CHARACTERS = 8_000_000;
-/** What a label costs beside its characters. */
+/** Overhead of a label, in characters. */
 const LABEL_CHARACTERS = 64;
 
 const ANNOTATIONS_IN_USE: ReadonlySet<string> = new Set([
@@ -89,7 +88,7 @@ let sharedCharacters = 0;
 
 /**
  * Returns the pod that `raw` describes. Throws `SchemaError` with the field's path for anything that no apiserver would
- * send; every pod that is valid for Kubernetes is accepted.
+ * send. Accepts every pod that is valid for Kubernetes.
  */
 export function parsePod(raw: unknown): Pod {
   if (!isRecord(raw)) throw expected("", "a pod object", raw);
@@ -117,8 +116,8 @@ export function parsePod(raw: unknown): Pod {
 }
 
 /**
- * As {@link parsePod}. A pod of which a part cannot be read is present, and not Ready: it neither counts nor needs
- * quota to go. Throws `SchemaError` only where the pod has no name, namespace, UID or version.
+ * As {@link parsePod}, but a partly unreadable pod is present and not Ready: it neither counts nor needs quota to be
+ * disrupted. Throws `SchemaError` only where the pod has no name, namespace, UID or version.
  */
 export function parseAnyPod(raw: unknown): Pod {
   try {
@@ -130,12 +129,12 @@ export function parseAnyPod(raw: unknown): Pod {
   }
 }
 
-/** What is certain of a pod that {@link parsePod} rejects; undefined where it cannot be told which pod it is. */
+/** The readable facts of a pod that {@link parsePod} rejects; undefined where the pod can't be identified. */
 export function stubOfPod(raw: unknown): Pod | undefined {
   const { metadata, status } = recordOrEmpty(raw);
   const { namespace, name, uid, resourceVersion, labels: rawLabels, ...meta } = recordOrEmpty(metadata);
   if (!(isText(namespace) && isText(name) && isText(uid) && isText(resourceVersion))) return undefined;
-  // Labels that no apiserver stores: this is no pod.
+  // An object with labels that no apiserver stores is not a pod.
   if (!Object.entries(stringsOf(rawLabels)).every(([key, value]) => isLabel(key, value))) return undefined;
   const annotations = stringsOf(meta.annotations);
   const stated = recordOrEmpty(status).phase;
@@ -205,7 +204,7 @@ function generation(value: unknown): number {
   return value;
 }
 
-/** A record may hold it, and the CRD takes no other. */
+/** Accepts only generations that the CRD accepts in a record. */
 function isGeneration(value: unknown): value is number {
   return Number.isSafeInteger(value) && Number(value) >= 0;
 }
@@ -216,7 +215,7 @@ function isPhase(value: string): value is PodPhase {
   return PHASES.has(value);
 }
 
-/** An absent or new phase counts as Unknown: the conditions then decide, which protects more. */
+/** An absent or new phase counts as Unknown: then the conditions decide, which protects more pods. */
 function phase(value: unknown): PodPhase {
   const name = textOrNone(value, "status.phase");
   return name !== undefined && isPhase(name) ? name : "Unknown";
@@ -286,7 +285,7 @@ function annotationsInUse(value: Json | undefined): Readonly<Record<string, stri
 function conditions(value: unknown): readonly PodCondition[] {
   const list = arrayOrNone(value, "status.conditions");
   if (list.length === 0) return NO_CONDITIONS;
-  // `push` would leave room for more, in each of 100,000 pods.
+  // `push` would allocate spare room in each of 100,000 pods.
   return list.map(condition);
 }
 
@@ -294,12 +293,12 @@ function condition(item: unknown, index: number): PodCondition {
   if (!isRecord(item)) throw expected(`status.conditions[${index}]`, "an object", item);
   const type = item.type;
   if (typeof type !== "string") throw expected(`status.conditions[${index}].type`, "a string", type);
-  // The path is made for an error alone: every pod has some conditions.
+  // Builds the path only for an error, because every pod has some conditions.
   if (type.length > MAX_KEY_LENGTH) requireShort(type, `status.conditions[${index}].type`, MAX_KEY_LENGTH);
   return { type: share(type), status: item.status === "True", sinceMs: instant(item.lastTransitionTime) };
 }
 
-/** After {@link conditions}, which has checked the list. */
+/** To be called after {@link conditions}, which checks the list. */
 function waitsForGates(list: unknown): boolean {
   const isWaiting = (item: unknown): boolean =>
     isRecord(item) && item.type === "Ready" && item.status === "False" && item.reason === "ReadinessGatesNotReady";
@@ -309,9 +308,9 @@ function waitsForGates(list: unknown): boolean {
 let lastTime = { text: "", ms: 0 };
 
 /**
- * The conditions of a pod mostly change together, so that the same time is parsed many times. A time that cannot be
- * read is the latest: kube-apiserver stores 9999-12-31T23:59:59-14:00 in UTC as year 10000, which RFC 3339 does not
- * have, and one such time must not hide what else the pod says.
+ * The conditions of a pod mostly change together, so the last parsed time is cached. An unreadable time counts as the
+ * latest: kube-apiserver stores 9999-12-31T23:59:59-14:00 in UTC as year 10000, which is invalid in RFC 3339. One such
+ * time must not make the pod unreadable.
  */
 function instant(value: unknown): number {
   if (value === undefined || value === null) return 0;

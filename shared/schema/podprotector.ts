@@ -1,11 +1,11 @@
 /**
  * PodProtector (`podseidon.kubewharf.io/v1alpha1`): its types and its parser. Upstream's fields keep their names, types
  * and meaning; every field of this project is optional, so that an upstream object stays valid
- * (docs/design.md#podprotector). The schema demands only what a reader needs: an object that a reader rejects protects
- * nothing. `crd.ts` makes the CRD of it; what the apiserver checks beyond it stands in `crd-fields.ts`.
+ * (docs/design.md#podprotector). The schema requires only what readers need, because an object that a reader rejects
+ * protects nothing. `crd.ts` generates the CRD from it; `crd-fields.ts` has the additional checks of the apiserver.
  *
- * One file for each object: this one, `pod.ts`, `admission.ts`, `config-map.ts`. `check.ts` compiles schemas,
- * `annotations.ts` has all names.
+ * Each kind of object has its own file: this one, `pod.ts`, `admission.ts`, `config-map.ts`. `check.ts` compiles
+ * schemas, `annotations.ts` has all names.
  */
 import * as v from "valibot";
 import { checker } from "./check.ts";
@@ -20,15 +20,15 @@ const int64 = v.pipe(v.number(), v.integer());
 const time = v.string();
 
 export const OPERATIONS = ["DELETE", "EVICT", "UPDATE"] as const;
-/** What a reservation is for. */
+/** The operation that a reservation is for. */
 export type Operation = (typeof OPERATIONS)[number];
-/** What becomes of a disruption that would be denied. */
+/** What happens to a disruption that the protector would deny. */
 export const ENFORCEMENTS = ["Enforce", "Warn", "Off"] as const;
 export type Enforcement = (typeof ENFORCEMENTS)[number];
-/** What a spec may protect. An UPDATE includes a RESIZE, which alone is a change by `pods/resize`. */
+/** The operations that a spec may protect from. UPDATE includes RESIZE, which is only a change by `pods/resize`. */
 export const PROTECTED_OPERATIONS = [...OPERATIONS, "RESIZE"] as const;
 export type ProtectedOperation = (typeof PROTECTED_OPERATIONS)[number];
-/** What a pod must be to count for `minAvailable`. */
+/** The conditions under which a pod can count for `minAvailable`. */
 export const HEALTH_CRITERIA = ["Available", "Ready", "Running", "Scheduled", "Initialized"] as const;
 export type HealthCriterion = (typeof HEALTH_CRITERIA)[number];
 
@@ -98,7 +98,7 @@ const Bucket = v.looseObject({
   counter: optional(v.nullable(int32)),
   podResourceVersion: optional(v.string()),
   operation: optional(v.string()),
-  /** A leading `+` stands for earlier ones. */
+  /** A leading `+` represents earlier nonces. */
   nonce: optional(v.string()),
   paid: optional(v.boolean()),
   firstTime: optional(time),
@@ -177,7 +177,7 @@ const OwnerReference = v.looseObject({
   blockOwnerDeletion: optional(v.boolean()),
 });
 
-/** `metav1.ObjectMeta`, the fields in use. */
+/** The fields of `metav1.ObjectMeta` that the project uses. */
 export const ObjectMeta = v.looseObject({
   name: v.string(),
   namespace: optional(v.string()),
@@ -207,12 +207,12 @@ export type PodProtector = v.InferOutput<typeof PodProtector>;
 export const parsePodProtector: (raw: unknown) => PodProtector = checker(PodProtector);
 
 /**
- * A cell without a heartbeat for longer is stale, wherever that is said. Its aggregator writes to each protector every
- * two minutes or sooner (`--heartbeat-interval`), and another replica takes over within half a minute.
+ * A cell without a heartbeat for longer is stale, in all messages and conditions. Its aggregator writes to each
+ * protector every two minutes or sooner (`--heartbeat-interval`), and another replica takes over within half a minute.
  */
 export const STALE_AFTER_MS = 150_000;
 
-/** Readers' defaults. The CRD sets none, so that an upstream object comes back unchanged. */
+/** Readers' defaults. The CRD does not set them, so that the apiserver returns an upstream object unchanged. */
 export const DEFAULTS = {
   compactThreshold: 100,
   protectedOperations: ["DELETE", "EVICT"],
@@ -222,8 +222,8 @@ export const DEFAULTS = {
 };
 
 /**
- * The operations of which a spec keeps unavailable pods while its budget is not healthy. A policy that this version
- * does not know is taken for the strict one, as PodDisruptionBudget does.
+ * The operations that a spec denies for unavailable pods while its budget is not healthy. An unknown policy counts as
+ * the strict one, like in a PodDisruptionBudget.
  */
 export function keptUnhealthyOf({ unhealthyPodPolicy, unhealthyPodPolicies }: PodProtectorSpec): readonly Operation[] {
   const policyOf = (operation: Operation): string | undefined =>
@@ -231,13 +231,13 @@ export function keptUnhealthyOf({ unhealthyPodPolicy, unhealthyPodPolicies }: Po
   return OPERATIONS.filter((operation) => (policyOf(operation) ?? "AlwaysAllow") !== "AlwaysAllow");
 }
 
-/** The operations that a spec protects. Operations that this version does not know are ignored. */
+/** The operations that a spec protects from. Unknown operations are ignored. */
 export function protectedOperationsOf({ protectedOperations }: PodProtectorSpec): readonly ProtectedOperation[] {
   if (protectedOperations === undefined) return DEFAULTS.protectedOperations;
   return PROTECTED_OPERATIONS.filter((operation) => protectedOperations.includes(operation));
 }
 
-/** A criterion that this version does not know is Available; its counts have another `specHash`, so none is used. */
+/** An unknown criterion counts as Available. Its counts have another `specHash`, so they are not used. */
 export function healthCriterionOf({ healthCriterion }: PodProtectorSpec): HealthCriterion {
   return HEALTH_CRITERIA.find((criterion) => criterion === healthCriterion) ?? "Available";
 }
@@ -247,12 +247,12 @@ export function cellEntry(protector: PodProtector, cellID: string): CellStatus |
   return protector.status?.cells.find((cell) => cell.cellID === cellID);
 }
 
-/** True when the object's deletion was requested and its finalizers hold it back. */
+/** True when the object's deletion was requested, and its finalizers delay it. */
 export function isDeleting({ deletionTimestamp }: ObjectMeta): boolean {
   return deletionTimestamp !== undefined && deletionTimestamp !== null;
 }
 
-/** Which protector, among those of all cores. */
+/** Identifies a protector among those of all cores. */
 export interface ProtectorId {
   readonly core: string;
   readonly namespace: string;

@@ -6,14 +6,14 @@
 
 import { MAX_NAME_LENGTH } from "./lengths.ts";
 
-/** Of the pods of one cell. */
+/** Most shards of the pods of one cell. */
 export const MAX_SHARDS = 64;
 
 const INTEGER = /^(0|[1-9][0-9]*)$/;
 
 /**
- * True when the version is an integer. A cell whose versions are none settles by rule R3 alone. Its length is bounded,
- * because a status may hold a text of a megabyte, which thousands of records are compared with.
+ * True when the version is an integer. A cell without integer versions settles only by rule R3. The length is bounded,
+ * because a status may contain a megabyte of text, which would be compared with thousands of records.
  */
 export function isComparableVersion(version: string | undefined): version is string {
   return version !== undefined && version.length <= MAX_NAME_LENGTH && INTEGER.test(version);
@@ -48,9 +48,9 @@ export function oldestComponent(position: string | undefined): string | undefine
 }
 
 /**
- * True when writing `next` over `stored` would take some pod's view back: the fence. Shards compare one by one. When
- * the number of shards has changed, pods have moved between shards, so each new component must be as new as the newest
- * stored one. False when either is not comparable.
+ * True when a write of `next` over `stored` would make the view of some pod older: the fence. Shards are compared one
+ * by one. When the number of shards has changed, pods have moved between shards, so each new component must be as new
+ * as the newest stored one. False when either is not comparable.
  */
 export function isBehind(next: string | undefined, stored: string | undefined): boolean {
   const nextParts = positionComponents(next);

@@ -1,6 +1,6 @@
 /**
- * An object from outside does not fit its schema. `path` is the field, as `spec.selector.matchExpressions[0].key`,
- * empty for the object itself. The message never repeats more than a few characters of the input.
+ * An object from outside does not fit its schema. `path` is the field, such as `spec.selector.matchExpressions[0].key`,
+ * or empty for the object itself. The message quotes at most a few characters of the input.
  */
 export class SchemaError extends Error {
   override readonly name = "SchemaError";
@@ -12,10 +12,10 @@ export class SchemaError extends Error {
   }
 }
 
-/** Longest piece of the input that a message repeats. */
+/** Longest excerpt of the input in a message. */
 const MAX_EXCERPT = 40;
 
-/** What a value is, for a message: its type, and itself when it is short. */
+/** Describes a value for a message: its type, and a short value itself. */
 export function describeValue(value: unknown): string {
   if (value === undefined) return "nothing";
   if (value === null) return "null";

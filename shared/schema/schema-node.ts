@@ -13,7 +13,7 @@ export interface SchemaNode {
   readonly requirement?: unknown;
 }
 
-/** A schema without the actions that `v.pipe` put behind it, and these actions, the innermost first. */
+/** A schema without the actions that `v.pipe` added, and these actions, innermost first. */
 export function unpipe(node: SchemaNode): { readonly base: SchemaNode; readonly actions: readonly SchemaNode[] } {
   const [first, ...rest] = node.pipe ?? [];
   if (first === undefined) return { base: node, actions: [] };

@@ -1,19 +1,19 @@
 /**
- * Times: on the wire RFC 3339 with microseconds, as upstream's `metav1.MicroTime`; in memory Unix microseconds as an
- * integer.
+ * Times: on the wire RFC 3339 with microseconds, like upstream's `metav1.MicroTime`; in memory integer Unix
+ * microseconds.
  */
 
 const FRACTION = /\.(\d+)/;
 
-/** The year 2112, so that the packed form can hold every difference of two times (`shared/decide/ledger/bytes.ts`). */
+/** The year 2112, so that the packed form can store every difference of two times (`shared/decide/ledger/bytes.ts`). */
 const MAX_MICROS = 2 ** 52 - 1;
 
 /** {@link MAX_MICROS} in Unix milliseconds. */
 export const LATEST_MS = Math.floor(MAX_MICROS / 1000);
 
 /**
- * Unix microseconds of an RFC 3339 time, smaller fractions cut off. Unreadable times and times before 1970 are 0, times
- * after 2112 are that year: the schema accepts any string, and every caller gets a number.
+ * Unix microseconds of an RFC 3339 time, without smaller fractions. Unreadable times and times before 1970 are 0, and
+ * times after 2112 are clamped, because the schema accepts any string and every caller needs a number.
  */
 export function parseMicros(text: string | null | undefined): number {
   if (text === null || text === undefined) return 0;
@@ -24,7 +24,7 @@ export function parseMicros(text: string | null | undefined): number {
   return clampMicros(Math.floor(ms / 1000) * 1_000_000 + Number(digits.padEnd(6, "0").slice(0, 6)));
 }
 
-/** The millisecond that was formatted last: one status holds the same few times in many places. */
+/** Cache of the last formatted millisecond: one status has the same few times in many places. */
 let lastMs = 0;
 let lastText = "1970-01-01T00:00:00.000";
 

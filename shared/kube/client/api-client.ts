@@ -1,7 +1,7 @@
 /**
- * Typed calls to one kube-apiserver. Read in this order: `api-client.ts`, `api-result.ts` (what a call comes to),
- * `api-path.ts`, `transport.ts` (the port), `https-transport.ts` (its implementation, with connections, deadlines and
- * errors of their own files).
+ * Typed calls to one kube-apiserver. Read in this order: `api-client.ts`, `api-result.ts` (the result of a call),
+ * `api-path.ts`, `transport.ts` (the port), `https-transport.ts` (its implementation; connections, deadlines and errors
+ * have their own files).
  */
 import { GROUP, KIND, VERSION } from "../../schema/annotations.ts";
 import { type PodProtector, type PodProtectorStatus, parsePodProtector } from "../../schema/podprotector.ts";
@@ -13,7 +13,7 @@ import { type ApiRequest, type ApiResponse, type Transport, TransportError } fro
 export interface CallOptions {
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
-  /** The caller reads `managedFields`, which are left out otherwise. */
+  /** The caller needs `managedFields`, which are dropped otherwise. */
   readonly managedFields?: boolean;
 }
 
@@ -33,7 +33,7 @@ export type PatchType =
   | "application/apply-patch+yaml"
   | "application/json-patch+json";
 
-/** The preconditions of a status update: when either has changed, the result is `conflict`. */
+/** The preconditions of a status update: if either has changed, the result is `conflict`. */
 interface ObjectIdentity {
   readonly namespace: string;
   readonly name: string;
@@ -51,7 +51,7 @@ export class ApiClient {
     this.#transport = transport;
   }
 
-  /** Reads without resourceVersion, never from a stale cache. */
+  /** Reads without resourceVersion, so never from a stale cache. */
   get<T>(path: string, parse: Parse<T>, options: CallOptions): Promise<ApiResult<T>> {
     return this.#call({ method: "GET", path, ...callOf(options) }, parse);
   }
@@ -74,7 +74,7 @@ export class ApiClient {
     return this.#write({ method: "PATCH", path, contentType }, body, parse, options);
   }
 
-  /** The result holds the server's response: the object, or a Status. */
+  /** The result contains the server's response: the object, or a Status. */
   delete(path: string, options: DeleteCallOptions): Promise<ApiResult<unknown>> {
     const { preconditions, dryRun } = options;
     const body = { apiVersion: "v1", kind: "DeleteOptions", preconditions, ...(dryRun ? { dryRun: ["All"] } : {}) };
@@ -85,7 +85,7 @@ export class ApiClient {
     return this.get(podProtectorPath(namespace, name), parsePodProtector, options);
   }
 
-  /** PUT of `/status` with the preconditions uid and resourceVersion; the body holds these and the status alone. */
+  /** PUT of `/status` with the preconditions uid and resourceVersion. The body has only these and the status. */
   putPodProtectorStatus(
     identity: ObjectIdentity,
     status: PodProtectorStatus,
@@ -103,7 +103,7 @@ export class ApiClient {
 
   /**
    * `parse` is the pod parser of `shared/schema`, which not every caller of this client loads. A name may come from a
-   * forged admission request: one that would end the path early would list all pods of the namespace.
+   * forged admission request: a name that ends the path early would list all pods of the namespace.
    */
   async getPod<T>(namespace: string, name: string, parse: Parse<T>, options: CallOptions): Promise<ApiResult<T>> {
     if (!isObjectName(namespace) || !isObjectName(name)) return { kind: "gone" };
@@ -134,7 +134,7 @@ export class ApiClient {
     try {
       return { kind: "ok", object: parse(parseJson(response.body, "the answer")) };
     } catch (error) {
-      // The write was made, but the response can't be read.
+      // The write succeeded, but the response can't be read.
       return unavailable(error, true, response.status);
     }
   }
@@ -143,7 +143,7 @@ export class ApiClient {
 type RequestOptions = Pick<ApiRequest, "timeoutMs" | "signal" | "ignoresManagedFields">;
 
 function callOf({ timeoutMs, signal, managedFields }: CallOptions): RequestOptions {
-  // A write without managedFields leaves the stored ones as they are.
+  // A write without managedFields does not change the stored ones.
   const call = { timeoutMs, ignoresManagedFields: managedFields !== true };
   return signal === undefined ? call : { ...call, signal };
 }

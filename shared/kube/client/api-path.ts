@@ -6,20 +6,20 @@ export const PODPROTECTORS_PATH = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
 
 type CoreResource = "configmaps" | "events" | "pods" | "secrets" | "serviceaccounts";
 
-/** A name from an admission request may hold half a surrogate pair, which no object has in its name. */
+/** A name from an admission request may contain half a surrogate pair, which is invalid in the name of an object. */
 export function pathSegment(name: string): string {
   return encodeURIComponent(name.toWellFormed());
 }
 
 /**
- * Whether an object can have this name. A forged request may hold any text, and so may a reference to an object;
- * kube-apiserver decodes a path before it splits it at its slashes.
+ * Whether an object can have this name. A forged request may contain any text, and so may a reference to an object.
+ * kube-apiserver decodes a path before it splits the path at slashes.
  */
 export function isObjectName(name: string): boolean {
   return name.length <= MAX_NAME_LENGTH && /^(?!\.\.?$)[^/%]+$/.test(name);
 }
 
-/** Path of a collection in a namespace (none: in all), of one of its objects, or of an object's subresource. */
+/** Path of a collection in a namespace (empty for all), of one of its objects, or of an object's subresource. */
 function pathOf(api: string, resource: string, namespace: string, name?: string, subresource?: string): string {
   const collection = `${api}${namespace === "" ? "" : `/namespaces/${pathSegment(namespace)}`}/${resource}`;
   if (name === undefined) return collection;

@@ -4,11 +4,11 @@ import type { ApiResponse } from "./transport.ts";
 /** The result of one API call, classified; calls never throw for an HTTP status. */
 export type ApiResult<T> =
   | { readonly kind: "ok"; readonly object: T }
-  /** 409: the version or UID precondition did not hold, or (create) the object exists. The write was not made. */
+  /** 409: the version or UID precondition did not hold, or (create) the object exists. Nothing was written. */
   | { readonly kind: "conflict"; readonly message: string }
-  /** 404 for this very object (a Status that names it). A path that is not served is `unavailable`. */
+  /** 404 for this object (a Status that names it). A path that is not served is `unavailable`. */
   | { readonly kind: "gone" }
-  /** Another 4xx: the request will not succeed as it is. The write was not made. */
+  /** Another 4xx: the same request will not succeed. Nothing was written. */
   | {
       readonly kind: "rejected";
       readonly status: number;
@@ -17,11 +17,11 @@ export type ApiResult<T> =
     }
   | Unavailable;
 
-/** No response, or one that says nothing about the request: 401, 429, 5xx, no JSON, a path that is not served. */
+/** No response, or one without a result of the request: 401, 429, 5xx, no JSON, a path that is not served. */
 export interface Unavailable {
   readonly kind: "unavailable";
   readonly error: Error;
-  /** The server may have made the write all the same: only a read tells. */
+  /** The write may have succeeded anyway: only a read shows whether it did. */
   readonly sent: boolean;
   readonly status?: number;
   /** From `Retry-After`. */
@@ -31,7 +31,7 @@ export interface Unavailable {
 /** Every result but `ok`. */
 export type ApiFailure = Exclude<ApiResult<never>, { readonly kind: "ok" }>;
 
-/** Every kind of failure, as metric labels. */
+/** Every kind of failure; metric labels. */
 export const API_FAILURES = ["conflict", "gone", "rejected", "unavailable"] as const satisfies ApiFailure["kind"][];
 
 /** Returns a sentence for logs, conditions and Events; `gone` is the sentence for a missing object. */
@@ -61,7 +61,8 @@ export function unavailable(error: unknown, sent: boolean, status?: number): Una
 export function failureOf(response: ApiResponse, what: string): ApiFailure {
   const { code, status, retryAfterMs, message } = readFailure(response, what);
   if (code === 409) return { kind: "conflict", message };
-  // The Status of a missing object names it. A missing API answers in plain text, a missing namespace names no object.
+  // The Status of a missing object names the object. A missing API answers in plain text, and the Status of a missing
+  // namespace names no object.
   if (code === 404 && status?.reason === "NotFound" && status.name !== undefined) return { kind: "gone" };
   if (code >= 400 && code < 500 && ![401, 404, 408, 429].includes(code)) {
     return { kind: "rejected", status: code, reason: status?.reason, message };
@@ -69,14 +70,14 @@ export function failureOf(response: ApiResponse, what: string): ApiFailure {
   return {
     kind: "unavailable",
     error: new Error(message),
-    // Only a 5xx may come after the write was made.
+    // Only a 5xx may come after a successful write.
     sent: code >= 500,
     status: code,
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
   };
 }
 
-/** A response or watch line that no apiserver sends. The message repeats nothing of it: it may hold a Secret. */
+/** A response or watch line that no apiserver sends. The message does not quote it, because it may contain a Secret. */
 export class MalformedResponse extends Error {
   override readonly name = "MalformedResponse";
   readonly tag = "corrupt";
@@ -92,7 +93,7 @@ export function parseJson(text: string, what: string): unknown {
   }
 }
 
-/** A longer Retry-After is cut to this: a proxy may ask for hours during an outage of seconds. */
+/** Longest Retry-After that is followed: a proxy may ask for hours during an outage of seconds. */
 const MAX_RETRY_AFTER_MS = 60_000;
 
 const Status = v.looseObject({
@@ -143,7 +144,7 @@ export function parseStatus(source: unknown): ApiStatus | undefined {
   };
 }
 
-/** Reads what a response other than 2xx says. `what` is the request, for messages. */
+/** Reads a response other than 2xx. `what` is the request, for messages. */
 export function readFailure(response: Pick<ApiResponse, "status" | "headers" | "body">, what: string) {
   const { status: code, headers, body } = response;
   const status = parseStatus(body);

@@ -10,7 +10,7 @@ const Page = checker(
 );
 /** ConfigMaps of one page: they may be large. */
 const PAGE_SIZE = 10;
-/** No selector of this project selects more. */
+/** No selector of this project selects more pages. */
 const MAX_PAGES = 100;
 
 /** Lists all ConfigMaps of a namespace with these labels, by quorum reads. */

@@ -4,12 +4,12 @@ import { lookupOnce } from "../../runtime/name-lookup.ts";
 import type { TlsMaterial } from "../credentials/cluster-access.ts";
 import { hopOf } from "./proxy-hop.ts";
 
-/** Shorter than the apiserver's 90 s or more, so that no request meets a connection that closes. */
+/** Shorter than the apiserver's 90 s or more, so that no request is sent on a connection that the server closes. */
 const IDLE_SOCKET_MS = 60_000;
 const TCP_KEEP_ALIVE_MS = 15_000;
 const SERVER = "server";
 
-/** Each has connections of its own. */
+/** Each kind has its own connections. */
 export type ConnectionKind = "reads" | "writes" | "lists" | "streams";
 
 interface PoolOptions {
@@ -24,9 +24,9 @@ interface Pool extends Readonly<Record<ConnectionKind, HttpAgent>> {
 }
 
 /**
- * The connections to one apiserver. Reads, writes, lists and streams have bounded pools of their own, so that no kind
- * waits for connections of another; connections through a proxy are among them. When the TLS material changes, new
- * connections use the new material, and connections in use end with their exchange.
+ * The connections to one apiserver. Reads, writes, lists and streams have separate bounded pools, so that no kind waits
+ * for connections of another. The bounds include connections through a proxy. When the TLS material changes, new
+ * connections use the new material, and connections in use close after their exchange.
  */
 export class ConnectionPool {
   readonly #options: PoolOptions;
@@ -37,7 +37,7 @@ export class ConnectionPool {
     this.#options = options;
   }
 
-  /** To be awaited before connections lead through a proxy: few do, and load what that takes. */
+  /** Loads the code for tunnels; to be awaited before connections through a proxy, which few processes have. */
   async loadTunnels(): Promise<void> {
     this.#tunnels ??= await import("./proxy-tunnel.ts");
   }
@@ -53,8 +53,8 @@ export class ConnectionPool {
   }
 
   /**
-   * Closes connections that are idle: one of them was dead, and after a half-open cut or a failover all may be. The
-   * next calls connect again.
+   * Closes idle connections: one of them was dead, and after a half-open break or a failover, all may be. The next
+   * calls connect again.
    */
   closeIdle(): void {
     if (this.#pool !== undefined) closeIdle(this.#pool);
@@ -102,7 +102,8 @@ export class ConnectionPool {
       if (this.#tunnels === undefined) throw new Error("a connection through a proxy before its code is loaded");
       this.#tunnels.connectThrough(agent, new URL(tls.proxy), settings);
     }
-    // One server and one identity need one name. Node's own holds all certificates, and is made three times a call.
+    // One name suffices for one server and one identity. Node's own name contains all certificates, and is computed
+    // three times for each call.
     agent.getName = () => SERVER;
     return agent;
   }
@@ -112,7 +113,7 @@ function agentsOf({ reads, writes, lists, streams }: Pool): readonly HttpAgent[]
   return [reads, writes, lists, streams];
 }
 
-/** Closes idle connections now, and connections in use when their exchange ends. */
+/** Closes idle connections now, and connections in use after their exchange. */
 function retire(pool: Pool): void {
   for (const agent of agentsOf(pool)) agent.maxFreeSockets = 0;
   closeIdle(pool);

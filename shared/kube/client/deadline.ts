@@ -31,12 +31,12 @@ export class Deadline {
     return this.#expired !== undefined;
   }
 
-  /** The error for the expiry before anything was sent; undefined before it. */
+  /** The error for an expiry before anything was sent; undefined before the expiry. */
   reason(where: string, detail: string): TransportError | undefined {
     return this.#expired === undefined ? undefined : failed(this.#expired, false, where, { detail });
   }
 
-  /** Sets the one listener. After the expiry it is called at once. */
+  /** Sets the only listener. After the expiry, calls it at once. */
   onExpiry(listener: (tag: Expiry) => void): void {
     this.#listener = listener;
     if (this.#expired !== undefined) listener(this.#expired);
@@ -56,7 +56,7 @@ export class Deadline {
     this.#timer?.cancel();
   }
 
-  /** No listener is called any more. */
+  /** Calls no listener any more. */
   cancel(): void {
     this.#timer?.cancel();
     this.#listener = undefined;

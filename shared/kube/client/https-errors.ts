@@ -22,7 +22,7 @@ const TAG_BY_CODE: Readonly<Record<string, TransportErrorTag>> = {
 /** Codes of Node and OpenSSL. */
 const TLS_CODES = /^(ERR_(TLS|SSL|OSSL)_|(CERT|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO)_|HOSTNAME_MISMATCH|PATH_LENGTH)/;
 const TLS_CA_CODES = /^INVALID_(CA|PURPOSE)/;
-/** The server rejects the client's certificate. With TLS 1.3 the client learns of it after its own handshake. */
+/** The server rejects the client's certificate. With TLS 1.3, the client gets this alert after its own handshake. */
 const CERTIFICATE_ALERTS = /_ALERT_(BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|CERTIFICATE_|UNKNOWN_CA|ACCESS_DENIED)/;
 
 function codeOf(error: unknown): string {
@@ -52,9 +52,9 @@ const ADVICE: Readonly<Record<TransportErrorTag, string>> = {
 };
 
 /**
- * Classifies an error of node:https. `sent` says whether the request may have left, as far as the caller knows; an
- * alert about the client's certificate overrules it, for the server then reads no request. Other TLS failures, and
- * unreachable hosts, come in connections in use, too. Messages hold the address and the code, never headers or bodies.
+ * Classifies an error of node:https. `sent` is whether the caller may have sent the request. An alert about the
+ * client's certificate overrides it, because the server then reads no request. Other TLS failures, and unreachable
+ * hosts, also occur on connections in use. Messages contain the address and the code, never headers or bodies.
  */
 export function transportError(error: unknown, sent: boolean, where: string): TransportError {
   if (error instanceof TransportError) return error;

@@ -15,7 +15,7 @@ import { type ApiRequest, type ApiResponse, type ApiStream, type Transport, Tran
 const DEFAULT_REQUEST_SOCKETS = 16;
 const DEFAULT_LIST_SOCKETS = 16;
 const DEFAULT_STREAM_SOCKETS = 64;
-/** Part of a body that `onBodyBegins` gets. */
+/** Bytes at the start of a body that `onBodyBegins` gets. */
 const HEAD_BYTES = 4096;
 const DEFAULT_BODY_BYTES = 64 * 1024 * 1024;
 
@@ -108,7 +108,7 @@ class HttpsTransport implements Transport {
   }
 
   /**
-   * Resolves with the headers. Tries again after a 401 or a TLS failure where the credentials changed, and after a
+   * Resolves with the headers. Tries again after a 401 or a TLS failure if the credentials have changed, and after a
    * connection that was closed while idle.
    */
   async #exchange(request: ApiRequest, kind: ConnectionKind, deadline: Deadline): Promise<Exchange> {
@@ -118,12 +118,12 @@ class HttpsTransport implements Transport {
     this.#access.credentials.rejected(credentials);
     const fresh = await this.#credentials(deadline);
     if (first instanceof TransportError) {
-      // Without the handshake the call was not sent. A token alone does not mend TLS.
+      // Without a handshake, the call was not sent. A new token does not repair TLS.
       if (fresh.tls === credentials.tls) throw first;
       return await this.#attempt(request, kind, fresh, deadline, true);
     }
     if (fresh.authorization === credentials.authorization && fresh.tls === credentials.tls) return first;
-    // Drained, so that the connection can be used again, unless the server keeps the body back.
+    // Drains the body so that the connection can be used again, unless the server withholds the body.
     if (first.response.complete) first.response.resume();
     else first.end();
     return await this.#attempt(request, kind, fresh, deadline, true);
@@ -170,14 +170,14 @@ class HttpsTransport implements Transport {
     sending.on("error", outcome.reject);
     deadline.onExpiry((tag) => {
       const failure = failed(tag, state.sent, where);
-      // A call that waits for a connection would learn of its end only when it gets one.
+      // Otherwise a call that waits for a connection would end only when it gets one.
       outcome.reject(failure);
       sending.destroy(failure);
     });
     sending.end(request.body);
     try {
       const response = await outcome.promise;
-      // Errors after the headers surface at the reader of the body.
+      // The reader of the body gets errors after the headers.
       sending.on("error", () => {});
       return { response, end: () => sending.destroy() };
     } catch (error) {
@@ -205,7 +205,7 @@ class HttpsTransport implements Transport {
       path: prefix + request.path,
       agent: this.#connections.agent(tls, kind),
       headers: {
-        // As client-go: the keys of the token issuer have another media type.
+        // Like client-go: the keys of the token issuer have another media type.
         accept: "application/json, */*",
         "user-agent": this.#options.userAgent,
         ...(isForwarded ? { host: base.host } : {}),
@@ -222,7 +222,7 @@ class HttpsTransport implements Transport {
     });
   }
 
-  /** Reads by events: the iterator of `for await` costs a tenth of a whole call. */
+  /** Reads by events, because the iterator of `for await` costs a tenth of a whole call. */
   #body(
     response: IncomingMessage,
     deadline: Deadline,
@@ -240,7 +240,7 @@ class HttpsTransport implements Transport {
       };
       response.on("data", (part: Buffer) => {
         bytes += part.length;
-        // Readers of the head look for ASCII only.
+        // Readers of the head only search for ASCII.
         if (parts.length === 0) onBodyBegins?.(part.toString("latin1", 0, HEAD_BYTES));
         if (bytes > limit) fail(failed("oversized", true, where, { detail: `limit ${limit} bytes` }));
         else parts.push(part);
@@ -252,7 +252,7 @@ class HttpsTransport implements Transport {
         else reject(failed("protocol", true, where, { detail: "not UTF-8" }));
       });
       response.on("error", fail);
-      // Comes after every body. The promise of a complete body is settled by then.
+      // Fires after every body. The promise of a complete body is settled before.
       response.on("close", () => {
         if (!response.readableEnded) fail(new Error("the connection was closed before the end of the answer"));
       });
@@ -265,7 +265,7 @@ class HttpsTransport implements Transport {
     idle.onExpiry((tag) => response.destroy(failed(tag, true, where)));
     try {
       for (;;) {
-        // Only the server's silence counts, not the time of the consumer.
+        // Only the server's silence counts, not the consumer's time.
         idle.restart();
         const next = await chunks.next();
         idle.pause();
@@ -275,7 +275,7 @@ class HttpsTransport implements Transport {
     } catch (error) {
       throw transportError(error, true, where);
     } finally {
-      // After the end of the body the connection is back in its pool, and must stay open.
+      // After the end of the body, the connection is back in its pool, and must stay open.
       if (!response.complete || !response.readableEnded) close();
       idle.cancel();
     }
@@ -287,18 +287,18 @@ function kindOf({ method, isList }: ApiRequest): ConnectionKind {
   return method === "GET" ? "reads" : "writes";
 }
 
-/** Returns the failure of a handshake, and throws any other error: TLS can also fail after the request was sent. */
+/** Returns the failure of a handshake. Throws any other error, because TLS can also fail after the request was sent. */
 function tlsFailure(error: unknown): TransportError {
   if (error instanceof TransportError && error.tag === "tls" && !error.sent) return error;
   throw error;
 }
 
-/** Behind a proxy a socket counts as connected, and has a protocol, before the handshake. */
+/** Behind a proxy, a socket counts as connected and has a protocol before the handshake. */
 function isShakingHands(socket: TLSSocket): boolean {
   return !socket.getProtocol()?.startsWith("TLS") || ("secureConnecting" in socket && socket.secureConnecting === true);
 }
 
-/** Calls `then` when the connection is up, including TLS: bytes of the request can leave from then on. */
+/** Calls `then` when the connection is established, including TLS. From then on, bytes of the request can be sent. */
 function whenConnected(socket: Socket, then: () => void): void {
   if (socket.connecting) {
     socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", then);

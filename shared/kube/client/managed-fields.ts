@@ -8,8 +8,8 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
 /**
- * Returns the same JSON with every `managedFields` an empty array. No reader here needs them, they are up to half of an
- * object, and their many odd names take longer to parse than all other fields. Invalid JSON stays invalid.
+ * Returns the same JSON with every `managedFields` replaced by an empty array. They are up to half of an object, and
+ * their many distinct names take longer to parse than all other fields. Invalid JSON stays invalid.
  */
 export function withoutManagedFields(json: Buffer): Buffer {
   const kept: Buffer[] = [];
@@ -27,7 +27,9 @@ export function withoutManagedFields(json: Buffer): Buffer {
   return Buffer.concat(kept);
 }
 
-/** Within a string, no quote follows a brace or a comma without a backslash between: this quote opens a name. */
+/**
+ * True for a quote directly after a brace or comma, which begins a name: inside a string, a backslash would precede it.
+ */
 function isName(json: Buffer, at: number): boolean {
   return json[at - 1] === COMMA || json[at - 1] === OPEN_BRACE;
 }

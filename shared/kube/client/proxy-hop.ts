@@ -1,6 +1,6 @@
 import type { TlsMaterial } from "../credentials/cluster-access.ts";
 
-/** Where connections lead: a server without TLS is asked through its proxy by whole URLs, as in Go. */
+/** The address to connect to. As in Go, requests to a server without TLS go to its proxy, with whole URLs. */
 export function hopOf(base: URL, { proxy }: TlsMaterial): URL {
   return base.protocol === "http:" && proxy !== undefined ? new URL(proxy) : base;
 }

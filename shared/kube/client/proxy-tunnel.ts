@@ -11,7 +11,7 @@ const KEEP_ALIVE_MS = 15_000;
 
 type Written = (error?: Error | null) => void;
 
-/** Makes the agent's connections lead through the proxy. */
+/** Makes the agent connect through the proxy. */
 export function connectThrough(agent: HttpsAgent, proxy: URL, settings: ConnectionOptions): void {
   agent.createConnection = (options) => {
     const { host, port } = "port" in options ? options : { host: undefined, port: undefined };
@@ -24,8 +24,8 @@ export function connectThrough(agent: HttpsAgent, proxy: URL, settings: Connecti
 }
 
 /**
- * The way through a proxy to `target` (HOST:PORT), by CONNECT. It exists before the proxy has answered, so that the
- * agent counts it, and so that its end closes the connection; what is written meanwhile waits.
+ * A tunnel through a proxy to `target` (HOST:PORT), by CONNECT. The stream exists before the proxy has answered, so
+ * that the agent counts it, and so that its end closes the connection. Earlier writes wait for the answer.
  */
 class ProxyTunnel extends Duplex {
   readonly #socket: Socket;

@@ -1,4 +1,4 @@
-/** The token of a ServiceAccount in a kubeconfig: what it says, when it is renewed, and where it is kept. Pure. */
+/** The token of a ServiceAccount in a kubeconfig: its claims, when it is renewed, and where it is stored. Pure. */
 import * as v from "valibot";
 
 const Reference = v.object({ name: v.string(), uid: v.string() });
@@ -12,17 +12,17 @@ const Claims = v.object({
 
 type Reference = v.InferOutput<typeof Reference>;
 
-/** What a token says of itself. Only its apiserver verifies the signature. */
+/** The claims of a token. Only its apiserver verifies the signature. */
 export interface AccountToken {
   readonly issuedMs: number;
   readonly expiresMs: number;
-  /** Undefined in a token that is no ServiceAccount's. */
+  /** Undefined for a token of another kind of user. */
   readonly account: (Reference & { readonly namespace: string }) | undefined;
   /** The Secret whose deletion ends the token. */
   readonly boundTo: Reference | undefined;
 }
 
-/** Undefined for what is no JWT with a life. */
+/** Undefined for a text that is not a JWT with issue and expiry times. */
 export function readAccountToken(token: string): AccountToken | undefined {
   let payload: unknown;
   try {
@@ -37,17 +37,17 @@ export function readAccountToken(token: string): AccountToken | undefined {
   return { issuedMs: iat * 1000, expiresMs: exp * 1000, account, boundTo: owner?.secret };
 }
 
-/** The kubelet renews at the same point of a token's life. */
+/** The kubelet renews at the same fraction of a token's life. */
 const RENEW_AFTER = 0.8;
-/** Replicas of one kubeconfig renew one after the other, so that the first one's token serves all. */
+/** Replicas with the same kubeconfig renew at different times, so that all use the first one's token. */
 const JITTER = 0.05;
 
-/** When a token is renewed, Unix milliseconds: at 80 to 85 per cent of its life, as `fraction` (0 to 1) draws it. */
+/** When a token is renewed, Unix milliseconds: at 80 to 85 per cent of its life, chosen by `fraction` (0 to 1). */
 export function renewalMs({ issuedMs, expiresMs }: AccountToken, fraction: number): number {
   return issuedMs + (expiresMs - issuedMs) * (RENEW_AFTER + JITTER * fraction);
 }
 
-/** The least that an apiserver issues. */
+/** The shortest life that an apiserver issues. */
 const MIN_LIFE_SECONDS = 600;
 
 /** The TokenRequest for a token of this life that ends with the Secret. */
@@ -59,7 +59,7 @@ export function tokenRequest(lifeMs: number, { name, uid }: Reference): unknown 
 
 const TokenResponse = v.object({ status: v.object({ token: v.pipe(v.string(), v.minLength(1)) }) });
 
-/** The token of a TokenRequest's response. Throws when it has none. */
+/** The token in the response to a TokenRequest. Throws for a response without a token. */
 export function issuedToken(raw: unknown): string {
   return v.parse(TokenResponse, raw).status.token;
 }
@@ -74,7 +74,7 @@ export type TokenHome = v.InferOutput<typeof Home>;
 
 const Extensions = v.array(v.looseObject({ name: v.string(), extension: v.unknown() }));
 
-/** The home that an entry `user` of a kubeconfig names; undefined where nobody joined the cluster by command. */
+/** The home that an entry `user` of a kubeconfig names; undefined where the cluster was not joined by command. */
 export function homeOf(user: Readonly<Record<string, unknown>>): TokenHome | undefined {
   const extensions = v.safeParse(Extensions, user.extensions);
   const found = extensions.success ? extensions.output.find(({ name }) => name === EXTENSION) : undefined;
@@ -82,7 +82,7 @@ export function homeOf(user: Readonly<Record<string, unknown>>): TokenHome | und
   return home.success ? home.output : undefined;
 }
 
-/** The extensions of an entry `user`, as {@link homeOf} reads them. */
+/** The extensions of an entry `user`, in the form that {@link homeOf} reads. */
 export function extensionsOf(
   extension: TokenHome,
 ): readonly { readonly name: string; readonly extension: TokenHome }[] {

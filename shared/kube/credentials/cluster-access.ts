@@ -1,6 +1,6 @@
 /** How to reach one kube-apiserver, and how to authenticate there; made by `kubeconfig.ts`. */
 export interface ClusterAccess {
-  /** Where it came from, for messages: `in-cluster`, or file and context. Holds no secret. */
+  /** The source of the access, for messages: `in-cluster`, or file and context. Contains no secret. */
   readonly description: string;
   /** Base URL of the apiserver, without a trailing slash; may have a path prefix. */
   readonly server: string;
@@ -14,7 +14,7 @@ export interface Credentials {
   /** Value of the `Authorization` header. */
   readonly authorization: string | undefined;
   readonly tls: TlsMaterial;
-  /** Headers that name another user, for whom the apiserver answers. */
+  /** Headers that impersonate another user. */
   readonly impersonation?: Readonly<Record<string, string | readonly string[]>>;
 }
 
@@ -25,7 +25,7 @@ export interface TlsMaterial {
   readonly key: string | undefined;
   readonly serverName: string | undefined;
   readonly skipVerification: boolean;
-  /** URL of the HTTP or HTTPS proxy before the server; may hold a password. Undefined connects directly. */
+  /** URL of the HTTP or HTTPS proxy in front of the server; may contain a password. Undefined connects directly. */
   readonly proxy: string | undefined;
 }
 
@@ -35,7 +35,9 @@ export interface CredentialSource {
    * {@link AccessError}, whose message names the file, never its content.
    */
   current(nowMs: number): Promise<Credentials>;
-  /** The server answered 401 to a call with these, or TLS failed: the next `current` reads everything again. */
+  /**
+   * The server answered 401 to a call with these credentials, or TLS failed: the next `current` reads everything again.
+   */
   rejected(used: Credentials): void;
 }
 
@@ -63,7 +65,7 @@ export class AccessError extends Error {
   }
 }
 
-/** What became of a kubeconfig that changed, or that can't be used any more, nor a file of it. Holds no secret. */
+/** A kubeconfig has changed, or it or a file of it is no longer usable. Contains no secret. */
 export type KubeconfigEvent =
   | { readonly kind: "renewed"; readonly path: string }
   | { readonly kind: "unusable"; readonly path: string; readonly error: AccessError };

@@ -41,24 +41,24 @@ interface ExecOptions {
   readonly path: string;
   readonly selected: SelectedContext;
   readonly ports: Pick<Ports, "clock" | "timers">;
-  /** Makes the credentials of a user whom the plugin has given a token or a certificate. */
+  /** Makes the credentials of a user from the plugin's token or certificate. */
   readonly make: (user: KubeconfigUser) => CredentialSource;
 }
 
 /**
- * Exec plugins, as client-go runs them: one process at a time, whose credential is used until it expires, or until the
+ * Runs exec plugins like client-go: one process at a time, whose credential is used until it expires, or until the
  * server rejects it.
  */
 export class ExecCredentials implements CredentialSource {
   readonly #options: ExecOptions;
   readonly #config: ExecConfig;
   #source: CredentialSource | undefined;
-  /** What `#source` began with. */
+  /** The first credentials of `#source`. */
   #newest: Credentials | undefined;
   #expiresMs = Number.POSITIVE_INFINITY;
   #running: Promise<CredentialSource> | undefined;
 
-  /** Throws an {@link AccessError} for a configuration that can't be used. */
+  /** Throws an {@link AccessError} for an unusable configuration. */
   constructor(options: ExecOptions) {
     this.#options = options;
     const parsed = v.safeParse(ExecConfig, options.selected.user.exec);
@@ -75,7 +75,7 @@ export class ExecCredentials implements CredentialSource {
     return await (source ?? (await this.#renew(nowMs))).current(nowMs);
   }
 
-  /** A call that was sent with older credentials does not end the newest ones. */
+  /** A call with older credentials does not invalidate the newest ones. */
   rejected(used: Credentials): void {
     this.#source?.rejected(used);
     const newest = this.#newest;
@@ -129,7 +129,7 @@ export class ExecCredentials implements CredentialSource {
       });
       return JSON.parse(output);
     } catch (error) {
-      // Without the cause: a parser's message quotes the output, which holds credentials.
+      // Without the cause: a parser's message quotes the output, which contains credentials.
       throw this.#failure(
         error instanceof SyntaxError ? "printed no JSON" : `failed: ${error instanceof Error ? error.message : error}`,
       );
@@ -170,26 +170,26 @@ interface PluginRun {
   readonly command: string;
   readonly args: readonly string[];
   readonly env: NodeJS.ProcessEnv;
-  /** It talks with the person at the terminal, who can end it. */
+  /** The plugin interacts with the user at the terminal, who can end it. */
   readonly isInteractive: boolean;
   readonly timers: Timers;
 }
 
 /**
- * Resolves with the output once the plugin has ended. It is killed with the processes it started at its deadline, and
- * when this process exits.
+ * Resolves with the output once the plugin has ended. At the deadline, and when this process exits, the plugin and the
+ * processes that it started are killed.
  */
 function run({ command, args, env, isInteractive, timers }: PluginRun): Promise<string> {
   return new Promise((fulfil, reject) => {
     const terminal = isInteractive ? "inherit" : "ignore";
-    // With a process group of its own.
+    // In its own process group.
     const child = spawn(command, args, { env, detached: !isInteractive, stdio: [terminal, "pipe", terminal] });
     let output = "";
     let failure: string | undefined;
     const kill = (why: string): void => {
       failure = why;
       if (child.pid !== undefined) killGroup(isInteractive ? child.pid : -child.pid);
-      // A process outside of the group may hold the other end.
+      // A process outside of the group may keep the other end open.
       child.stdout?.destroy();
     };
     const end = (): void => kill("this process exits");

@@ -8,11 +8,11 @@ import {
   type TlsMaterial,
 } from "./cluster-access.ts";
 
-/** A file is checked for changes no more often than this. */
+/** Shortest time between two checks of a file for changes. */
 export const CHECK_EVERY_MS = 5_000;
-/** A file is read again after this even without a visible change: some file systems have no useful times. */
+/** A file is read again after this time even without a visible change: some file systems have no useful times. */
 const READ_EVERY_MS = 60_000;
-/** Files that stay unusable for this long are not being replaced. */
+/** Files that are unusable for longer are not just being replaced. */
 const TELL_AFTER_MS = 2 * CHECK_EVERY_MS;
 
 /** A token or certificate file that may be replaced at any time (projected volumes, rotated certificates). */
@@ -31,14 +31,14 @@ export class CredentialFile {
     this.#what = what;
   }
 
-  /** Why the last `read` returned content that may be old. */
+  /** Why the content of the last `read` may be old. */
   get failure(): AccessError | undefined {
     return this.#failure;
   }
 
   /**
-   * Resolves with the content. Once it was read, a failure keeps the last content: a file is missing for a moment while
-   * it is replaced. Rejects with {@link AccessError} before that.
+   * Resolves with the content. After the first read, a failure keeps the last content, because a file is missing for a
+   * moment while it is replaced. Rejects with {@link AccessError} before that.
    */
   async read(nowMs: number): Promise<string> {
     if (this.#text !== undefined && nowMs - this.#checkedMs < CHECK_EVERY_MS) return this.#text;
@@ -59,7 +59,7 @@ export class CredentialFile {
     return this.#text;
   }
 
-  /** The next `read` reads the file, whatever its age. */
+  /** The next `read` reads the file, however recent the last read was. */
   invalidate(): void {
     this.#mark = "";
     this.#checkedMs = Number.NEGATIVE_INFINITY;
@@ -74,14 +74,14 @@ function fileError(error: unknown, path: string, what: string): AccessError {
   return new AccessError(tag, message, { cause: error });
 }
 
-/** A value from the configuration itself, or from a file that is followed. */
+/** A value from the configuration itself, or from a file that is read again. */
 export type Given = string | CredentialFile | undefined;
 
 interface GivenCredentials {
   /** The configuration that the values come from, for messages. */
   readonly where: string;
   readonly token: Given;
-  /** Used while the token file has not been readable yet. */
+  /** Used until the token file has been readable. */
   readonly inlineToken?: string | undefined;
   readonly basic: { readonly username: string; readonly password: string } | undefined;
   readonly ca: Given;
@@ -90,7 +90,7 @@ interface GivenCredentials {
   readonly serverName: string | undefined;
   readonly skipVerification: boolean;
   readonly proxy: string | undefined;
-  /** Told once when files stay unusable. */
+  /** Called once when files stay unusable. */
   readonly onEvent?: ((event: KubeconfigEvent) => void) | undefined;
 }
 
@@ -99,9 +99,9 @@ export class FileCredentials implements CredentialSource {
   readonly #given: GivenCredentials;
   #tls: TlsMaterial | undefined;
   #bearer: string | undefined;
-  /** Why what is used may be old. */
+  /** Why the credentials in use may be old. */
   #problem: AccessError | undefined;
-  /** Since when; infinity once it is told. */
+  /** Monotonic time since which there is a problem; infinity once it is reported. */
   #problemMs: number | undefined;
 
   constructor(given: GivenCredentials) {
@@ -159,7 +159,7 @@ export class FileCredentials implements CredentialSource {
         const place = typeof token === "object" ? token.path : where;
         const message = `${place}: the token is empty or has characters that no token has`;
         this.#problem = new AccessError("malformed", message);
-        // A file that is written in place is empty first: the old token serves until the new one follows.
+        // A file that is written in place is empty first: the old token is used until the new one is there.
         if (this.#bearer !== undefined) return this.#bearer;
         throw this.#problem;
       }
@@ -176,7 +176,7 @@ export class FileCredentials implements CredentialSource {
     try {
       checkCertificates(this.#given.where, ca, cert, key);
     } catch (error) {
-      // One half of a pair was replaced: the old pair serves until the other half follows.
+      // Only one half of a pair was replaced: the old pair is used until the other half is replaced.
       if (old === undefined || !(error instanceof AccessError)) throw error;
       this.#problem = error;
       return old;

@@ -1,6 +1,6 @@
 /**
- * Impersonation by a kubeconfig, as client-go does it: `as`, `as-uid`, `as-groups` and `as-user-extra` of the user
- * become headers of each request. Loaded where a kubeconfig asks for it.
+ * Impersonation by a kubeconfig, like in client-go: `as`, `as-uid`, `as-groups` and `as-user-extra` of the user become
+ * headers of each request. Loaded only for a kubeconfig that impersonates.
  */
 import * as v from "valibot";
 import { AccessError, type CredentialSource, type Credentials } from "./cluster-access.ts";
@@ -8,7 +8,7 @@ import type { SelectedContext } from "./kubeconfig-file.ts";
 
 type Headers = Readonly<Record<string, string | readonly string[]>>;
 
-/** What a header's value may hold: an apiserver reads no others. */
+/** The characters of a header's value that an apiserver accepts. */
 const value = v.pipe(v.string(), v.regex(/^[\x20-\x7e]+$/));
 const Impersonation = v.looseObject({
   as: v.optional(v.nullable(value)),
@@ -17,7 +17,7 @@ const Impersonation = v.looseObject({
   "as-user-extra": v.optional(v.nullable(v.record(v.string(), v.array(value)))),
 });
 
-/** The credentials of `source`, for the user that the kubeconfig names. Throws {@link AccessError}. */
+/** The credentials of `source` with the headers of the impersonated user. Throws {@link AccessError}. */
 export function impersonated(
   source: CredentialSource,
   path: string,

@@ -12,14 +12,14 @@ interface KubeconfigCredentialsOptions {
   /** The text that `source` was made from. */
   readonly text: string;
   readonly source: CredentialSource;
-  /** Makes the credentials of another text. Rejects with {@link AccessError} for a text that can't be used. */
+  /** Makes the credentials of another text. Rejects with {@link AccessError} for an unusable text. */
   readonly open: (text: string) => Promise<CredentialSource>;
   readonly onEvent: (event: KubeconfigEvent) => void;
 }
 
 /**
- * The credentials of a kubeconfig that may be replaced at any time, as a renewed Secret is. A text that can't be used
- * is reported, and tried again later; the last usable one serves until then.
+ * The credentials of a kubeconfig that may be replaced at any time, for example in a renewed Secret. An unusable text
+ * is reported, and tried again later; until then, the last usable text stays in use.
  */
 export class KubeconfigCredentials implements CredentialSource {
   readonly #options: KubeconfigCredentialsOptions;
@@ -56,7 +56,7 @@ export class KubeconfigCredentials implements CredentialSource {
     return this.#failed?.text !== text || nowMs - this.#failed.atMs >= CHECK_EVERY_MS;
   }
 
-  /** Concurrent calls wait for one reading, so that none is sent with credentials that are known to be old. */
+  /** Concurrent calls wait for the same read, so that none is sent with credentials that are known to be old. */
   async #renew(text: string, nowMs: number): Promise<void> {
     this.#opening ??= this.#open(text, nowMs).finally(() => {
       this.#opening = undefined;
@@ -86,7 +86,7 @@ export class KubeconfigCredentials implements CredentialSource {
     this.#options.onEvent({ kind: "unusable", path: this.#options.file.path, error });
   }
 
-  /** A new token alone keeps the connections. */
+  /** Keeps the connections if only the token is new. */
   #stable(tls: TlsMaterial): TlsMaterial {
     const old = this.#tls;
     if (old !== undefined && sameMaterial(old, tls)) return old;

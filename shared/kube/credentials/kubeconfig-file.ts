@@ -40,7 +40,7 @@ export type KubeconfigUser = v.InferOutput<typeof User>;
 /** The part of a kubeconfig that one context selects. */
 export interface SelectedContext {
   readonly name: string;
-  /** Undefined where it is empty, too. */
+  /** Undefined also for an empty namespace. */
   readonly namespace: string | undefined;
   readonly cluster: KubeconfigCluster;
   readonly user: KubeconfigUser;
@@ -103,12 +103,12 @@ function userOf(
 
 async function parseText(path: string, content: string): Promise<unknown> {
   try {
-    // JSON is YAML that needs no library.
+    // JSON is valid YAML, but needs no library.
     if (content.trimStart().startsWith("{")) return JSON.parse(content);
     const yaml = await import("js-yaml");
     return yaml.load(content);
   } catch {
-    // Without the cause: the parser's message quotes the text, which holds credentials.
+    // Without the cause: the parser's message quotes the text, which contains credentials.
     throw new AccessError("malformed", `${path} is not YAML; check that it is a kubeconfig and not cut off`);
   }
 }

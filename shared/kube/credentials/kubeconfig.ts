@@ -1,5 +1,5 @@
 /**
- * From a kubeconfig or a service account to the access to a cluster. Read beside it: `kubeconfig-file.ts` (the file),
+ * Turns a kubeconfig or a service account into access to a cluster. Related files: `kubeconfig-file.ts` (the file),
  * `kubeconfig-credentials.ts` (a file that is replaced), `file-credentials.ts` (tokens and certificates),
  * `exec-credentials.ts` (exec plugins), `plugin-credentials.ts` (OIDC), `impersonation.ts`, `proxy.ts`.
  */
@@ -21,19 +21,19 @@ const SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount";
 const EXIT_CONFIGURATION = 2;
 
 interface LoadOptions {
-  /** Default `process.env`; `KUBERNETES_SERVICE_HOST` and so on are read from it. */
+  /** The source of `KUBERNETES_SERVICE_HOST` and similar variables. Default `process.env`. */
   readonly env?: Environment;
-  /** Context instead of `current-context`. */
+  /** The context to use instead of `current-context`. */
   readonly context?: string;
-  /** The text instead of the file's, where several files make one; its relative paths are beside `path`. */
+  /** The text to use instead of the file's, merged from several files. Its paths are relative to `path`. */
   readonly text?: string;
-  /** For exec plugins. Default: those of the process. */
+  /** Ports for exec plugins. Default: those of the process. */
   readonly ports?: Ports;
-  /** Told when the kubeconfig has changed, or it or a file of it can't be used any more. */
+  /** Called when the kubeconfig has changed, or it or a file of it is no longer usable. */
   readonly onEvent?: (event: KubeconfigEvent) => void;
 }
 
-/** As {@link loadClusterAccess}. Without access it prints the flag and the remedy, and the process exits with 2. */
+/** As {@link loadClusterAccess}, but without access, prints the flag and the remedy, and exits with 2. */
 export async function accessOrExit(
   component: string,
   flag: string,
@@ -106,13 +106,13 @@ async function fileAccess(path: string, options: LoadOptions): Promise<ClusterAc
     throw new AccessError("server-changed", `${message}; restart this process to use it`);
   };
   const onEvent = options.onEvent ?? (() => {});
-  // A text that was given is of several files, and belongs to one short command.
+  // A given text is merged from several files for one short command, so it is not read again.
   const credentials =
     options.text === undefined ? new KubeconfigCredentials({ file, text, source, open, onEvent }) : source;
   return { description, server, namespace: selected.namespace, credentials };
 }
 
-/** The context by the name that it had; where the tool that renews the file names it anew, the current-context. */
+/** The context with the same name as before; the current-context where the tool that renews the file has renamed it. */
 async function contextOf(
   path: string,
   name: string,
@@ -127,7 +127,7 @@ async function contextOf(
   }
 }
 
-/** The proxy to the server. Its rules are loaded where one is configured. */
+/** The proxy to the server. The rules are loaded only where a proxy is configured. */
 async function proxyOf(settings: ProxySettings): Promise<string | undefined> {
   const isConfigured = Object.keys(settings.env).some((name) => /^https?_proxy$/i.test(name));
   if (!settings.proxyUrl && !isConfigured) return undefined;
@@ -152,7 +152,7 @@ async function credentialsOf(path: string, selected: SelectedContext, options: L
   return impersonated(source, path, selected);
 }
 
-/** The credentials, whomever the kubeconfig impersonates by them. */
+/** The credentials without impersonation. */
 async function ownCredentialsOf(
   path: string,
   selected: SelectedContext,
@@ -161,7 +161,7 @@ async function ownCredentialsOf(
   const { user, cluster, name } = selected;
   const where = `${path} (context ${name})`;
   const proxy = await proxyOf({ where, server: serverUrl(path, selected), proxyUrl: cluster["proxy-url"], env });
-  // As in client-go, what the file itself gives wins.
+  // As in client-go, credentials in the file itself have precedence.
   const isGiven = [
     user.token,
     user.tokenFile,

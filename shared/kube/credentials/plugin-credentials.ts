@@ -4,12 +4,12 @@ import { KubeConfig } from "@kubernetes/client-node";
 import { AccessError, type CredentialSource, type Credentials, type TlsMaterial } from "./cluster-access.ts";
 import type { SelectedContext } from "./kubeconfig-file.ts";
 
-/** After this the provider is asked again, beside the call that may never end. */
+/** After this time, the provider is called again, because the first call may never end. */
 const PATIENCE_MS = 30_000;
 
 /**
- * Auth providers (OIDC), by the official client. Only this module loads that client, and this module is loaded on
- * demand. The client keeps the credentials until they expire.
+ * Auth providers (OIDC), with the official client library, which only this module loads. This module is loaded on
+ * demand. The library caches the credentials until they expire.
  */
 export class PluginCredentials implements CredentialSource {
   readonly #path: string;
@@ -50,7 +50,7 @@ export class PluginCredentials implements CredentialSource {
       await this.#config.applyToHTTPSOptions(options);
     } catch (error) {
       this.#config = undefined;
-      // Without the cause: it may hold credentials, and loggers print causes.
+      // Without the cause: it may contain credentials, and loggers print causes.
       const code = error instanceof Error && "code" in error ? ` (${String(error.code)})` : "";
       const what = `the auth-provider of context "${this.#selected.name}" failed${code}`;
       throw new AccessError("plugin", `${this.#path}: ${what}; run kubectl with this kubeconfig to see why`);

@@ -1,4 +1,4 @@
-/** Which proxy leads to an apiserver: `proxy-url` of the kubeconfig, or the environment by Go's httpproxy rules. */
+/** The proxy for an apiserver: `proxy-url` of the kubeconfig, or the environment by Go's httpproxy rules. */
 import { BlockList, isIP } from "node:net";
 import { AccessError } from "./cluster-access.ts";
 
@@ -13,8 +13,8 @@ export interface ProxySettings {
 }
 
 /**
- * Returns the URL of the proxy; undefined to connect directly. Throws {@link AccessError} for a proxy that can't be
- * used: credentials must not take another way than the one that is configured.
+ * Returns the URL of the proxy; undefined to connect directly. Throws {@link AccessError} for an unusable proxy:
+ * credentials must not be sent another way than configured.
  */
 export function proxyFor({ where, server, proxyUrl, env }: ProxySettings): string | undefined {
   const { hostname, port, protocol } = new URL(server);
@@ -33,7 +33,7 @@ function firstOf(env: Environment, names: readonly string[]): [string, string] {
   return [name, env[name] ?? ""];
 }
 
-/** Messages hold the scheme alone: the URL may have a password. */
+/** Messages contain only the scheme, because the URL may have a password. */
 function usable(what: string, text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url !== undefined && (url.protocol === "http:" || url.protocol === "https:") && url.hostname !== "") {

@@ -1,7 +1,7 @@
 /**
- * Renews the tokens of joined cores (docs/decisions/0010-a-core-token-renews-itself.md): asks the core for another
- * token, and writes the kubeconfig with it to its Secret in the cell. The kubelet brings that to all replicas, which
- * read their kubeconfig again. Loaded after the start.
+ * Renews the tokens of joined cores (docs/decisions/0010-a-core-token-renews-itself.md): requests a new token from the
+ * core, and writes the kubeconfig with this token to its Secret in the cell. The kubelet updates the mounted Secret of
+ * all replicas, which read their kubeconfig again. Loaded after the start.
  */
 import { readFile } from "node:fs/promises";
 import * as v from "valibot";
@@ -23,7 +23,7 @@ import {
 const CALL_TIMEOUT_MS = 10_000;
 /** The apiserver's status for a JSON patch whose test fails. Also for a Secret that is immutable. */
 const UNPROCESSABLE = 422;
-/** A kubelet brings a changed Secret within some two minutes, unless it is mounted by subPath. */
+/** A kubelet updates a mounted Secret within some two minutes, unless it is mounted by subPath. */
 const ARRIVES_WITHIN_MS = 300_000;
 
 type Api = Pick<ApiClient, "create" | "patch">;
@@ -39,14 +39,14 @@ interface RenewedCore {
   readonly onEvent: (event: TokenEvent) => void;
 }
 
-/** What a check finds, and what becomes of a renewal. */
+/** The result of a check, and of a renewal. */
 export type TokenEvent =
-  /** The token in the kubeconfig; undefined where it has none of its own. */
+  /** The token in the kubeconfig; undefined where it has no token. */
   | { readonly kind: "held"; readonly token: AccountToken | undefined }
   | { readonly kind: "renewed"; readonly core: string; readonly expires: string }
   | { readonly kind: "failed"; readonly core: string; readonly expires: string; readonly error: unknown };
 
-/** What the kubeconfig holds now. */
+/** The present token in the kubeconfig. */
 interface HeldToken {
   readonly text: string;
   readonly token: string;
@@ -57,9 +57,12 @@ interface HeldToken {
 /** The token of one core. */
 export class TokenRenewer {
   readonly #core: RenewedCore;
-  /** One for the life of the process, so that replicas keep their order. */
+  /** Constant for the life of the process, so that replicas keep their order. */
   readonly #fraction: number;
-  /** The token that another one has replaced in the Secret, and since when. The kubelet brings that one. */
+  /**
+   * The token that was replaced in the Secret, and the monotonic time. The mounted file still has it until the kubelet
+   * updates the file.
+   */
   #replaced = { token: "", sinceMs: 0 };
 
   constructor(core: RenewedCore) {
@@ -67,7 +70,7 @@ export class TokenRenewer {
     this.#fraction = core.ports.random.fraction();
   }
 
-  /** Renews the token if it is time. Resolves with false after a failure; the token in use stays, and serves. */
+  /** Renews the token if it is due. Resolves with false after a failure, where the present token stays in use. */
   async check(signal: AbortSignal): Promise<boolean> {
     const { name, path, ports, onEvent } = this.#core;
     const held = await readHeld(path);
@@ -104,7 +107,7 @@ export class TokenRenewer {
     if (issued.kind !== "ok") throw errorOf(issued);
     const key = `/data/${KUBECONFIG_KEY}`;
     const patch = [
-      // Of several replicas one writes, and nobody overwrites what a new join has written.
+      // Only one of several replicas writes, and none overwrites the result of a new join.
       { op: "test", path: key, value: base64(text) },
       { op: "replace", path: key, value: base64(text.replaceAll(token, issued.object)) },
     ];
@@ -123,7 +126,7 @@ function notArrived({ namespace, secret }: TokenHome): Error {
 
 const OneUser = v.object({ users: v.tuple([v.object({ user: v.looseObject({ token: v.optional(v.string()) }) })]) });
 
-/** The token of the kubeconfig's one user. The credentials report a kubeconfig that can't be used. */
+/** The token of the kubeconfig's only user. The credentials report an unusable kubeconfig. */
 async function readHeld(path: string): Promise<HeldToken | undefined> {
   try {
     const text = await readFile(path, "utf8");

@@ -8,7 +8,7 @@ import { durationMsOf, holderOf, type Lease, LeaseClient, recordOf } from "./lea
 export type LeaderEvent =
   | { readonly kind: "leading"; readonly transitions: number }
   | { readonly kind: "stopped"; readonly reason: StopReason }
-  /** The lease has another holder than before; empty after a release. */
+  /** The lease has a new holder; empty after a release. */
   | { readonly kind: "observed"; readonly holder: string }
   | { readonly kind: "failed"; readonly during: LeaseCall; readonly error: Error; readonly retryMs: number };
 
@@ -21,17 +21,17 @@ export interface LeaderElectorOptions {
   readonly namespace: string;
   /** Name of the Lease (docs/design.md#upstream-conventions). */
   readonly name: string;
-  /** Unique among all candidates of all times: `POD_RANDOM`. */
+  /** Unique among all past and present candidates: `POD_RANDOM`. */
   readonly identity: string;
-  /** How long other candidates wait after the last renewal that they saw. Default 15,000. */
+  /** Milliseconds that other candidates wait after the last renewal that they saw. Default 15,000. */
   readonly leaseDurationMs?: number;
-  /** How long a leader goes on after it sent its last successful renewal. Default 10,000. */
+  /** Milliseconds that a leader leads after it sent its last successful renewal. Default 10,000. */
   readonly renewDeadlineMs?: number;
   /** Default 2,000. */
   readonly retryPeriodMs?: number;
   /** `signal` aborts when leadership ends, for any reason. */
   readonly onStartedLeading: (signal: AbortSignal) => void;
-  /** Resolves when no work of the leader runs any more; the lease is released only then. */
+  /** Resolves when the leader's work has ended; the lease is released only then. */
   readonly onStoppedLeading: () => void | Promise<void>;
   readonly onEvent?: (event: LeaderEvent) => void;
 }
@@ -50,9 +50,9 @@ type Attempt =
  * monotonic clocks and never compare the time of another machine. Every write is a compare-and-swap.
  *
  * A leader leads for the renew deadline from the moment it *sent* its last successful renewal. Other candidates wait
- * the longer lease duration from the moment they *saw* it. So `isLeader` turns false before the lease can pass on, even
- * when requests hang, responses are lost, or the process was stopped. No election can exclude a deleted lease or a
- * machine that slept: the writes of the leader are fenced against these (docs/design.md#fences).
+ * the longer lease duration from the moment they *saw* it. So `isLeader` becomes false before another candidate can
+ * take the lease, even when requests hang, responses are lost, or the process was stopped. An election can't exclude a
+ * deleted lease or a machine that slept; fences protect the leader's writes in these cases (docs/design.md#fences).
  */
 export class LeaderElector {
   readonly #options: LeaderElectorOptions;
@@ -124,7 +124,7 @@ export class LeaderElector {
     if (!this.#leadership.begun) return this.#leadership.ended;
     const { leftMs } = this.#leadership;
     this.#leadership.end("released");
-    // The lease of a leader whose work goes on expires by itself.
+    // If the leader's work does not end, the lease expires by itself.
     const timeout = new AbortController();
     const ended = await Promise.race([
       this.#leadership.ended.then(() => true),
@@ -144,7 +144,7 @@ export class LeaderElector {
     }
   }
 
-  /** How long until the next try. */
+  /** Milliseconds until the next try. */
   #pauseMs(attempt: Attempt): number {
     if (attempt.kind !== "failed") this.#backoff.reset();
     if (attempt.kind === "held") return this.#retryPeriodMs;
@@ -153,7 +153,7 @@ export class LeaderElector {
       return this.#retryPeriodMs * (1 + jitter * this.#ports.random.fraction());
     }
     const { leftMs } = this.#leadership;
-    // A leader retries at its period for as long as it leads; a candidate can wait.
+    // A leader retries at its period while it leads; a candidate can wait.
     const wantedMs = leftMs > 0 ? this.#retryPeriodMs : this.#backoff.nextMs();
     const longestMs = leftMs > 0 ? Math.max(this.#retryPeriodMs, leftMs / 2) : Number.POSITIVE_INFINITY;
     const retryMs = Math.min(Math.max(wantedMs, attempt.retryAfterMs), longestMs);
@@ -183,7 +183,7 @@ export class LeaderElector {
     return this.#attemptOf("update", await this.#write(read.object));
   }
 
-  /** Only a missing namespace makes the creation of an object come to `gone`. */
+  /** The creation of an object results in `gone` only if the namespace is missing. */
   async #attemptToCreate(): Promise<Attempt> {
     const created = await this.#create();
     if (created.kind !== "gone") return this.#attemptOf("create", created);
@@ -197,7 +197,7 @@ export class LeaderElector {
         return { kind: this.isLeader() ? "held" : "waiting" };
       case "conflict":
       case "gone":
-        // Another candidate was faster; the next try reads what it did.
+        // Another candidate was faster; the next try reads its write.
         return { kind: "waiting" };
       case "rejected":
         return { kind: "failed", during, error: new Error(result.message), retryAfterMs: 0 };
@@ -219,15 +219,15 @@ export class LeaderElector {
   #written(sentMs: number, result: ApiResult<Lease>): ApiResult<Lease> {
     if (result.kind !== "ok") return result;
     this.#observe(result.object);
-    // A late response makes no leader, nor one while stopping or while the last term's work ends. The next try sees
-    // this holder.
+    // A late response does not start a term, nor does a response while this process stops or the last term's work ends.
+    // The next try sees this holder.
     if (!this.#stop.signal.aborted) this.#leadership.extend(sentMs + this.#renewDeadlineMs);
     return result;
   }
 
   async #release(): Promise<void> {
     let lease = this.#lease;
-    // The second try follows a renewal whose response was lost: it has raised the version.
+    // The second try is for a renewal whose response was lost, but which has raised the version.
     for (let tries = 0; tries < 2 && lease !== undefined && holderOf(lease) === this.#options.identity; tries += 1) {
       const options = { timeoutMs: this.#requestTimeoutMs() };
       const result = await this.#client.release(lease, options);

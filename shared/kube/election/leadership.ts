@@ -6,7 +6,7 @@ export type StopReason = "expired" | "lost" | "released";
 interface LeadershipHooks {
   /** `signal` aborts when leadership ends, for any reason. */
   readonly started: (signal: AbortSignal) => void;
-  /** Resolves when no work of the leader runs any more. A rejection ends the process. */
+  /** Resolves when the leader's work has ended. A rejection ends the process. */
   readonly stopped: (reason: StopReason) => void | Promise<void>;
 }
 
@@ -35,7 +35,7 @@ export class Leadership {
     return this.#term === undefined ? 0 : Math.max(0, this.#term.untilMs - this.#ports.clock.monotonicMs());
   }
 
-  /** A term has begun and was not ended, even if its time has passed. */
+  /** True when a term has begun and was not ended, even if its time has passed. */
   get begun(): boolean {
     return this.#term !== undefined;
   }
@@ -45,12 +45,12 @@ export class Leadership {
     return this.#ended;
   }
 
-  /** Begins or extends a term; true when it begins. A time in the past changes nothing, nor a call while work ends. */
+  /** Begins or extends a term; true when it begins. Does nothing for a time in the past, and while work ends. */
   extend(untilMs: number): boolean {
     const leftMs = untilMs - this.#ports.clock.monotonicMs();
     if (leftMs <= 0 || this.#ending) return false;
     if (this.#term !== undefined && this.leftMs === 0) {
-      // The time passed while the process was stopped, before the timer fired: the work of the term ends first.
+      // The term expired while the process was stopped, before the timer fired, so the work of this term ends first.
       this.end("expired");
       return false;
     }

@@ -7,7 +7,7 @@ import type { Transport } from "../client/transport.ts";
 
 const text = v.nullish(v.string());
 
-/** The fields that an election reads; all others stay as they are. */
+/** The fields that an election reads; all others stay unchanged. */
 const LeaseSchema = v.looseObject({
   metadata: v.looseObject({ resourceVersion: v.string() }),
   spec: v.optional(
@@ -24,7 +24,7 @@ const LeaseSchema = v.looseObject({
 });
 export type Lease = v.InferOutput<typeof LeaseSchema>;
 
-/** An int32 in the API: the apiserver would refuse a higher number, and nobody could lead. */
+/** An int32 in the API: the apiserver would reject a higher number, and no candidate could lead. */
 const MAX_TRANSITIONS = 2 ** 31 - 1;
 
 interface LeaseClientOptions {
@@ -96,13 +96,13 @@ export function holderOf(lease: Lease): string {
   return lease.spec?.holderIdentity ?? "";
 }
 
-/** How long the holder may be silent, by its own word. */
+/** Milliseconds that the holder may be silent, by its own record. */
 export function durationMsOf(lease: Lease, fallbackMs: number): number {
   const seconds = lease.spec?.leaseDurationSeconds;
   return seconds == null || seconds <= 0 ? fallbackMs : seconds * 1000;
 }
 
-/** Changes whenever a holder takes, renews or releases the lease, and at nothing else. */
+/** Changes only when a holder takes, renews or releases the lease. */
 export function recordOf({ spec }: Lease): string {
   return JSON.stringify([
     spec?.holderIdentity,

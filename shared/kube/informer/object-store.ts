@@ -4,13 +4,13 @@ import type { InformerHandler } from "./informer.ts";
 interface ObjectStoreOptions<T> {
   readonly uidOf: (object: T) => string;
   readonly versionOf: (object: T) => string;
-  /** Called when a handler throws: a bug of the subscriber, which must not end the stream of the others. */
+  /** Called when a handler throws, which is a bug of the subscriber, and must not end the stream for the others. */
   readonly onHandlerError: (error: Error) => void;
 }
 
 /**
- * The objects of one collection, and the position that they are current at. Every change moves objects and position
- * together and calls the handlers afterwards, so that a handler never sees one without the other.
+ * The objects of one collection, and the position that they are current at. Every change updates objects and position
+ * together, and calls the handlers afterwards, so that a handler never sees one without the other.
  */
 export class ObjectStore<T> {
   readonly #options: ObjectStoreOptions<T>;
@@ -51,7 +51,9 @@ export class ObjectStore<T> {
     if (held !== undefined && isOlderVersion(this.#options.versionOf(held), version)) this.#learned.set(key, version);
   }
 
-  /** Versions from {@link learned} that the stream has not reached: every later list must show them. */
+  /**
+   * Versions from {@link learned} that the stream has not reached: every later list must contain them, or later ones.
+   */
   owed(): ReadonlyMap<string, string> {
     return new Map(this.#learned);
   }
@@ -66,7 +68,7 @@ export class ObjectStore<T> {
     this.#tell((handler) => handler.advanced?.(version));
   }
 
-  /** An object was deleted at `version`. The deletion of another UID says nothing about the object in the store. */
+  /** An object was deleted at `version`. The deletion of another UID does not affect the object in the store. */
   remove(key: string, uid: string, version: string): void {
     const before = this.#objects.get(key);
     const isHeld = before !== undefined && (uid === "" || this.#options.uidOf(before) === uid);
@@ -77,7 +79,7 @@ export class ObjectStore<T> {
     this.#tell((handler) => handler.advanced?.(version));
   }
 
-  /** The position moved without a change (a bookmark). */
+  /** The position advanced without a change (a bookmark). */
   advance(version: string): void {
     this.#position = version;
     this.#tell((handler) => handler.advanced?.(version));
@@ -85,8 +87,8 @@ export class ObjectStore<T> {
 
   /**
    * Replaces the objects by a complete list, then reports the differences: a deletion with the last known object, a
-   * changed UID as a deletion and an addition. `isRestored` reports objects of equal version too: a restored server may
-   * have used the version again for another state.
+   * changed UID as a deletion and an addition. With `isRestored`, objects with an equal version are reported, too: a
+   * restored server may have reused the version for another state.
    */
   swap(objects: Map<string, T>, version: string, isRestored: boolean): void {
     const old = this.#objects;
@@ -100,7 +102,7 @@ export class ObjectStore<T> {
     this.#position = version;
     for (const key of this.#learned.keys()) {
       const object = objects.get(key);
-      // A version that the list of a restored server lacks belongs to the lost history.
+      // A version that is absent from the list of a restored server belongs to the lost history.
       this.#reached(key, isRestored || object === undefined ? undefined : this.#options.versionOf(object));
     }
     for (const [key, before] of old) if (!objects.has(key)) this.#tellChange(before, undefined, true);
@@ -110,9 +112,9 @@ export class ObjectStore<T> {
   }
 
   /**
-   * Returns two versions of which no single history can hold both, when the list is from another history than the
-   * store. The list is then older than the position, or it has an object older than the store or `owed` has it, or it
-   * has an object that the store lacks although the stream has passed its version: the object had been deleted.
+   * Returns two contradicting versions when the list is from another history than the store; undefined otherwise. The
+   * list is then older than the position, or has an object in an older version than the store or `owed`, or has an
+   * object that the store lacks although the stream has passed its version: the object had been deleted.
    */
   contradictedBy(
     list: { readonly objects: ReadonlyMap<string, T>; readonly version: string },

@@ -24,15 +24,15 @@ interface QuorumCheckOptions {
   readonly transport: Transport;
   readonly ports: Ports;
   readonly collection: Collection;
-  /** Undefined: only on demand. */
+  /** Undefined for checks only on demand. */
   readonly intervalMs: number | undefined;
-  /** The stream's position now. */
+  /** The present position of the stream. */
   readonly position: () => string | undefined;
   /** The stream has reached a LIST sent at `sentMs`. */
   readonly confirmed: (sentMs: number) => void;
   /**
-   * A quorum LIST is older than the position, or another quorum LIST, at its start: the server was restored
-   * (docs/design.md#lost-history).
+   * A quorum LIST is older than the position, or another quorum LIST, at the time of its request: the server was
+   * restored (docs/design.md#lost-history).
    */
   readonly wentBack: (from: string, to: string) => void;
   readonly failed: (failure: WatchFailure, retryMs: number) => void;
@@ -41,20 +41,20 @@ interface QuorumCheckOptions {
 /**
  * Proves that a stream is current (docs/design.md#informers). A LIST with `limit=1` and no resourceVersion is a quorum
  * read. When the stream has reached the version of the LIST, it has delivered everything committed before the LIST was
- * sent. An event proves nothing: an apiserver that lags sends events too.
+ * sent. An event proves nothing, because an apiserver that lags also sends events.
  */
 export class QuorumCheck {
   readonly #options: QuorumCheckOptions;
   readonly #backoff: Backoff;
   readonly #path: string;
-  /** LISTs ahead of the stream: the oldest, so that a lagging stream makes progress, and the newest. */
+  /** LISTs that the stream has not reached: the oldest, so that a lagging stream confirms something, and the newest. */
   #pending: [] | [QuorumRead] | [QuorumRead, QuorumRead] = [];
   #confirmedSentMs: number | undefined;
   #wantedSinceMs: number | undefined;
   #lastSentMs = Number.NEGATIVE_INFINITY;
   /** Ends the wait for the interval. */
   #wake: (() => void) | undefined;
-  /** Raised by `forget`, after which LISTs sent earlier prove nothing. */
+  /** Incremented by `forget`, after which earlier LISTs prove nothing. */
   #generation = 0;
 
   constructor(options: QuorumCheckOptions) {
@@ -76,7 +76,7 @@ export class QuorumCheck {
     }
   }
 
-  /** Requests a LIST that is sent from now on. */
+  /** Requests a LIST that is sent after this call. */
   request(): void {
     this.#wantedSinceMs = this.#options.ports.clock.monotonicMs();
     this.#wake?.();
@@ -88,7 +88,7 @@ export class QuorumCheck {
     this.advanced();
   }
 
-  /** The position moved, which confirms the LISTs that it has reached. */
+  /** The position advanced, which confirms the LISTs that it has reached. */
   advanced(): void {
     const position = this.#options.position();
     let sentMs: number | undefined;

@@ -12,26 +12,29 @@ export interface ReflectorOptions<T> {
   readonly path: string;
   /** `labelSelector`, `fieldSelector`, `shardSelector`: sent with every list and watch. */
   readonly query?: Readonly<Record<string, string>>;
-  /** Checks and trims one raw object. An object for which it throws is reported and left out. */
+  /** Checks and trims one raw object. An object for which `parse` throws is reported and dropped. */
   readonly parse: (raw: unknown) => T;
   /** `namespace/name`, or `name`. */
   readonly keyOf: (object: T) => string;
   readonly uidOf: (object: T) => string;
   readonly versionOf: (object: T) => string;
-  /** Objects for which it returns false are left out, as if the server had not sent them (shards). */
+  /** Objects for which `owns` returns false are dropped, as if the server had not sent them (shards). */
   readonly owns?: (uid: string) => boolean;
-  /** Range of the random server timeout in seconds. Short, because a bookmark comes 2 s before it. Default [5, 7]. */
+  /**
+   * Range of the random server timeout in seconds. Short, because a bookmark comes 2 s before the timeout. Default [5,
+   * 7].
+   */
   readonly serverTimeoutSeconds?: readonly [number, number];
   /** Objects of a page of a list. Default 250. */
   readonly pageSize?: number;
-  /** Interval of quorum checks; undefined: only on `requestEvidence`. */
+  /** Interval of quorum checks; undefined for checks only on `requestEvidence`. */
   readonly confirmEveryMs?: number;
-  /** `keepLast`: an object that becomes unparsable stays as it was last known. Default `drop`. */
+  /** With `keepLast`, the last parsable version of an object stays. Default `drop`. */
   readonly unparsable?: "drop" | "keepLast";
-  /** What an object that `parse` rejects is instead; undefined: as `unparsable` says. Must not throw. */
+  /** Returns the replacement of an object that `parse` rejects; undefined to follow `unparsable`. Must not throw. */
   readonly stub?: (raw: unknown) => T | undefined;
   readonly onEvent?: (event: ReflectorEvent) => void;
-  /** Called with each event and bookmark: how long after what the stream brought before, or after the list. */
+  /** Called for each event and bookmark, with the milliseconds since the previous one, or since the list. */
   readonly onHeard?: (gapMs: number) => void;
 }
 
@@ -39,7 +42,7 @@ export interface ReflectorOptions<T> {
 export const LIST_REASONS = ["first", "expired", "corrupt", "versionWentBack", "outage", "standstill"] as const;
 export type ListReason = (typeof LIST_REASONS)[number];
 
-/** Carries no objects: it is for metrics and logs. */
+/** For metrics and logs; contains no objects. */
 export type ReflectorEvent =
   /** A complete list replaced the objects. */
   | {
@@ -59,14 +62,14 @@ export type ReflectorEvent =
       readonly during: "list" | "watch" | "confirm";
       readonly tag: WatchFailureTag;
       readonly error: Error;
-      /** How long until the next try; 0 when a list follows at once. */
+      /** Milliseconds until the next try; 0 when a list follows at once. */
       readonly retryMs: number;
     }
   /** The server's versions are older than versions seen before: it was restored. A quorum list follows. */
   | { readonly kind: "versionWentBack"; readonly from: string; readonly to: string }
-  /** One object could not be parsed. It is left out, or stays as it was last known. */
+  /** One object could not be parsed. It is dropped, or its last parsable version stays. */
   | { readonly kind: "unparsable"; readonly key: string; readonly error: Error }
-  /** A subscriber's handler threw: a bug there. The stream goes on. */
+  /** A subscriber's handler threw, which is a bug of the subscriber. The stream continues. */
   | { readonly kind: "handlerFailed"; readonly error: Error }
-  /** The stream has reached a quorum LIST, `lagMs` after that was sent. */
+  /** The stream has reached a quorum LIST, `lagMs` after the LIST was sent. */
   | { readonly kind: "confirmed"; readonly sentMs: number; readonly lagMs: number };

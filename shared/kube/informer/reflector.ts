@@ -1,10 +1,10 @@
 /**
- * Keeps one collection of one apiserver current for as long as the process lives, as client-go's reflector.go does:
- * list, watch from the version of the list, resume where a stream ended, list again when that version is compacted
- * (410). Beyond it (docs/design.md#informers, docs/design.md#lost-history):
+ * Keeps one collection of one apiserver current for the life of the process, like client-go's reflector.go: list, watch
+ * from the version of the list, resume where a stream ended, list again when that version is compacted (410). In
+ * addition (docs/design.md#informers, docs/design.md#lost-history):
  *
  * - A list is a quorum read, or at least as new as the position. It is never a read of `resourceVersion=0`.
- * - Watches are short, and a quorum LIST precedes their last bookmark, so that the position of a quiet stream moves.
+ * - Watches are short, and a quorum LIST precedes their last bookmark, so that the position of a quiet stream advances.
  * - Quorum checks prove what a stream contains (`quorum-check.ts`).
  * - After an outage, and after a stall of this process, the reflector lists again: the server may have been restored
  *   and may have passed the position since, and a resumed stream would miss what happened before
@@ -28,13 +28,13 @@ import type { ListReason, ReflectorEvent, ReflectorOptions } from "./reflector-o
 import { StreamContinuity } from "./stream-continuity.ts";
 
 const DEFAULT_SERVER_TIMEOUT_SECONDS = [5, 7] as const;
-/** Parsing a page blocks the process: some 10 ms for as many pods. Larger pages gain no time and hold more memory. */
+/** Parsing a page blocks the process: some 10 ms for this many pods. Larger pages save no time and take more memory. */
 const DEFAULT_PAGE_SIZE = 250;
 /** At most seven tries in the first ten seconds of an outage, then one every ten seconds or less often. */
 const BACKOFF = { initialMs: 250, maxMs: 10_000, factor: 2, jitter: 0.5 };
 /** Resuming costs the server little, and readers want the cache back soon after an outage. */
 const MAX_RESUME_DELAY_MS = 5_000;
-/** A list follows a failure at once when the last list is this long ago, and with backoff otherwise. */
+/** A list follows a failure at once if the last list is this long ago, and otherwise after a backoff. */
 const LISTS_APART_MS = 10_000;
 /** kube-apiserver sends the last bookmarks of a watch within this time (docs/decisions/0002-short-watches.md). */
 const LAST_BOOKMARKS_MS = 2_000;
@@ -55,9 +55,9 @@ export class Reflector<T> implements LearningInformer<T> {
   #running: Promise<unknown> | undefined;
   /** Ends the open stream. */
   #stream = new AbortController();
-  /** The server was found to be restored; ends the open stream, and the list after it is a quorum read. */
+  /** The server was found to be restored. Ends the open stream; the next list is a quorum read. */
   #rollback: WatchFailure | undefined;
-  /** What a quorum check has shown of that. The list after it may be newer than all that is known. */
+  /** The versions by which a quorum check found the restore. The next list may be newer than all known versions. */
   #wentBack: { readonly from: string; readonly to: string } | undefined;
   #historyInDoubt = false;
   #isSwapping = false;
@@ -105,7 +105,7 @@ export class Reflector<T> implements LearningInformer<T> {
     });
   }
 
-  /** Begins; idempotent. Ends only by `stop`. */
+  /** Starts the loop, which only `stop` ends; idempotent. */
   start(): void {
     if (this.#running !== undefined || this.#stopping.signal.aborted) return;
     const { signal } = this.#stopping;
@@ -113,14 +113,14 @@ export class Reflector<T> implements LearningInformer<T> {
     this.#running = Promise.all([this.#listAndWatch(signal), this.#checkWhenSynced(signal)]);
   }
 
-  /** Ends the loop and its requests; resolves when nothing of it runs any more. */
+  /** Ends the loop and its requests; resolves when all have ended. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     this.#continuity.stop();
     await this.#running;
   }
 
-  /** Resolves at the first complete list, or when `signal` aborts (look at `synced`). */
+  /** Resolves at the first complete list, or when `signal` aborts (`synced` shows which). */
   whenSynced(signal?: AbortSignal): Promise<void> {
     if (signal === undefined) return this.#synced.promise;
     if (signal.aborted) return Promise.resolve();
@@ -172,7 +172,7 @@ export class Reflector<T> implements LearningInformer<T> {
 
   /** Lists again, because a sign other than the stream shows that the server may have been restored. */
   distrustHistory(): void {
-    // A sign from the list that is swapped in is answered by that list.
+    // A sign that this list itself shows needs no further list.
     if (this.#isSwapping || !this.synced) return;
     this.#doubt("what is held may be of a history that is gone");
   }
@@ -203,7 +203,7 @@ export class Reflector<T> implements LearningInformer<T> {
         if (signal.aborted) break;
         const failure = this.#rollback ?? WatchFailure.from(thrown);
         this.#rollback = undefined;
-        // What a list owes its readers stays owed when it fails in another way.
+        // If a list fails for another reason, the first reason for it stays.
         const found = listReasonAfter(failure);
         reason = found === "versionWentBack" ? found : (reason ?? found);
         this.#historyInDoubt ||= reason === "versionWentBack";
@@ -243,7 +243,7 @@ export class Reflector<T> implements LearningInformer<T> {
     if (restored !== undefined) this.#emit({ kind: "versionWentBack", ...restored });
     const isRestored = restored !== undefined || reason === "versionWentBack";
     if (isRestored) this.#quorumCheck.forget();
-    // A quorum read shows the present state, whatever was found meanwhile.
+    // A quorum read shows the present state, whatever a check found meanwhile.
     if (listed.quorumSentMs !== undefined) this.#rollback = undefined;
     this.#heardMs = startedMs;
     this.#continuity.listed(startedMs);
@@ -264,7 +264,7 @@ export class Reflector<T> implements LearningInformer<T> {
     this.#synced.resolve();
   }
 
-  /** Reads one stream from the position on; resolves when the server ended it on time. */
+  /** Reads one stream from the position on; resolves when the server has ended it on time. */
   async #watch(signal: AbortSignal): Promise<void> {
     if (this.#rollback !== undefined) throw this.#rollback;
     const { ports, confirmEveryMs, serverTimeoutSeconds = DEFAULT_SERVER_TIMEOUT_SECONDS } = this.#options;
@@ -314,7 +314,8 @@ export class Reflector<T> implements LearningInformer<T> {
     if (signal.aborted || isLate) return;
     this.#backoff.reset();
     this.#emit({ kind: "ended", durationMs, ...seen });
-    // A restored server is silent until its versions pass the position again: a quorum check finds it before.
+    // A restored server is silent until its versions pass the position again. A quorum check notices the restore
+    // earlier.
     if (seen.events + seen.bookmarks === 0) this.#quorumCheck.request();
   }
 
@@ -360,7 +361,7 @@ export class Reflector<T> implements LearningInformer<T> {
     this.#lastContactMs = this.#options.ports.clock.monotonicMs();
   }
 
-  /** An observer that throws must not end the loop, and nothing else could report it. */
+  /** An observer that throws must not end the loop, and there is no other way to report it. */
   #emit(event: ReflectorEvent): void {
     try {
       this.#options.onEvent?.(event);
@@ -368,13 +369,16 @@ export class Reflector<T> implements LearningInformer<T> {
   }
 }
 
-/** Returns the list that a failure leads to; undefined: the stream resumes. */
+/** Returns the reason for a list after a failure; undefined when the stream resumes. */
 function listReasonAfter({ tag }: WatchFailure): ListReason | undefined {
   if (tag === "expired" || tag === "corrupt") return tag;
   return tag === "ahead-of-server" ? "versionWentBack" : undefined;
 }
 
-/** Keeps what a permission may depend on. With a label selector, the server would search for a first match. */
+/**
+ * Keeps the field selector, which permissions may depend on. With a label selector, the server would search for a first
+ * match.
+ */
 function quorumCollection({ path, query: { fieldSelector } }: Collection): Collection {
   return { path, query: fieldSelector === undefined ? {} : { fieldSelector } };
 }

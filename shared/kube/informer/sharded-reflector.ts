@@ -11,9 +11,9 @@ interface ShardedReflectorOptions<T> extends Omit<ReflectorOptions<T>, "onEvent"
 }
 
 /**
- * One collection in several streams: one reflector for each shard. Together they are an informer whose position is a
- * vector, comma-separated in the order of the shards, and which is as current as the shard that is furthest behind.
- * Each shard also checks the UIDs itself, so that an apiserver without the feature costs traffic only.
+ * One collection in several streams: one reflector for each shard. Together they are one informer, which is as current
+ * as the shard that is furthest behind. Its position is a vector, comma-separated in the order of the shards. Each
+ * shard also checks the UIDs itself, so that an apiserver without the feature only costs traffic.
  */
 export class ShardedReflector<T> implements ConfirmedInformer<T> {
   readonly #shards: readonly Reflector<T>[];
@@ -43,7 +43,7 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
       return new Reflector<T>({ ...options, ...sharding, onEvent: observed });
     });
     for (const shard of this.#shards) {
-      // The first handler, so that `get` returns the objects that other handlers hear of.
+      // Subscribes first, so that `get` returns the same objects that other handlers receive.
       shard.subscribe({ changed: (before, after) => this.#place(shard, before, after) });
     }
   }
@@ -60,12 +60,12 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
     await Promise.all(this.#shards.map((shard) => shard.whenSynced(signal)));
   }
 
-  /** Returns the newest object of this key: while a shard is behind, two shards may have one. */
+  /** Returns the newest object with this key: while a shard lags, two shards may have one. */
   get(key: string): T | undefined {
     return this.#keyShard.get(key)?.get(key);
   }
 
-  /** Returns the object of this key that `isWanted` accepts, of any shard. */
+  /** Returns the object with this key, of any shard, that `isWanted` accepts. */
   find(key: string, isWanted: (object: T) => boolean): T | undefined {
     for (const shard of this.#shards) {
       const object = shard.get(key);
@@ -97,7 +97,7 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
     return this.#shards.every((shard) => shard.synced);
   }
 
-  /** The time of the shard that was silent for longest. */
+  /** The time of the shard that has been silent for the longest. */
   get heardMs(): number | undefined {
     const heard = this.#shards.map((shard) => shard.heardMs ?? Number.NEGATIVE_INFINITY);
     return Math.min(...heard);
@@ -158,9 +158,9 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
   }
 
   /**
-   * A restored server is restored for all shards, but a list shows only objects of its own shard. So one shard makes
-   * all shards list again. The list that follows from that doubt is no new sign. The list of another shard is, even
-   * while a shard out of reach is still in doubt.
+   * A restore affects all shards, but a list shows only the objects of its own shard. So one shard makes all shards
+   * list again. The list of a doubted shard is not a new sign of a restore. The list of another shard is, even while an
+   * unreachable shard is still in doubt.
    */
   #observe({ kind }: ReflectorEvent, shard: number): void {
     if (kind === "listed") this.#doubted.delete(shard);
@@ -173,8 +173,8 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
   }
 
   /**
-   * An object of another shard can take over a name, and its addition may arrive before the deletion of the first
-   * object. The newer object wins: the earlier owner of a name is never newer than the later one.
+   * An object of another shard can get the name of a deleted one, and its addition may arrive before this deletion. The
+   * newer object wins: the earlier owner of a name is never newer than the later one.
    */
   #place(shard: Reflector<T>, before: T | undefined, after: T | undefined): void {
     const { keyOf, versionOf } = this.#options;

@@ -3,8 +3,8 @@ import type { ApiClient, CallOptions } from "../client/api-client.ts";
 import { withQuery } from "../client/api-path.ts";
 
 /**
- * Shards of a collection (KEP-5866, `shardSelector`): equal ranges of the 64-bit FNV-1a hash of an object's UID, as
- * kube-apiserver computes it.
+ * Shards of a collection (KEP-5866, `shardSelector`): equal ranges of the 64-bit FNV-1a hash of an object's UID,
+ * computed like in kube-apiserver.
  */
 
 const TWO_POW_32 = 2 ** 32;
@@ -27,8 +27,8 @@ function hashHigh(text: string): number {
 }
 
 /**
- * Throws a RangeError for a count that is not a power of two, which makes the limits of the ranges whole numbers in the
- * upper 32 bits, or is more than {@link MAX_SHARDS}.
+ * Throws a RangeError for a count that is not a power of two or exceeds {@link MAX_SHARDS}. With powers of two, the
+ * limits of the ranges are whole numbers in the upper 32 bits.
  */
 export function checkShardCount(count: number): void {
   if (!Number.isInteger(count) || count < 1 || count > MAX_SHARDS || (count & (count - 1)) !== 0) {

@@ -2,29 +2,29 @@ import type { Ports } from "../../runtime/clock.ts";
 import { StallDetector } from "../../runtime/stall-detector.ts";
 import type { WatchFailureTag } from "../stream/watch-failure.ts";
 
-/** A shorter break is a connection's: no server is restored in so short a time. */
+/** A shorter break only concerns a connection: no server is restored in so short a time. */
 const BREAKS_AFTER_MS = 1_000;
 
 interface ContinuityOptions {
   readonly ports: Pick<Ports, "clock" | "timers">;
   /** Send time of the newest quorum LIST that the stream has reached. */
   readonly confirmedSentMs: () => number | undefined;
-  /** When the stream was heard last. */
+  /** Monotonic time of the last message in the stream. */
   readonly heardMs: () => number | undefined;
   readonly requestEvidence: () => void;
 }
 
 /**
  * Decides whether a stream may resume where it ended. A server that was restored, and has passed the position since,
- * would resume the stream as if nothing had happened (docs/design.md#lost-history). A restore takes time: the server
- * does not respond meanwhile, unless this process stalled and could not see that.
+ * would resume the stream as if nothing had happened (docs/design.md#lost-history). A restore takes time, and the
+ * server does not respond meanwhile. This process notices, unless it stalled itself.
  */
 export class StreamContinuity {
   readonly #options: ContinuityOptions;
   readonly #stalls: StallDetector;
-  /** Monotonic time of the first failure since the server has responded. */
+  /** Monotonic time of the first failure since the last response. */
   #failingSinceMs: number | undefined;
-  /** Monotonic time of the request for the stream that is read, or for the list before it. */
+  /** Monotonic time of the request for the present stream, or for the list before it. */
   #requestedMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: ContinuityOptions) {
@@ -47,7 +47,7 @@ export class StreamContinuity {
     return wokeMs > this.#requestedMs && wokeMs > (this.#options.confirmedSentMs() ?? Number.NEGATIVE_INFINITY);
   }
 
-  /** Why the stream can't resume and a list is needed; undefined: it resumes. */
+  /** Why the stream can't resume and a list is needed; undefined when it can resume. */
   get brokenBy(): "standstill" | "outage" | undefined {
     const { clock } = this.#options.ports;
     if (this.hasStalled) return "standstill";
@@ -56,16 +56,17 @@ export class StreamContinuity {
   }
 
   failed(tag: WatchFailureTag): void {
-    // A throttling server is there, and was not restored.
+    // A throttling server responds, so it was not restored.
     if (tag === "throttled") return;
-    // A timeout is the end of an outage of that length.
+    // A timeout means an outage of at least that length.
     if (tag === "timeout") this.#failingSinceMs = Number.NEGATIVE_INFINITY;
     this.#failingSinceMs ??= this.#options.ports.clock.monotonicMs();
-    // Nothing listens there. It may have stopped when the stream was heard last: the network delivers an end late.
+    // No server listens. It may have stopped right after the last message of the stream, because the network may report
+    // the end of a connection late.
     if (tag === "refused") this.#failingSinceMs = Math.min(this.#failingSinceMs, this.#options.heardMs() ?? 0);
   }
 
-  /** A stream is requested from where the last one ended. */
+  /** A stream is requested from the position where the last one ended. */
   resuming(nowMs: number): void {
     if (!this.hasStalled) this.#requestedMs = nowMs;
   }
@@ -75,7 +76,7 @@ export class StreamContinuity {
     this.#failingSinceMs = undefined;
   }
 
-  /** A complete list, requested at `requestedMs`, is in. */
+  /** A complete list, requested at `requestedMs`, has arrived. */
   listed(requestedMs: number): void {
     this.#requestedMs = requestedMs;
     this.#failingSinceMs = undefined;

@@ -16,8 +16,8 @@ interface Namespace<T> {
 }
 
 /**
- * Finds the objects that a selector selects. It checks the smallest posting list that the selector allows, so that a
- * selector costs in proportion to its matches. Namespace and name identify an object, or `idOf` instead of the name.
+ * Finds the objects that a selector selects. It checks the smallest posting list that the selector allows, so that the
+ * cost of a selector is proportional to its matches. Namespace and name identify an object, or namespace and `idOf`.
  */
 export class LabelIndex<T extends Labelled> {
   readonly #unreadable: Unreadable;
@@ -25,7 +25,7 @@ export class LabelIndex<T extends Labelled> {
   readonly #namespaces = new Map<string, Namespace<T>>();
   #size = 0;
 
-  /** `unreadable` says what an unreadable requirement means; by default it does not match. */
+  /** `unreadable` is how an unreadable requirement counts; by default, it does not match. */
   constructor(unreadable: Unreadable = "fails", idOf: (object: T) => string = ({ name }) => name) {
     this.#unreadable = unreadable;
     this.#idOf = idOf;
@@ -67,7 +67,7 @@ export class LabelIndex<T extends Labelled> {
     if (namespace.objects.size === 0) this.#namespaces.delete(object.namespace);
   }
 
-  /** Takes a change from an informer: `before` undefined is an addition, `after` undefined a deletion. */
+  /** Applies a change from an informer: `before` undefined is an addition, `after` undefined a deletion. */
   update(before: T | undefined, after: T | undefined): void {
     if (
       before !== undefined &&
@@ -98,7 +98,7 @@ export class LabelIndex<T extends Labelled> {
   }
 }
 
-/** Returns the fewest postings that hold all matches; undefined when they are no fewer than all objects. */
+/** Returns the fewest postings that contain all matches; undefined when they are no fewer than all objects. */
 function smallestPostings(
   keys: ReadonlyMap<string, ReadonlyMap<string, Posting>>,
   selector: LabelSelector,

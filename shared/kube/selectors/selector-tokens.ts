@@ -17,7 +17,7 @@ export interface Requirements {
   readonly residual: LabelSelector | undefined;
 }
 
-/** `In` with several values makes at most this many token sets. Beyond that, its token is the existence of the key. */
+/** `In` with several values makes at most this many token sets. Beyond this, its token is the existence of the key. */
 const MAX_ALTERNATIVES = 32;
 
 /** Returns the readable requirements of a selector; `compileSelector` reports the unreadable ones. */
@@ -31,7 +31,7 @@ export function requirementsOf(whole: LabelSelector): Requirements {
     const { key, operator, values } = expression;
     if (operator === "In") {
       const choices = [...new Set(values ?? [])];
-      // An In without values is unreadable, and requires nothing here.
+      // An `In` without values is unreadable, and requires nothing here.
       if (choices.length === 0) continue;
       if (choices.length * alternatives.length <= MAX_ALTERNATIVES) {
         alternatives = choices.flatMap((value) => alternatives.map((tokens) => [...tokens, { key, value }]));

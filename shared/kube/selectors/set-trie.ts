@@ -5,7 +5,7 @@ import { type Requirements, requirementsOf } from "./selector-tokens.ts";
 /** One fact about labels: `key=value`, or `key` with any value. */
 interface Token {
   readonly key: string;
-  /** Undefined: the key exists. */
+  /** Undefined for any value. */
   readonly value: string | undefined;
   /** Placements that need the token. The fewer, the more selective it is. */
   uses: number;
@@ -22,7 +22,7 @@ interface Node<K> {
   readonly parent: Node<K> | undefined;
   /** The token on the edge from the parent. */
   readonly edge: Token | undefined;
-  /** Placements below this node, each under the rarest token of its rest. */
+  /** Placements below this node, each under the rarest of its remaining tokens. */
   readonly children: Map<Token, Node<K>>;
   placements: Placement<K>[];
 }
@@ -52,13 +52,13 @@ interface Namespace<K> {
   size: number;
 }
 
-/** A node keeps up to this many selectors with a rest: comparing a few tokens is cheaper than a level of nodes. */
+/** Most selectors with remaining tokens at a node: comparing a few tokens is cheaper than another level of nodes. */
 const SPLIT_ABOVE = 8;
 
 /**
  * Finds the protectors that select a pod: a set-trie (Savnik 2012) for each namespace. A selector is a set of tokens,
  * and so are the labels of a pod. A walk down the tokens of the pod finds the selectors whose set is a subset of them.
- * Paths go from the rarest token to the commonest, so that a pod meets few nodes. Requirements that tokens can't
+ * Paths go from the rarest token to the commonest, so that a pod visits few nodes. Requirements that tokens can't
  * express (NotIn, DoesNotExist) are checked at the end. Selectors with a common prefix share nodes. Nodes are split
  * when they fill, and removed when they are empty.
  */
@@ -68,7 +68,7 @@ export class SelectorIndex<K> {
   readonly #namespaces = new Map<string, Namespace<K>>();
   #query = 0;
 
-  /** `unreadable` says what an unreadable requirement means; by default it matches, so that more is protected. */
+  /** `unreadable` is how an unreadable requirement counts; by default, it matches, so that more pods are protected. */
   constructor(unreadable: Unreadable = "matches") {
     this.#unreadable = unreadable;
   }
@@ -78,8 +78,8 @@ export class SelectorIndex<K> {
   }
 
   /**
-   * Adds or replaces a selector, without the labels that `ignored` selects; returns its unreadable requirements. Cheap
-   * when nothing has changed.
+   * Adds or replaces a selector, except for labels that `ignored` selects. Returns its unreadable requirements. Cheap
+   * for an unchanged selector.
    */
   set(key: K, namespace: string, selector: LabelSelector, ignored?: LabelSelector): readonly string[] {
     const present = this.#entries.get(key);
@@ -94,7 +94,7 @@ export class SelectorIndex<K> {
     const residual = isIgnored ? (labels: Labels) => !isIgnored(labels) && (rest?.(labels) ?? true) : rest;
     const entry: Entry<K> = { key, namespace, selector, ignored, problems, residual, placements: [] };
     this.#entries.set(key, entry);
-    // A selector that can't match has no place in the trie.
+    // A selector that can't match is not in the trie.
     if (problems.length === 0 || this.#unreadable === "matches") this.#place(entry, requirements);
     return problems;
   }
@@ -167,7 +167,7 @@ function newNode<K>(parent: Node<K> | undefined, edge: Token | undefined): Node<
   return { parent, edge, children: new Map(), placements: [] };
 }
 
-/** Puts a placement as deep below its node as the trie goes for its tokens. */
+/** Moves a placement as deep below its node as the trie has nodes for its tokens. */
 function insert<K>(placement: Placement<K>): void {
   let { node } = placement;
   for (;;) {
@@ -181,7 +181,7 @@ function insert<K>(placement: Placement<K>): void {
   if (placement.rest.length > 0 && node.placements.length > SPLIT_ABOVE) split(node);
 }
 
-/** Moves the placements with a rest one level down when the node has too many of them. */
+/** Moves the placements with remaining tokens one level down when the node has too many of them. */
 function split<K>(node: Node<K>): void {
   const unfinished = node.placements.filter(({ rest }) => rest.length > 0);
   if (unfinished.length <= SPLIT_ABOVE) return;
@@ -281,7 +281,8 @@ function collect<K>(node: Node<K>, tokens: readonly Token[], query: number, labe
   for (const { rest, entry } of node.placements) {
     if (allSeen(rest, query) && (entry.residual === undefined || entry.residual(labels))) found.push(entry.key);
   }
-  // The smaller of the two is walked: else a pod with thousands of labels costs their number at each node of a path.
+  // Iterates over the smaller of the two: otherwise, a pod with thousands of labels would cost their number at each
+  // node of a path.
   if (node.children.size < tokens.length) {
     for (const [edge, child] of node.children) {
       if (edge.seenBy === query) collect(child, tokens, query, labels, found);

@@ -1,5 +1,6 @@
 /**
- * Tells the core which version of the release register this cell has processed, so that old segments can be deleted.
+ * Acknowledges in the core which version of the release register this cell has processed, so that old segments can be
+ * deleted.
  */
 import type { ApiClient } from "../../kube/client/api-client.ts";
 import { describeFailure } from "../../kube/client/api-result.ts";
@@ -23,7 +24,7 @@ interface ReleaseAcknowledgementOptions {
   readonly onEvent: (event: RecoveryEvent) => void;
 }
 
-/** Least time between two writes: nothing waits for them. */
+/** Shortest time between two writes; nothing waits for them. */
 const EVERY_MS = 30_000;
 
 export class ReleaseAcknowledgement {
@@ -36,8 +37,9 @@ export class ReleaseAcknowledgement {
   }
 
   /**
-   * The newest version of a segment, if that is news. Undefined while a protector that the segments have has a backup:
-   * without the segment the cell would restore it. A backup that is removed by now may still have to be written off.
+   * The newest version of a segment, if it is not acknowledged yet. Undefined while the cell still has a backup of a
+   * released protector: without the segment, the cell would restore the protector. The removal of a backup may still
+   * have to be written.
    */
   due(hasBackup: (uid: string) => boolean): string | undefined {
     const { core, ports } = this.#options;
@@ -62,7 +64,7 @@ export class ReleaseAcknowledgement {
   }
 }
 
-/** What an operator releases by hand has no segment that goes. */
+/** Ignores releases by hand, whose segment is never deleted. */
 function isAnyKept(segments: ReleaseRegister["segments"], hasBackup: (uid: string) => boolean): boolean {
   for (const { metadata, data } of segments.values())
     if (segmentNumber(metadata.name) !== undefined && Object.keys(data ?? {}).some(hasBackup)) return true;

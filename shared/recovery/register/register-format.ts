@@ -1,14 +1,14 @@
 /**
- * The release register of a core (docs/design.md#lost-protectors) as it is stored: ConfigMaps ("segments") that are
+ * The stored form of a core's release register (docs/design.md#lost-protectors): ConfigMaps ("segments") that are
  * filled one after the other, one key for each UID. An absent protector in the register was released; an absent
- * protector that is not in it is lost.
+ * protector that is not in the register is lost.
  */
 import { GROUP } from "../../schema/annotations.ts";
 import { namespacedName, type PodProtector } from "../../schema/podprotector.ts";
 
 /** Where the project runs by default. */
 export const OWN_NAMESPACE = "podseidon-system";
-/** On each ConfigMap of the register. */
+/** Label of each ConfigMap of the register. */
 export const REGISTER_LABEL = `${GROUP}/register`;
 export const REGISTER_LABEL_VALUE = "released";
 /** The segment for operators: a UID as key releases a lost protector. */
@@ -16,9 +16,9 @@ const BY_HAND = "podseidon-released-by-hand";
 /** One key for each registered cell: the version of the register that the cell has processed. */
 export const ACKNOWLEDGEMENTS = "podseidon-cells";
 
-/** Entries of one segment: few, so that each write and watch event of it stays small. */
+/** Entries of one segment: few, so that each of its writes and watch events stays small. */
 export const SEGMENT_ENTRIES = 200;
-/** Segments that are kept; beyond it those that every cell has acknowledged are deleted, however young. */
+/** Segments that are kept; beyond this number, segments that every cell has acknowledged are deleted, however young. */
 export const MAX_SEGMENTS = 100;
 
 export function segmentName(number: number): string {
@@ -36,14 +36,16 @@ export function isSegment(name: string): boolean {
   return name === BY_HAND || segmentNumber(name) !== undefined;
 }
 
-/** The text of an entry: when a protector was released, its name, why, and when it was made. */
+/**
+ * The text of an entry: the time of the release, the protector's name, the reason, and the protector's creation time.
+ */
 export function entryText(time: string, { metadata }: Pick<PodProtector, "metadata">, reason: string): string {
   return `${time} ${namespacedName(metadata)} ${reason} ${metadata.creationTimestamp ?? ""}`.trimEnd();
 }
 
 /**
- * The `namespace/name` of an entry's protector, and when it was made (Unix milliseconds). Undefined where the text does
- * not say so, as an operator's does not.
+ * The `namespace/name` of an entry's protector, and its creation time (Unix milliseconds). Undefined for a text without
+ * them, such as an operator's.
  */
 export function parseEntry(text: string): { readonly key: string; readonly madeMs: number } | undefined {
   const [, key, , made] = text.split(" ");
@@ -51,7 +53,9 @@ export function parseEntry(text: string): { readonly key: string; readonly madeM
   return key === undefined || Number.isNaN(madeMs) ? undefined : { key, madeMs };
 }
 
-/** The key of a cell in {@link ACKNOWLEDGEMENTS}. Cell ids may hold a `~`, keys may not; the escape is unambiguous. */
+/**
+ * The key of a cell in {@link ACKNOWLEDGEMENTS}. Cell ids may contain a `~`, keys may not; the escape is unambiguous.
+ */
 export function acknowledgementKey(cellID: string): string {
   return cellID.replaceAll("_", "__").replaceAll("~", "_.");
 }

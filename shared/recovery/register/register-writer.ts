@@ -1,7 +1,7 @@
 /**
- * Writes the release register. A release is recorded before the finalizer goes, so that a process that missed the
- * deletion can tell a release from a loss. Segments are filled one after the other; a segment is deleted when its
- * entries are old and every registered cell has acknowledged it.
+ * Writes the release register. A release is recorded before the finalizer is removed, so that a process that missed the
+ * deletion can distinguish a release from a loss. Segments are filled one after the other; a segment is deleted when
+ * its entries are old and every registered cell has acknowledged it.
  */
 import * as v from "valibot";
 import type { ApiClient, CallOptions } from "../../kube/client/api-client.ts";
@@ -35,7 +35,7 @@ interface RegisterWriterOptions {
   readonly onBlocked: (cells: readonly string[]) => void;
 }
 
-/** A process that missed a release longer ago than this has restarted since, and has read the backups of its cells. */
+/** A process that missed an older release has restarted since, and has read the backups of its cells. */
 const KEEP_MS = 24 * 3_600_000;
 const COLLECT_EVERY_MS = 600_000;
 /** Conflicts in a row: another process creates the same segment. */
@@ -101,7 +101,7 @@ export class RegisterWriter {
     return result;
   }
 
-  /** The segment that has room for `size` more entries. */
+  /** The number of a segment with room for `size` more entries. */
   #numberFor(size: number): number {
     let highest = this.#current;
     for (const segment of this.#options.stored.segments.values()) {
@@ -114,8 +114,8 @@ export class RegisterWriter {
   }
 
   /**
-   * Deletes the segments that no cell needs any more. What a registered cell has not acknowledged stays: the cell would
-   * restore protectors whose release it has missed.
+   * Deletes the segments that no cell needs any more. Keeps segments that a registered cell has not acknowledged:
+   * otherwise the cell would restore protectors whose release it has missed.
    */
   async collect(signal: AbortSignal): Promise<void> {
     const { api, namespace, ports, mayWrite, onDropped, onBlocked } = this.#options;
@@ -162,7 +162,7 @@ function isOld(segment: ConfigMap, nowMs: number): boolean {
   return times.every((timeMs) => nowMs - timeMs > KEEP_MS);
 }
 
-/** The cells that have not processed the segment's current version, of the data of {@link ACKNOWLEDGEMENTS}. */
+/** The cells that have not processed the segment's current version, by the data of {@link ACKNOWLEDGEMENTS}. */
 function laggingCells({ metadata }: ConfigMap, cells: Readonly<Record<string, string>>): string[] {
   const { resourceVersion } = metadata;
   return Object.entries(cells).flatMap(([key, version]) => {

@@ -11,40 +11,42 @@ import { namespacedName, type PodProtector } from "../../schema/podprotector.ts"
 import { isSegment, parseEntry, REGISTER_LABEL, REGISTER_LABEL_VALUE } from "./register-format.ts";
 
 interface ReleaseRegisterOptions {
-  /** Of the core cluster, for messages. */
+  /** Name of the core cluster, for messages. */
   readonly core: string;
   readonly transport: Transport;
   readonly ports: Ports;
   readonly namespace: string;
-  /** UIDs whose release is news. */
+  /** Called with UIDs whose release was not known before. */
   readonly onReleased?: (uids: readonly string[]) => void;
   readonly onEvent?: (event: ReflectorEvent) => void;
 }
 
 /** Releases are rare, and nothing waits for them urgently. */
 const STREAM_SECONDS = [30, 60] as const;
-/** UIDs that are remembered after their segment is gone: a released UID comes back only when its core is restored. */
+/**
+ * UIDs that are remembered after their segment is deleted: a released UID comes back only when its core is restored.
+ */
 const MAX_REMEMBERED = 100_000;
 /**
- * Each apiserver of a core stamps `creationTimestamp` by its own clock. Two protectors that were made within this time
- * have no known order, and neither ends the other: one too many protects too much, one too few protects nothing.
+ * Each apiserver of a core sets `creationTimestamp` by its own clock. Two protectors that were created within this time
+ * have no known order, so neither ends the other: an extra protector protects too much, a missing one protects nothing.
  */
 const CLOCKS_APART_MS = 30_000;
 const SELECTOR = `${REGISTER_LABEL}=${REGISTER_LABEL_VALUE}`;
-/** Failures that no retry mends: this process can't read a register. */
+/** Failures that retries do not solve: this process can't read a register. */
 const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-served"]);
 
 /** The released protectors of one core, by a watch of its release register. */
 export class ReleaseRegister {
   readonly segments: Reflector<ConfigMap>;
   readonly #released = new Set<string>();
-  /** UIDs in force although a segment has them: this watch or the other one lags, or the core was restored. */
+  /** UIDs in force although a segment has them: one of the two watches lags, or the core was restored. */
   readonly #doubtful = new Set<string>();
-  /** UIDs in force although a later protector of the name was released: the core was restored, or a watch lags. */
+  /** UIDs in force although a later protector of the same name was released: the core was restored, or a watch lags. */
   readonly #revived = new Set<string>();
-  /** By `namespace/name`: when the youngest protector of it that the segments have was made. Undefined: to be built. */
+  /** By `namespace/name`: creation time of the youngest protector in the segments. Undefined until computed. */
   #youngest: ReadonlyMap<string, number> | undefined;
-  /** The segments of the last {@link refresh}, until the watch has others. */
+  /** The segments of the last {@link refresh}, until the watch delivers a change. */
   #refreshed: readonly ConfigMap[] | undefined;
   readonly #refresh: (options: CallOptions) => ReturnType<typeof listConfigMaps>;
   #hasForgotten = false;
@@ -76,7 +78,7 @@ export class ReleaseRegister {
     this.segments.subscribe({ changed: (before, after) => this.#changed(before, after) });
   }
 
-  /** Resolves with the first list, once no list can be expected, or when `signal` aborts. */
+  /** Resolves at the first list, when a list has become impossible, or when `signal` aborts. */
   async whenKnown(signal: AbortSignal): Promise<void> {
     if (signal.aborted) return;
     const aborted = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
@@ -88,14 +90,15 @@ export class ReleaseRegister {
   }
 
   /**
-   * An absent protector has ended: its release is recorded, or that of a later protector of its name, whose making a
-   * process may have missed. Only one of a name exists at a time, so the later one took the place of this one.
+   * True when an absent protector has ended: its release is recorded, or that of a later protector of the same name,
+   * whose creation a process may have missed. Only one protector of a name exists at a time, so the later one replaced
+   * this one.
    */
   hasEnded({ metadata }: Pick<PodProtector, "metadata">): boolean {
     return this.has(metadata.uid) || (!this.#revived.has(metadata.uid) && this.#isSucceeded(metadata));
   }
 
-  /** Learns what is recorded by now, because the watch may lag. False without an answer. */
+  /** Reads the present register, because the watch may lag. False without an answer. */
   async refresh(options: CallOptions): Promise<boolean> {
     const result = await this.#refresh(options);
     if (result.kind === "ok") {
@@ -107,8 +110,8 @@ export class ReleaseRegister {
   }
 
   /**
-   * The protector exists and is in force. If no segment has its UID, now or once the register is listed again, its core
-   * was restored to a state before the release, so the release is void.
+   * The protector exists and is in force. If no segment has its UID, now or after the next list of the register, the
+   * core was restored to a state from before the release, so the release is void.
    */
   inForce({ metadata }: Pick<PodProtector, "metadata">): void {
     const { uid, deletionTimestamp, annotations } = metadata;

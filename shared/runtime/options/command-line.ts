@@ -4,8 +4,8 @@ import { endBySignals } from "../system-process.ts";
 import { type OptionSet, type OptionsDefinition, type OptionValues, parseOptions } from "./options.ts";
 
 /**
- * Resolves with the option values of this process. When there is a text to print instead (`--help`, problems), prints
- * it and exits with 0, or with 2 for a wrong configuration. From then on a signal ends the process.
+ * Resolves with the option values of this process. If there is a text to print instead (`--help`, problems), prints the
+ * text and exits with 0, or with 2 for a wrong configuration. From this call on, a signal ends the process.
  */
 export async function commandLine<const O extends OptionSet>(
   definition: OptionsDefinition<O>,

@@ -25,7 +25,7 @@ export const observeOptions = {
   logLevel: option(choice(LOG_LEVELS), "info", "The least severe log lines that are written."),
 };
 
-/** `--core`: the clusters that host the PodProtectors. Each `path` is a kubeconfig file; empty is in-cluster. */
+/** `--core`: the clusters that host the PodProtectors. Each `path` is a kubeconfig file; empty for in-cluster. */
 export const coreOptions = {
   core: requiredOption(
     namedPaths("NAME=KUBECONFIG"),

@@ -1,4 +1,7 @@
-/** Options that only controllers share: a bundle holds those of every file that it imports, used or not. */
+/**
+ * Options that only controllers share. They have their own file because a bundle contains all options of every imported
+ * file.
+ */
 import { boolean, duration, option, optionalOption, text } from "./option-types.ts";
 
 export const leaderElectionOptions = {
@@ -35,7 +38,7 @@ export function checkLeaderElection(values: {
   if (leaseDuration !== undefined && renewDeadline !== undefined && renewDeadline >= leaseDuration) {
     problems.push("--renew-deadline: must be shorter than --lease-duration");
   }
-  // At least one retry fits before the deadline, with its jitter, as in client-go.
+  // As in client-go, at least one retry with its jitter must fit before the deadline.
   if (renewDeadline !== undefined && retryPeriod !== undefined && retryPeriod * 1.2 >= renewDeadline) {
     problems.push("--retry-period: 1.2 times of it must be shorter than --renew-deadline");
   }

@@ -1,4 +1,4 @@
-/** What `--help` and `--print-config` print; loaded for these alone. */
+/** The texts of `--help` and `--print-config`; loaded only for these. */
 import { flagName, variableName } from "./option-sources.ts";
 import type { Option } from "./option-types.ts";
 

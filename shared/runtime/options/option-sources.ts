@@ -1,6 +1,6 @@
 /**
- * The sources of option values: flags, environment variables and a config file. An option has a name in each, made from
- * its key: `securePort`, `--secure-port`, `PODSEIDON_SECURE_PORT`.
+ * The sources of option values: flags, environment variables and a config file. An option has a name in each source,
+ * derived from its key: `securePort`, `--secure-port`, `PODSEIDON_SECURE_PORT`.
  */
 import type { Option } from "./option-types.ts";
 
@@ -47,7 +47,7 @@ export function readFlags(
     if (key === undefined) {
       const shown = flag.length > MAX_WORD ? `${flag.slice(0, MAX_WORD)}...` : flag;
       problems.push(`--${shown}: there is no such flag${suggestion(flag, [...keys.keys()], "--")}`);
-      // The next argument is most likely the value of the unknown flag: no second problem for the same mistake.
+      // The next argument is most likely the value of the unknown flag, so it is skipped without a second problem.
       if (given === undefined && next !== undefined && !next.startsWith("-")) index++;
     } else if (given !== undefined) give(key, given);
     else if (options[key]?.isBoolean) give(key, "true");
@@ -92,7 +92,7 @@ export async function readConfig(path: string, readFile: ReadFile, keys: readonl
 }
 
 async function parse(text: string): Promise<unknown> {
-  // JSON needs no parser of its own; the YAML parser is loaded only for YAML.
+  // JSON needs no library; the YAML parser is loaded only for YAML.
   if (text.trimStart().startsWith("{")) return JSON.parse(text);
   if (text.trim() === "") return undefined;
   const { load } = await import("js-yaml");
@@ -105,7 +105,7 @@ function firstLine(cause: unknown): string {
 
 const MAX_WORD = 64;
 
-/** Names the nearest of the words, if at most a third of its letters differ. */
+/** Suggests the nearest of the words, if at most a third of its letters differ. */
 function suggestion(word: string, words: readonly string[], prefix: string): string {
   if (word.length > MAX_WORD) return "";
   let best: string | undefined;

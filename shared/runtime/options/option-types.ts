@@ -1,6 +1,6 @@
 /**
  * The kinds of option values. Each is a valibot schema from a flag or variable (text), or from a config file (JSON), to
- * the value that the program uses. The message of an issue says what is expected.
+ * the value that the program uses. The message of an issue states the expected value.
  */
 import * as v from "valibot";
 import type { BindAddress } from "../health-server.ts";
@@ -62,7 +62,7 @@ export function optionalOption<T>(kind: OptionKind<T>, help: string): Option<T |
   );
 }
 
-/** An option without which the component does not start. `empty` gives the type only. */
+/** An option without which the component does not start. `empty` only provides the type. */
 export function requiredOption<T>(kind: OptionKind<T>, empty: T, help: string): Option<T> {
   return build(kind, help, empty, true);
 }
@@ -178,7 +178,7 @@ function readList(raw: unknown, separator: RegExp | string = ","): readonly stri
   return lists.every((list) => list !== undefined) ? lists.flat() : undefined;
 }
 
-/** A list: `--flag a --flag b`, `--flag a,b`, or an array. `separator`: where values have commas themselves. */
+/** A list: `--flag a --flag b`, `--flag a,b`, or an array. `separator` is for values that contain commas. */
 export function list(valueName = "TEXT", separator?: RegExp): OptionKind<readonly string[]> {
   return { valueName, isRepeated: true, schema: schemaOf("a list", (raw) => readList(raw, separator)) };
 }
@@ -186,7 +186,7 @@ export function list(valueName = "TEXT", separator?: RegExp): OptionKind<readonl
 const NETWORK = /^(\d+\.){3}\d+\/(\d|[12]\d|3[0-2])$|^[\da-f]*(:[\da-f.]*){2,}(\/(\d{1,2}|1[01]\d|12[0-8]))?$/i;
 const HOST_PATTERN = /^(\*\.)?[a-z\d_.-]+$/i;
 
-/** A list of names, `*.` before the end of names, addresses and networks. */
+/** A list of names, names that begin with `*.`, addresses and networks. */
 export function hosts(): OptionKind<readonly string[]> {
   const read = (raw: unknown): readonly string[] | undefined => {
     const found = readList(raw);
@@ -205,7 +205,7 @@ export interface NamedPath {
 const NAME = /^(?!\.{1,2}$)[^/%=,\s]{1,253}$/;
 
 function readNamed(raw: unknown, bare: boolean): readonly NamedPath[] | undefined {
-  // In a file it may also be a map from names to paths, with null for a bare name.
+  // In a file, the value may also be a map from names to paths, with null for a bare name.
   const items =
     typeof raw === "object" && raw !== null && !Array.isArray(raw)
       ? Object.entries(raw).map(([name, path]) => (path === null ? name : `${name}=${path}`))

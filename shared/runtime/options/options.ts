@@ -1,9 +1,9 @@
 /**
  * The configuration of a component: a flag overrides the environment, the environment overrides the config file, and
- * that overrides the default of the definition. A definition is data, and reading it touches nothing but its arguments.
- * All problems are found at once. Read beside it: `option-types.ts` (kinds of values), `option-sources.ts`,
- * `option-help.ts` (`--help`), `common-options.ts` (options that components share),
- * `controller-options.ts` (those of controllers).
+ * the config file overrides the definition's default. A definition is data, and reading it affects only its arguments.
+ * All problems are reported together. Related files: `option-types.ts` (kinds of values), `option-sources.ts`,
+ * `option-help.ts` (`--help`), `common-options.ts` (options that components share), `controller-options.ts` (those of
+ * controllers).
  */
 import * as v from "valibot";
 import { describeValue } from "../../schema/schema-error.ts";
@@ -16,14 +16,15 @@ export type OptionSet = Readonly<Record<string, Option<unknown>>>;
 export type OptionValues<O> = { readonly [K in keyof O]: O[K] extends Option<infer T> ? T : never };
 
 export interface OptionsDefinition<O extends OptionSet> {
-  /** The program, as `podseidon-webhook`. */
+  /** Name of the program, such as `podseidon-webhook`. */
   readonly name: string;
   readonly version: string;
   /** One sentence for `--help`. */
   readonly summary: string;
   readonly options: O;
   /**
-   * Checks options against each other; gets those that are valid by themselves, returns a sentence for each problem.
+   * Checks options against each other. Gets the options that are valid by themselves; returns a sentence for each
+   * problem.
    */
   readonly check?: (values: Partial<OptionValues<O>>) => readonly string[];
 }
@@ -38,7 +39,7 @@ export function defineOptions<const O extends OptionSet>(definition: OptionsDefi
   return definition;
 }
 
-/** Options of every component. They are handled here, and are not part of the values. */
+/** Options of every component, which are handled here and are not part of the values. */
 const GENERAL = {
   config: option(text("FILE"), "", "File with options, YAML or JSON."),
   printConfig: option(boolean(), false, "Print the configuration as it would be used, and exit."),
@@ -46,7 +47,7 @@ const GENERAL = {
   help: option(boolean(), false, "Print this help and exit."),
 } satisfies OptionSet;
 
-/** A value from one source, and which, for messages. */
+/** A value from one source, and the source, for messages. */
 interface Given {
   readonly raw: unknown;
   readonly where: string;
@@ -76,7 +77,7 @@ export async function parseOptions<const O extends OptionSet>(
   const given = (key: string, one: Option<unknown>): Given | undefined => {
     const texts = flags.values.get(key);
     if (texts !== undefined) return { raw: one.isRepeated ? texts : texts.at(-1), where: flagName(key) };
-    // Manifests leave a variable out by an empty value.
+    // An empty variable counts as unset, because manifests use empty values for this.
     const variable = environment[variableName(key)];
     if (variable !== undefined && variable !== "") return { raw: variable, where: variableName(key) };
     return file.values.has(key) ? { raw: file.values.get(key), where: `${key} in ${path}` } : undefined;
@@ -116,7 +117,7 @@ function read(
   problems.push(`${given.where}: ${result.issues[0].message}, got ${describeValue(got)}`);
 }
 
-/** Tells the compiler that each value came out of its option's schema. */
+/** Tells the compiler that each value comes from its option's schema. */
 function isPart<O extends OptionSet>(
   { options }: OptionsDefinition<O>,
   values: Readonly<Record<string, unknown>>,
