@@ -1,5 +1,5 @@
 /**
- * The commands that change one protector: `suspend`, `resume`, `release`. Without --yes, a command that loosens
+ * The commands that change one protector: `suspend`, `resume`, `release`. Without --yes, a command that reduces
  * protection is only a dry run.
  */
 
@@ -30,7 +30,7 @@ const HOUR_MS = 3_600_000;
 
 export interface Change {
   readonly protector?: string;
-  /** Instead of a protector. */
+  /** The ConfigMap that is changed instead of a protector. */
   readonly configMap?: string;
   readonly action: string;
   readonly done: boolean;
@@ -79,7 +79,7 @@ export function report(context: Context, changes: readonly Change[]): ExitCode {
   return done ? EXIT.yes : EXIT.no;
 }
 
-/** Kinds of sources with a suspension of their own: the generator reverts a suspension of their protectors. */
+/** Kinds of sources with their own suspension: the generator reverts a suspension of their protectors. */
 const SUSPENDING_KINDS: readonly (string | undefined)[] = ["XPodDisruptionBudget"];
 
 async function refuseWhereSourceDecides(core: ClusterClient, protector: PodProtector): Promise<void> {
@@ -97,7 +97,9 @@ const SelfSubjectReview = v.looseObject({
   status: v.looseObject({ userInfo: v.looseObject({ username: v.string() }) }),
 });
 
-/** The generator's Events name who suspends and resumes: the API's managed fields have only the client's name. */
+/**
+ * The generator's Events name the user who suspends or resumes: the API's managed fields only have the client's name.
+ */
 async function changedBy(core: ClusterClient, context: Context): Promise<Readonly<Record<string, string>>> {
   const body = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
   const path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -108,8 +110,8 @@ async function changedBy(core: ClusterClient, context: Context): Promise<Readonl
 }
 
 /**
- * The cells of `--cells`; undefined where the flag was not given, which means all. An empty text, as of a variable that
- * is not set, is refused: it would open all cells.
+ * The cells of `--cells`; undefined without the flag, which means all. An empty text, such as from an unset variable,
+ * is rejected: it would suspend all cells.
  */
 function cellsOf({ flags: { cells } }: Context): readonly string[] | undefined {
   if (typeof cells !== "string") return undefined;
@@ -161,7 +163,7 @@ async function resumeIt(context: Context, args: readonly string[]): Promise<Exit
         "Enforce, by podseidon.kubewharf.io/enforcement at the workload or its namespace if the generator made it",
     );
   }
-  // Whether a suspension is over, the clocks of the webhooks say, and this machine's may be wrong.
+  // The webhooks' clocks decide whether a suspension has ended, and this machine's clock may be wrong.
   if (protector.spec.suspend?.enabled !== true)
     return report(context, [{ protector: idOf(protector), action: "not suspended", done: true, warnings: [] }]);
   await patch(
@@ -176,8 +178,8 @@ async function resumeIt(context: Context, args: readonly string[]): Promise<Exit
 const Group = v.looseObject({ versions: v.array(v.looseObject({ groupVersion: v.string() })) });
 
 /**
- * The path of the workload that the protector names; undefined when the workload is gone, or none is named. In which
- * version of its group a kind is served is nowhere written: the preferred one may be without it.
+ * The path of the workload that the protector names; undefined when the workload is gone, or the protector names none.
+ * The protector does not show in which version of its group a kind is served: the preferred version may lack the kind.
  */
 export async function findSource(
   core: Pick<ClusterClient, "find">,
@@ -201,7 +203,10 @@ export async function findSource(
   return undefined;
 }
 
-/** How a protector without the generator's finalizer is released. With a label of its it would be taken for lost. */
+/**
+ * How to release a protector without the generator's finalizer. With a label of the generator, the protector would
+ * count as lost.
+ */
 function withoutGenerator(protector: PodProtector): string {
   const { name, namespace = "" } = protector.metadata;
   const remove = `kubectl delete podprotector ${name} -n ${namespace}`;
@@ -221,7 +226,7 @@ async function releaseIt(context: Context, args: readonly string[]): Promise<Exi
   const done = context.is("yes");
   const source = await findSource(core, protector);
   const mark = `by kubectl podseidon ${formatMs(context.nowMs())}`;
-  // The generator takes back the release of a protector whose workload asks for it.
+  // The generator reverts the release of a protector whose workload asks for protection.
   await (source === undefined
     ? patch(core, protector, { metadata: { annotations: { [RELEASED_ANNOTATION]: mark } } }, !done)
     : patchAt(core, source, { metadata: { annotations: { [PROTECT_ANNOTATION]: "false" } } }, !done));

@@ -1,6 +1,6 @@
 /**
- * The command line: finds the command, reads its flags, prints its help. The folder `invocation` has what commands
- * share: `command.ts` their flags and clusters, `output.ts` tables and ages. Then read one file for each command
+ * The command line: finds the command, reads its flags, prints its help. Commands share the folder `invocation`:
+ * `command.ts` has their flags and clusters, `output.ts` tables and ages. Then read one file for each command
  * (`status`, `why`, `drain`, `changes`, `doctor`); `question.ts` asks the webhook and `view.ts` reads a protector.
  */
 import { parseArgs } from "node:util";
@@ -96,7 +96,7 @@ function parse(args: readonly string[], command: Command): { values: FlagValues;
   const options = Object.fromEntries(
     Object.entries(flags).map(([name, { type, short }]) => [name, short === undefined ? { type } : { type, short }]),
   );
-  // As kubectl, which takes `-o=json` for `-o json`.
+  // Like kubectl, which reads `-o=json` as `-o json`.
   const words = args.map((word) => word.replace(/^(-[a-zA-Z])=/, "$1"));
   try {
     const { values, positionals } = parseArgs({ args: words, options, allowPositionals: true });

@@ -1,12 +1,10 @@
-/** Shell completion: what a word can be, and the scripts that ask for it. */
+/** Shell completion: the candidates for a word, and the scripts that request them. */
 import * as v from "valibot";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import { type Command, type Context, type Flag, GLOBAL_FLAGS } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 
-/**
- * The words that can stand in place of the last of `words`, which may be empty. Never throws: a shell wants silence.
- */
+/** The candidates for the last of `words`, which may be empty. Never throws, because a shell must not show errors. */
 export async function candidates(
   commands: readonly Command[],
   words: readonly string[],

@@ -1,4 +1,4 @@
-/** `drain-check`: what `kubectl drain` of a node would meet now. */
+/** `drain-check`: what would happen to `kubectl drain` of a node now. */
 import * as v from "valibot";
 import { isFinished } from "../../shared/decide/availability/availability.ts";
 import { decide } from "../../shared/decide/quota.ts";
@@ -20,7 +20,7 @@ import {
 } from "./question.ts";
 import { isUnprotected, runsDry } from "./unprotected.ts";
 
-/** Dry runs that are under way at once. */
+/** Concurrent dry runs. */
 const CONCURRENCY = 8;
 
 const Owned = v.looseObject({
@@ -31,7 +31,7 @@ const Owned = v.looseObject({
 
 interface NodePod {
   readonly pod: Pod;
-  /** Whether kubectl drain leaves it where it is. A finished pod goes, also one of a DaemonSet. */
+  /** Whether kubectl drain leaves the pod. A finished pod is deleted, even one of a DaemonSet. */
   readonly stays: boolean;
 }
 
@@ -46,16 +46,19 @@ export interface DrainLine {
   readonly namespace: string;
   readonly pod: string;
   readonly protectors: readonly string[];
-  /** What the webhook says to its eviction by itself. */
+  /** The webhook's verdict on the pod's eviction alone. */
   readonly now: DryRunResult["verdict"];
-  /** With the others of this node before it: goes at once, waits for replacements, or never goes as things are. */
+  /**
+   * The result after the node's earlier pods: evicted at once, waits for replacements, or never evicted in this state.
+   */
   readonly together: "goes" | "waits" | "never" | "unknown";
   readonly why: string;
 }
 
 /**
- * Evicts all pods in order on copies of the protectors: pods with quota go at once, the others wait until pods
- * elsewhere become available. A pod never goes when its protector requires as many pods as exist. Pure.
+ * Simulates the evictions of all pods, in order, on copies of the protectors. Pods with quota are evicted at once; the
+ * others wait until pods elsewhere become available. A pod is never evicted when its protector requires as many pods as
+ * exist. Pure.
  */
 export function planDrain(
   pods: readonly { readonly pod: Pod; readonly answer: DryRunResult }[],
@@ -80,7 +83,7 @@ export function planDrain(
     });
     const blocker = decided.find(({ decision }) => !decision.allowed);
     if (blocker === undefined && answer.verdict === "refused") {
-      // Something holds it back that no protector tells of: a PodDisruptionBudget, a probe, another webhook.
+      // Something other than a protector denies: a PodDisruptionBudget, a probe, another webhook.
       return { ...line, together: "waits", why: answer.message };
     }
     if (blocker === undefined) {
@@ -106,24 +109,24 @@ const Node = v.looseObject({
   spec: v.optional(v.looseObject({ unschedulable: v.optional(v.boolean(), false) }), {}),
 });
 
-/** Whether there are other nodes, and the scheduler may place replacements on none of them. Pure. */
+/** Whether there are other nodes, but none on which the scheduler may place replacements. Pure. */
 export function othersCordoned(node: string, nodes: readonly unknown[]): boolean {
   const others = nodes.map((raw) => v.parse(Node, raw)).filter(({ metadata }) => metadata.name !== node);
   return others.length > 0 && others.every(({ spec }) => spec.unschedulable);
 }
 
-/** Protected, and let go all the same where nobody holds it back. */
+/** True for a protected pod whose eviction was admitted. */
 function isAdmitted({ now, protectors }: DrainLine): boolean {
   return now === "admitted" && protectors.length > 0;
 }
 
-/** Why no webhook holds the pods of some namespaces back. */
+/** Why no webhook protects the pods of some namespaces. */
 interface Unheld {
   readonly why: "nobody is asked" | "the webhook only warns";
   readonly namespaces: ReadonlySet<string>;
 }
 
-/** What becomes of the pods that nobody holds back: whatever the protectors say, those that may be evicted go. Pure. */
+/** The lines of pods that no webhook protects: whatever the protectors decide, admitted evictions happen. Pure. */
 function unheldLines(lines: readonly DrainLine[], { why, namespaces }: Unheld): readonly DrainLine[] {
   return lines.map((line) =>
     isAdmitted(line) && namespaces.has(line.namespace) ? { ...line, together: "goes", why } : line,
@@ -207,7 +210,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   return lines.some(({ together }) => together === "unknown") ? EXIT.unknown : EXIT.yes;
 }
 
-/** Those of the namespaces in which the cluster asks nobody. */
+/** The namespaces in which the cluster does not ask the webhook. */
 async function unasked(
   cluster: ClusterClient,
   configuration: unknown,
@@ -218,7 +221,7 @@ async function unasked(
   return found;
 }
 
-/** False, too, for who may not list nodes. */
+/** False also for a user who may not list nodes. */
 async function cordonedElsewhere(cluster: ClusterClient, node: string): Promise<boolean> {
   try {
     return othersCordoned(node, await cluster.list("/api/v1/nodes"));
@@ -228,7 +231,7 @@ async function cordonedElsewhere(cluster: ClusterClient, node: string): Promise<
   }
 }
 
-/** The answers in the pods' order, a few questions at a time. */
+/** The answers in the order of the pods, with a few concurrent dry runs. */
 async function askAll(
   cluster: ClusterClient,
   pods: readonly Pod[],

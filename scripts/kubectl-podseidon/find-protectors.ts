@@ -1,4 +1,7 @@
-/** A protector as people name it: `deployment-web`, `podprotector/deployment-web`, `deployment/web` or `web`. Pure. */
+/**
+ * Finds a protector by the names that people use: `deployment-web`, `podprotector/deployment-web`, `deployment/web` or
+ * `web`. Pure.
+ */
 import { SOURCE_KIND_LABEL, SOURCE_NAME_LABEL, SOURCE_RESOURCE_LABEL } from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { CommandError } from "./invocation/errors.ts";
@@ -6,10 +9,10 @@ import { didYouMean, isNear } from "./invocation/near-names.ts";
 
 const OWN_KIND = /^(ppr|podprotectors?)\//;
 
-/** The protector's name in a word that may have its kind before it, as kubectl prints it: `podprotector/web`. */
+/** The protector's name in a word that may begin with the kind, like in kubectl's output: `podprotector/web`. */
 export const ownName = (word: string): string => word.replace(OWN_KIND, "");
 
-/** The protectors of that name, or of the workload of that name; empty without one. */
+/** The protectors with this name, or of the workload with this name; empty without one. */
 export function findProtectors(word: string, protectors: readonly PodProtector[]): readonly PodProtector[] {
   const own = ownName(word);
   const named = protectors.filter(({ metadata }) => metadata.name === own);
@@ -21,7 +24,10 @@ export function findProtectors(word: string, protectors: readonly PodProtector[]
   });
 }
 
-/** As {@link findProtectors}; without any throws a sentence with near names. `where` is where it was looked for. */
+/**
+ * As {@link findProtectors}, but without any, throws a sentence with similar names. `where` describes the searched
+ * place.
+ */
 export function requireProtectors(
   word: string,
   protectors: readonly PodProtector[],
@@ -33,7 +39,7 @@ export function requireProtectors(
   throw new CommandError(`there is no PodProtector ${ownName(word)} in ${where}${near}`);
 }
 
-/** As {@link requireProtectors}; throws a sentence when there are several. */
+/** As {@link requireProtectors}, but throws a sentence when there are several. */
 export function requireProtector(word: string, protectors: readonly PodProtector[], where: string): PodProtector {
   const [one, ...others] = requireProtectors(word, protectors, where);
   if (one === undefined || others.length > 0) {

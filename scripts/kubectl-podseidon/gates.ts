@@ -1,4 +1,7 @@
-/** `gates`: why does this pod wait to be Ready: which readiness gates are closed, who wrote them last, who should? */
+/**
+ * `gates`: why is this pod not Ready? Shows which readiness gates are closed, who wrote them last, and who should open
+ * them.
+ */
 import * as v from "valibot";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
@@ -23,7 +26,7 @@ const parsePod = checker(
   }),
 );
 
-/** Who opens a gate, by the beginning of its condition type. A gate of none of these is a platform's own. */
+/** Who opens a gate, by the prefix of its condition type. Any other gate belongs to the platform. */
 const SETTERS: readonly (readonly [string, string])[] = [
   [COUNTED_CONDITION, "podseidon's aggregator of this cell (docs/counted-gate.md)"],
   ["InPlaceUpdateReady", "OpenKruise's manager, when the change in place is done"],
@@ -34,25 +37,25 @@ const SETTERS: readonly (readonly [string, string])[] = [
 
 interface Gate {
   readonly type: string;
-  /** `True` is open; `missing` while nobody has written the condition. */
+  /** `True` is open; `missing` until the condition is written. */
   readonly status: string;
-  /** The field manager that wrote the condition last; undefined when nobody has, or the server does not say. */
+  /** The field manager that last wrote the condition; undefined when none has, or when the server does not show it. */
   readonly writtenBy: string | undefined;
-  /** Since its last transition. */
+  /** Milliseconds since the last transition. */
   readonly ageMs: number | undefined;
   readonly why: string;
-  /** Who should open it; undefined for a gate that this program does not know. */
+  /** Who should open the gate; undefined for an unknown gate. */
   readonly setter: string | undefined;
 }
 
 export interface GateReport {
   readonly gates: readonly Gate[];
-  /** What else keeps the pod from being Ready: the kubelet's part. */
+  /** The other condition of Ready, which the kubelet sets. */
   readonly containersReady: string;
   readonly ready: string;
 }
 
-/** What a pod's readiness gates say. Throws `SchemaError` for another object. Pure. */
+/** The state of a pod's readiness gates. Throws `SchemaError` for another object. Pure. */
 export function gatesOf(raw: unknown, nowMs: number): GateReport {
   const { metadata, spec, status } = parsePod(raw);
   const conditions = new Map((status?.conditions ?? []).map((condition) => [condition.type, condition]));

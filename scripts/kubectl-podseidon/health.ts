@@ -1,10 +1,13 @@
 /** How urgent each state of a protector is, and the order in which an operator reads them. */
 
-/** `trouble`: the promise is broken, or nobody keeps it. `attention`: nothing can go now, or a person decided so. */
+/**
+ * `trouble`: the promise is broken, or not kept by any component. `attention`: no disruption is possible now, or a
+ * person chose this state.
+ */
 export const HEALTHS = ["trouble", "attention", "order"] as const;
 export type Health = (typeof HEALTHS)[number];
 
-/** All states, the worst first. `view.ts` says when each holds. */
+/** All states, worst first. `view.ts` defines when each applies. */
 const STATES = {
   "below minimum": "trouble",
   "not counted": "trouble",

@@ -5,13 +5,13 @@ import { runCommandLine } from "./cli.ts";
 import { takesColour } from "./invocation/colour.ts";
 import { EXIT } from "./invocation/errors.ts";
 
-// A reader that has ended, as `head` does, wants to hear nothing more.
+// A reader that has ended, such as `head`, needs no more output.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   if (error.code !== "EPIPE") process.stderr.write(`error: standard output: ${error.message}\n`);
   process.exit(EXIT.unknown);
 });
 
-// The timers of the ports do not keep a process alive, and a command waits for them.
+// Keeps the process alive, because the timers of the ports, which a command waits for, do not.
 const { port1 } = new MessageChannel();
 port1.on("message", () => {});
 

@@ -1,6 +1,6 @@
 /**
  * May a pod be disrupted now? A dry run of the deletion or eviction through the cluster's apiserver asks the webhook,
- * and writes nothing. The reasons come from the protectors, by the same decision code that the webhook runs.
+ * and writes nothing. The reasons are computed from the protectors by the webhook's decision code.
  */
 
 import * as v from "valibot";
@@ -20,7 +20,7 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { type ClusterClient, type StatusText, statusOf } from "./invocation/cluster.ts";
 
-/** The default of webhook and aggregator; it matters only to deletions that were repeated for minutes. */
+/** The default of webhook and aggregator. Only affects deletions that were repeated for minutes. */
 const SETTLE_MS = 75_000;
 
 export type DisruptionKind = "delete" | "evict";
@@ -30,19 +30,19 @@ export interface DryRunResult {
     | "admitted"
     /** 429: not now. */
     | "refused"
-    /** The webhook could not be asked, or failed; with failurePolicy Fail that refuses, too. */
+    /** The webhook could not be reached, or failed; with failurePolicy Fail, this refuses, too. */
     | "unanswered"
-    /** Refused by something else: no permission, another webhook, the pod is gone. */
+    /** Something else refused: no permission, another webhook, the pod is gone. */
     | "rejected";
   readonly message: string;
-  /** Seconds after which clients repeat by themselves; only where it passes by itself. */
+  /** Seconds after which clients repeat by themselves; only for a refusal that passes by itself. */
   readonly retryAfterSeconds: number | undefined;
   readonly causes: StatusText["causes"];
-  /** What the webhook says beside its verdict: a suspended protector, dry-run mode. */
+  /** The webhook's warnings beside its verdict: a suspended protector, dry-run mode. */
   readonly warnings: readonly string[];
 }
 
-/** Asks the webhook; `uid` is the precondition that it is this very pod. */
+/** Asks the webhook; `uid` is the precondition. */
 export async function ask(
   cluster: ClusterClient,
   kind: DisruptionKind,
@@ -62,7 +62,7 @@ export async function ask(
 
 const ABSENT_POD = "podseidon-doctor-asks-about-no-pod";
 
-/** A dry run of an eviction of a pod that does not exist: the webhook, where it is asked, responds to it. */
+/** A dry run of an eviction of a pod that does not exist. If the cluster asks the webhook, the webhook responds. */
 export function askAboutNoPod(cluster: Pick<ClusterClient, "raw">, namespace: string): Promise<ApiResponse> {
   const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { namespace, name: ABSENT_POD } };
   return cluster.raw("POST", `${podPath(namespace, ABSENT_POD, "eviction")}?dryRun=All`, body);
@@ -165,7 +165,7 @@ const WebhookConfiguration = v.looseObject({
 
 export const VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
-/** The cluster's webhook configuration as it is stored; undefined when it may not be read. */
+/** The stored webhook configuration of the cluster; undefined when the user may not read it. */
 export async function webhookConfigurationOf(cluster: ClusterClient): Promise<unknown> {
   try {
     return (await cluster.find(`${VALIDATING}/podseidon`)) ?? "none";

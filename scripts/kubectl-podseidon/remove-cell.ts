@@ -59,18 +59,18 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   return protectors.every(isManaged) ? code : EXIT.no;
 }
 
-/** The generator alone acts on the annotation, for protectors of its own. */
+/** Only the generator acts on the annotation, and only for its own protectors. */
 function isManaged({ metadata }: PodProtector): boolean {
   return metadata.finalizers?.includes(GENERATOR_FINALIZER) === true;
 }
 
-/** Beside this cell, those that the generator was asked for and has not removed yet. */
+/** This cell, and the cells whose removal is still pending in the annotation. */
 function cellsToRemove({ metadata }: PodProtector, cell: string): string {
   const before = metadata.annotations?.[REMOVE_CELL_ONCE_ANNOTATION]?.split(",").map((one) => one.trim()) ?? [];
   return [...before.filter((one) => one !== "" && one !== cell), cell].join(",");
 }
 
-/** The release register keeps everything that a cell in this ConfigMap has not acknowledged. */
+/** The release register keeps all entries that a cell in this ConfigMap has not acknowledged. */
 async function isAcknowledging(core: ClusterClient, namespace: string, cell: string): Promise<boolean> {
   const raw = await core.find(configMapPath(namespace, ACKNOWLEDGEMENTS));
   return raw !== undefined && parseConfigMap(raw).data?.[acknowledgementKey(cell)] !== undefined;
@@ -99,7 +99,7 @@ function cellWarnings(protector: PodProtector, cell: string, nowMs: number): str
   return warnings;
 }
 
-/** The generator takes the annotation off when the cell is gone from the status. */
+/** The generator removes the annotation when the status no longer has the cell. */
 async function waitForRemoval(
   context: Context,
   core: ClusterClient,

@@ -7,7 +7,7 @@ export interface TableStyle {
   readonly isWide: boolean;
 }
 
-/** The column of the namespace only where there are several. */
+/** Has a column of the namespace only where there are several. */
 export function statusTable(views: readonly ProtectorView[], style: TableStyle): string {
   return table(
     headOf(style),
@@ -21,7 +21,7 @@ export function headOf({ allNamespaces, isWide }: TableStyle): readonly string[]
   return allNamespaces ? ["NAMESPACE", ...head] : head;
 }
 
-/** A view whose state may be that it is gone. */
+/** A view whose state may also be `deleted`. */
 export type ShownView = Omit<ProtectorView, "state"> & { readonly state: ProtectorView["state"] | "deleted" };
 
 export function rowOf(view: ShownView, { allNamespaces, isWide }: TableStyle): readonly string[] {

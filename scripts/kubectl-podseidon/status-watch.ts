@@ -1,4 +1,4 @@
-/** `status --watch`: the table, then a line for each protector that changes, until somebody ends it. */
+/** `status --watch`: the table, then a line for each protector that changes, until a user ends it. */
 import { sleep } from "../../shared/runtime/clock.ts";
 import type { Context } from "./invocation/command.ts";
 import { CommandError, messageOf } from "./invocation/errors.ts";
@@ -6,7 +6,7 @@ import { columns } from "./invocation/output.ts";
 import { headOf, rowOf, type ShownView, type TableStyle } from "./status-table.ts";
 import type { ProtectorView } from "./view.ts";
 
-/** The protectors are listed again this often: as many requests as a person who repeats the command. */
+/** Interval between lists: as many requests as by a person who repeats the command. */
 const EVERY_MS = 2_000;
 
 interface Watched {
@@ -28,7 +28,7 @@ export async function watchStatus(context: Context, { views, read, style }: Watc
     const gone = [...shown.values()].filter((view) => !there.has(keyOf(view)));
     const deleted = gone.map((view): ShownView => ({ ...view, state: "deleted" }));
     const rows = [...changed, ...deleted].map((view) => rowOf(view, style));
-    // Of all rows, so that the columns of later lines are below those of earlier ones.
+    // Formats all rows together, so that the columns of later lines align with earlier ones.
     const [head = "", ...rest] = columns([headOf(style), ...rows, ...now.map((view) => rowOf(view, style))], "   ");
     const lines = [...(isFirst ? [head] : []), ...rest.slice(0, rows.length)];
     if (lines.length > 0) context.terminal.out(lines.map((line) => `${line.trimEnd()}\n`).join(""));
@@ -38,7 +38,7 @@ export async function watchStatus(context: Context, { views, read, style }: Watc
   }
 }
 
-/** What is read after a while; the same as before where the cluster does not answer. */
+/** The result of a later read; the previous one where the cluster does not answer. */
 async function later(
   context: Context,
   read: Watched["read"],
@@ -57,7 +57,7 @@ function keyOf({ namespace, name }: ProtectorView): string {
   return `${namespace}/${name}`;
 }
 
-/** Ages grow all the time, which is no change. */
+/** Ignores ages, which grow all the time. */
 function isSame(a: ProtectorView | undefined, b: ProtectorView, style: TableStyle): boolean {
   const row = (view: ProtectorView): string => rowOf({ ...view, oldestReservationMs: undefined }, style).join("\n");
   return a !== undefined && row(a) === row(b);

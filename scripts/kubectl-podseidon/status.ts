@@ -1,4 +1,4 @@
-/** `status`: every protector in one line, or one in full. */
+/** `status`: every protector in one line, or one protector in full. */
 import { requireProtectors } from "./find-protectors.ts";
 import type { Command, Context } from "./invocation/command.ts";
 import { EXIT, type ExitCode } from "./invocation/errors.ts";

@@ -1,4 +1,4 @@
-/** Whether the protected pods of a cluster go and nobody is asked before, or nothing is denied. */
+/** Whether a cluster disrupts protected pods without asking the webhook, or the webhook denies nothing. */
 import { GROUP } from "../../shared/schema/annotations.ts";
 import { answerFinding, answeringWebhook } from "./doctor/answer-finding.ts";
 import { deniesNothing, parseDeployments, WEBHOOK_DEPLOYMENT } from "./doctor/component-findings.ts";
@@ -6,13 +6,13 @@ import type { ClusterClient } from "./invocation/cluster.ts";
 import { CommandError } from "./invocation/errors.ts";
 import { askAboutNoPod } from "./question.ts";
 
-/** The webhook of the MutatingWebhookConfiguration. It binds an eviction to its pod, and decides none. */
+/** The webhook of the MutatingWebhookConfiguration, which binds an eviction to its pod, but does not decide it. */
 const BIND = `bind.${GROUP}`;
 
 /**
- * Of a cluster that admitted the disruption of a protected pod of this namespace, which its webhook configuration may
- * leave out. One without a webhook configuration may ask all the same (docs/static-admission.md): then a webhook of its
- * files answers, before those of the API.
+ * For a cluster that admitted the disruption of a protected pod in this namespace: whether it did so without asking,
+ * for example because its webhook configuration excludes the namespace. A cluster without a webhook configuration may
+ * still ask (docs/static-admission.md): then a webhook from its files answers, before those of the API.
  */
 export async function isUnprotected(
   cluster: Pick<ClusterClient, "raw">,
@@ -35,7 +35,7 @@ export async function runsDry(
   try {
     return parseDeployments([(await cluster.find(path)) ?? (await core.find(path))]).some(deniesNothing);
   } catch (error) {
-    // Who may not read it learns it by the webhook's warnings.
+    // A user who may not read the Deployment sees the webhook's warnings.
     if (error instanceof CommandError) return false;
     throw error;
   }

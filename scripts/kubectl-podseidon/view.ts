@@ -1,4 +1,4 @@
-/** A protector for people: what it requires, what is available, which reservations hold quota, and since when. Pure. */
+/** A protector for people: its minimum, the available pods, the reservations that use quota, and their ages. Pure. */
 
 import { orderedRecords } from "../../shared/decide/ledger/reservation.ts";
 import { estimate, isReliable } from "../../shared/decide/state/estimate.ts";
@@ -20,7 +20,7 @@ export interface CellView {
   readonly available: number;
   readonly total: number;
   readonly reserved: number;
-  /** Undefined where the aggregator sends none (upstream's). */
+  /** Undefined where the aggregator writes none (upstream's). */
   readonly heartbeatAgeMs: number | undefined;
   readonly lastEventAgeMs: number | undefined;
   readonly epoch: number | undefined;
@@ -35,10 +35,10 @@ export interface ReservationView {
   readonly pod: string | undefined;
   readonly uid: string | undefined;
   readonly operation: string;
-  /** How many available pods it takes from the estimate. */
+  /** The number of available pods that the reservation subtracts from the estimate. */
   readonly weight: number;
   readonly paid: boolean;
-  /** Since the latest admission, and since the first. */
+  /** Milliseconds since the latest admission, and since the first one. */
   readonly ageMs: number;
   readonly firstAgeMs: number;
 }
@@ -50,7 +50,7 @@ export interface ProtectorView {
   readonly managed: boolean;
   readonly derivation: string | undefined;
   readonly required: number;
-  /** What a pod has to be to count: available, running, ... */
+  /** The condition under which a pod counts: available, running, ... */
   readonly counted: string;
   readonly available: number;
   readonly total: number;
@@ -64,7 +64,7 @@ export interface ProtectorView {
     | {
         readonly until: string | undefined;
         readonly reason: string | undefined;
-        /** All when undefined. */
+        /** Undefined for all cells. */
         readonly cells: readonly string[] | undefined;
       }
     | undefined;
@@ -73,7 +73,7 @@ export interface ProtectorView {
   readonly state: HealthState;
 }
 
-/** `nowMs` is this machine's wall clock: ages are for people, no decision uses them. */
+/** `nowMs` is this machine's wall clock: ages are for people, and no decision uses them. */
 export function viewProtector(protector: PodProtector, nowMs: number): ProtectorView {
   const { metadata, spec } = protector;
   const state = parseProtector(protector);

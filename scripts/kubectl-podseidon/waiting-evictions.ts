@@ -5,11 +5,11 @@ import type { ClusterClient } from "./invocation/cluster.ts";
 import { CommandError } from "./invocation/errors.ts";
 import { plural } from "./invocation/output.ts";
 
-/** A failed zone has more; the line then says "at least". */
+/** Most nodes that are read. A failed zone has more; the line then says "at least". */
 const MAX_NODES = 50;
 const MAX_NAMED = 5;
 
-/** A line for people, "" when none waits in `namespace` (undefined: in any) or when the nodes may not be read. */
+/** A line for people; "" when no pod waits in `namespace` (undefined for all), or when the user may not read nodes. */
 export async function waitingEvictions(
   cluster: Pick<ClusterClient, "name" | "list">,
   namespace: string | undefined,
@@ -33,7 +33,7 @@ export async function waitingEvictions(
       `${verb} on tainted nodes for eviction: ${named}\n`
     );
   } catch (error) {
-    // Who may read protectors need not be allowed to read nodes.
+    // A user who may read protectors may lack the permission to read nodes.
     if (error instanceof CommandError) return "";
     throw error;
   }

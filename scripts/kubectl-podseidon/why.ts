@@ -1,6 +1,4 @@
-/**
- * `why`: would a deletion of this pod be allowed now, and if not, which reservations hold the quota, and since when?
- */
+/** `why`: would a deletion of this pod be allowed now? If not, which reservations use the quota, and since when? */
 
 import { availableSinceMs } from "../../shared/decide/availability/availability.ts";
 import { compileSelector } from "../../shared/decide/availability/selector.ts";
@@ -29,20 +27,20 @@ import { type ProtectorView, type ReservationView, viewProtector } from "./view.
 
 const MAX_UNAVAILABLE_SHOWN = 10;
 
-/** What one protector says about the pod, and why. */
+/** The decision of one protector about the pod, and the reason. */
 export interface ProtectorExplanation {
   readonly view: ProtectorView;
-  /** Undefined where it is not known under which cell the cluster is counted. */
+  /** Undefined where the cell id of the cluster is not known. */
   readonly allowed: boolean | undefined;
   readonly text: string;
-  /** Reservations of other pods, which take from the quota, the oldest first. */
+  /** Reservations of other pods, which use quota, oldest first. */
   readonly holders: readonly ReservationView[];
-  /** Counted pods of this cluster that are not available, and for how long. */
+  /** Counted pods of this cluster that are not available, and why. */
   readonly unavailable: readonly { readonly pod: string; readonly why: string }[];
 }
 
 export interface Explanation {
-  /** The cluster asked nobody about a pod that a protector covers. */
+  /** The cluster did not ask the webhook about a pod that a protector covers. */
   readonly isUnprotected: boolean;
   readonly kind: DisruptionKind;
   readonly pod: Pick<Pod, "namespace" | "name" | "uid">;
@@ -50,7 +48,7 @@ export interface Explanation {
   readonly cell: string | undefined;
   readonly answer: DryRunResult;
   readonly opinions: readonly ProtectorExplanation[];
-  /** Why the protectors could not be read: who meets a denial in a worker cluster may have no access to the core. */
+  /** Why the protectors could not be read: a user in a worker cluster may have no access to the core. */
   readonly unread?: string;
 }
 
@@ -61,7 +59,7 @@ function unavailableReason(pod: Pod): string {
   return missing.includes("Ready") ? "not ready" : missing.length > 0 ? `not ${missing.join(", ")}` : "not available";
 }
 
-/** What one protector says about the pod, from what is stored in it. Pure. */
+/** The decision of one protector about the pod, by its stored state. Pure. */
 export function opinionOf(
   protector: PodProtector,
   pod: Pod,

@@ -1,6 +1,6 @@
 /**
- * What the dashboard shows of all cores: rows, cells, reservations, refusals and the last hour. Changes are marked as
- * they come; `update` collects them for the page, however many there were.
+ * The dashboard's data about all cores: rows, cells, reservations, refusals and the last hour. Changes are marked when
+ * they arrive; `update` then collects all of them for the page.
  */
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { viewProtector } from "../view.ts";
@@ -19,12 +19,12 @@ import {
   type WatchRow,
 } from "./wire.ts";
 
-/** Refusals that are kept, the newest. */
+/** The number of newest refusals that are kept. */
 export const MAX_REFUSALS = 200;
-/** An update that begins a page holds so many rows that the browser reads each in some milliseconds. */
+/** Rows in each of the first updates of a page, so that the browser reads an update in some milliseconds. */
 const ROWS_A_PART = 250;
 const POINT_EVERY_MS = 2_000;
-/** So many updates pass until each protector was looked at again: a heartbeat becomes stale without a change. */
+/** Number of updates in which each protector is checked again, because a heartbeat becomes stale without a change. */
 const SWEEP_UPDATES = 20;
 
 export interface Shown {
@@ -41,17 +41,17 @@ export class Board {
   readonly #shown = new Map<string, Shown>();
   readonly #cellNames = new CellNames();
   readonly #fleet = new FleetHistory();
-  /** Changed since the last update: the object as it is, or undefined when it is gone. */
+  /** Protectors that changed since the last update: the present object, or undefined when it is gone. */
   readonly #changed = new Map<string, { readonly core: number; readonly protector: PodProtector } | undefined>();
-  /** By UID, the one that changed last at the end. */
+  /** By UID, in the order of their last change. */
   readonly #refusals = new Map<string, RefusalRow>();
   readonly #newRefusals = new Set<string>();
   #denied = 0;
   #sweep: IterableIterator<[string, Shown]> | undefined;
   #point: FleetPoint | undefined;
-  /** When it was told last. */
+  /** When the point was last sent. */
   #pointMs = Number.NEGATIVE_INFINITY;
-  /** What the last update said, so that the next one says only what differs. */
+  /** The contents of the last update, so that the next one only has differences. */
   readonly #said = new Map<keyof DashboardUpdate, string>();
 
   constructor(startedMs: number) {
@@ -72,7 +72,7 @@ export class Board {
       this.#changed.set(`${core}/${namespacedName(metadata)}`, after && { core, protector: after });
   }
 
-  /** `isNew` is false for Events that were there before the dashboard was: when they were counted is not known. */
+  /** `isNew` is false for Events from before the dashboard's start, whose denials have unknown times. */
   event(core: number, before: EventAtProtector | undefined, after: EventAtProtector, isNew: boolean): void {
     if (after.refusal === undefined) return;
     const { id } = after.refusal;
@@ -84,7 +84,7 @@ export class Board {
     if (this.#refusals.size > MAX_REFUSALS && oldest !== undefined) this.#refusals.delete(oldest);
   }
 
-  /** What differs from the last update. */
+  /** The differences from the last update. */
   update(nowMs: number, watches: readonly WatchRow[]): DashboardUpdate {
     const rows: ProtectorRow[] = [];
     const gone: string[] = [];
@@ -113,7 +113,7 @@ export class Board {
     };
   }
 
-  /** The whole as of the last update, in parts. */
+  /** The complete data as of the last update, in parts. */
   *parts(nowMs: number, watches: readonly WatchRow[]): Iterable<DashboardUpdate> {
     const rows = [...this.#shown.values()].map(({ row }) => row);
     yield { atMs: nowMs, cellNames: [...this.#cellNames.all], watches: [...watches] };
@@ -165,7 +165,10 @@ export class Board {
     }
   }
 
-  /** Now and then, because the page draws its charts each time; and a slot that is over, as it ended. */
+  /**
+   * The present point at intervals, because the page draws its charts each time, and the final point of a slot that has
+   * ended.
+   */
   #pointNow(nowMs: number, before: FleetPoint | undefined): Partial<DashboardUpdate> {
     const isOver = before !== undefined && before.atMs !== this.#point?.atMs;
     const ended = isOver ? this.#ifNews("point", before) : {};

@@ -9,7 +9,7 @@ import type { Board } from "./board.ts";
 import { EVENT_SELECTOR, type EventAtProtector, parseProtectorEvent } from "./refusals.ts";
 import type { WatchRow } from "./wire.ts";
 
-/** A stream that is lost for a moment is no news. */
+/** A stream that is lost for a shorter time is not reported. */
 const GRACE_MS = 3_000;
 
 type Running = Pick<Reflector<unknown>, "start" | "stop">;
@@ -18,7 +18,7 @@ interface CollectorOptions {
   /** Index in the list of cores. */
   readonly core: number;
   readonly client: ClusterClient;
-  /** Undefined for all. */
+  /** Undefined for all namespaces. */
   readonly namespace: string | undefined;
   readonly ports: Ports;
   readonly board: Board;

@@ -1,4 +1,4 @@
-/** Serves page, updates and details on the loopback address, to whoever knows the secret in the path. */
+/** Serves page, updates and details on the loopback address, to clients that know the secret in the path. */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
@@ -14,10 +14,10 @@ import type { DashboardUpdate, Hello, WatchRow } from "./wire.ts";
 
 const LOOPBACK = "127.0.0.1";
 const UPDATE_EVERY_MS = 500;
-/** A page that hears nothing for longer knows that the plugin is gone or stopped. */
+/** Longest time without a message: after it, the page knows that the plugin is gone or stopped. */
 const SAY_SOMETHING_EVERY_MS = 5_000;
 const MAX_CONNECTIONS = 64;
-/** 48 random bits each. */
+/** Number of parts in the secret, of 48 random bits each. */
 const SECRET_PARTS = 4;
 
 export interface DashboardOptions {
@@ -26,7 +26,7 @@ export interface DashboardOptions {
   readonly page: PageFiles;
   readonly cores: readonly string[];
   readonly namespace: string | undefined;
-  /** 0 for any that is free. */
+  /** 0 for any free port. */
   readonly port: number;
   readonly startedMs: number;
   readonly ports: Ports;
@@ -61,7 +61,7 @@ export class DashboardServer {
     return started;
   }
 
-  /** Whoever has it may read what the user of the plugin may read of protectors. */
+  /** A secret: with the URL, anybody can read the same protectors as the user of the plugin. */
   get url(): string {
     const address: AddressInfo | string | null = this.#server.address();
     const port = typeof address === "object" ? address?.port : undefined;
@@ -101,7 +101,7 @@ export class DashboardServer {
 
   #show(path: string, response: ServerResponse): void {
     const { page } = this.#options;
-    // What every object inherits, as `constructor`, is no file.
+    // Inherited properties of an object, such as `constructor`, are not files.
     const file = Object.hasOwn(page, path) ? page[path] : undefined;
     if (file !== undefined) response.writeHead(200, { "content-type": file.type }).end(file.text);
     else if (path === "updates") this.#stream(response);
@@ -142,7 +142,10 @@ function plain(response: ServerResponse, status: number, text: string): void {
   response.writeHead(status, { "content-type": "text/plain; charset=utf-8" }).end(`${text}\n`);
 }
 
-/** Tenants write much of it: control characters, and what reorders a line, are shown escaped as on a terminal. */
+/**
+ * Tenants write much of the content, so control characters, and characters that reorder a line, are escaped like on a
+ * terminal.
+ */
 function encode(value: Hello | DashboardUpdate | object): string {
   return JSON.stringify(value, (_, field: unknown) => (typeof field === "string" ? escapeControls(field) : field));
 }

@@ -19,7 +19,7 @@ function portOf(context: Context): number {
   return port;
 }
 
-/** Throws a sentence where the page would stay empty. */
+/** Throws a sentence for the user where the page would stay empty. */
 async function requireReadable(client: ClusterClient, namespace: string | undefined): Promise<void> {
   const path = podProtectorPath(namespace ?? "");
   const response = await client.raw("GET", withQuery(path, { limit: 1 }));
@@ -31,7 +31,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const { ports } = context;
   const port = portOf(context);
   const clients = args.length === 0 ? [await context.core()] : await Promise.all(args.map((one) => context.named(one)));
-  // The dashboard is about everything, unless a namespace is asked for.
+  // The dashboard shows all namespaces by default.
   const namespace = context.is("all-namespaces") ? undefined : context.text("namespace");
   for (const client of clients) await requireReadable(client, namespace);
   const startedMs = ports.clock.nowMs();

@@ -1,8 +1,8 @@
-/** The pages that are open: each reads one stream of server-sent events. */
+/** The open pages: each reads one stream of server-sent events. */
 import type { ServerResponse } from "node:http";
 
 export const MAX_PAGES = 8;
-/** A page that reads so slowly that this much waits for it is cut off. It connects again by itself. */
+/** A page is disconnected when this much data waits for it. The page connects again by itself. */
 const MAX_WAITING_BYTES = 16_000_000;
 
 export class EventStreams {
@@ -34,7 +34,7 @@ export class EventStreams {
   }
 }
 
-/** One server-sent event. JSON has no line feed outside of strings, and none unescaped within. */
+/** One server-sent event. This JSON has no line feeds, because they are escaped within strings. */
 export function message(event: "hello" | "update", json: string): string {
   return `event: ${event}\ndata: ${json}\n\n`;
 }

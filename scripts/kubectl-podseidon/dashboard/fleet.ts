@@ -1,4 +1,4 @@
-/** Sums of all protectors. Pure, but for the list of cell names, which grows. */
+/** Sums over all protectors. Pure, except for the growing list of cell names. */
 import type { CellShare } from "./rows.ts";
 import { type CellRow, type FleetPoint, type ProtectorRow, type ReservationRow, UNKNOWN_MS } from "./wire.ts";
 
@@ -59,7 +59,7 @@ export function cellRows(shown: Iterable<{ readonly core: number; readonly share
   return [...cells.values()].sort((a, b) => a.core - b.core || (a.cell < b.cell ? -1 : 1));
 }
 
-/** The oldest of all, and how many there are. */
+/** The oldest reservations, and the number of all. */
 export function oldestReservations(shown: Iterable<{ readonly reservations: readonly ReservationRow[] }>): {
   all: number;
   oldest: ReservationRow[];

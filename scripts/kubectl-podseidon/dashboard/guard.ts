@@ -1,14 +1,14 @@
 /**
- * Who may read the dashboard: who knows the secret in its path. Other users of the machine reach the port, and any web
- * page can send requests to it. A page from elsewhere can't read a response, unless its name was made to resolve to
- * this machine (DNS rebinding): the Host header then has that name. A cookie would be sent to every port of the
- * machine.
+ * Protects the dashboard: only clients that know the secret in its path may read it. Other users of the machine can
+ * reach the port, and any web page can send requests to it. A foreign page can't read a response, unless its name
+ * resolves to this machine (DNS rebinding), which the Host header shows. Browsers would send a cookie to every port of
+ * the machine.
  */
 import { timingSafeEqual } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 
 const LOOPBACK = /^(?:127\.0\.0\.1|localhost|\[::1\])(?::\d{1,5})?$/;
-/** What a browser says of a request that the page itself made, or that a person typed. */
+/** How a browser marks a request by the page itself, or by a user who typed the URL. */
 const OWN_SITES = ["same-origin", "none"];
 
 export type AccessDecision =
@@ -34,7 +34,7 @@ function isSame(given: string, secret: string): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
 
-/** Nothing is loaded from elsewhere, nothing is kept, and nobody may frame or refer to the page. */
+/** Loads nothing from other sites, stores nothing, and forbids frames and referrers. */
 export const SECURITY_HEADERS: Readonly<Record<string, string>> = {
   "content-security-policy":
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +

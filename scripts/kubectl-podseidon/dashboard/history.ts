@@ -1,4 +1,7 @@
-/** The last hour in slots of some seconds: of each slot the tightest moment, which a reader looks for, and the last. */
+/**
+ * The last hour in slots of some seconds. Keeps the tightest moment of each slot, which readers look for, and the last
+ * one.
+ */
 import type { CapacityPoint, FleetPoint } from "./wire.ts";
 
 export const SLOT_MS = 15_000;
@@ -14,8 +17,8 @@ type Counts = Omit<CapacityPoint, "atMs">;
 const spareOf = ({ available, required }: Counts): number => available - required;
 
 /**
- * Capacity against promise of one protector. Holds what changed, in at most {@link MAX_POINTS} points of 16 bytes:
- * thousands of protectors have one each.
+ * Capacity against promise of one protector. Stores changes in at most {@link MAX_POINTS} points of 16 bytes, because
+ * thousands of protectors have a history.
  */
 export class CapacityHistory {
   readonly #originMs: number;
@@ -23,7 +26,7 @@ export class CapacityHistory {
   #first = 0;
   #length = 0;
 
-  /** `originMs` is when the process began: times are stored as seconds since. */
+  /** `originMs` is the start of the process; times are stored as seconds since then. */
   constructor(originMs: number) {
     this.#originMs = originMs;
   }
@@ -34,7 +37,7 @@ export class CapacityHistory {
     const before = this.#at(this.#length - 2);
     const slot = slotOf(nowMs);
     const isThird = last !== undefined && before !== undefined && slotOf(before.atMs) === slot;
-    // The last point of the slot makes room for this one; the tightest of the three stays.
+    // This point replaces the last one of the slot; the tightest of the three stays.
     if (isThird && slotOf(last.atMs) === slot) {
       if (spareOf(last) < spareOf(before)) this.#set(this.#length - 2, last.atMs, last);
       this.#length--;
@@ -43,7 +46,7 @@ export class CapacityHistory {
     this.#forget(nowMs);
   }
 
-  /** The oldest first. A point holds until the next. */
+  /** Oldest first. A point is valid until the next one. */
   points(): readonly CapacityPoint[] {
     return Array.from({ length: this.#length }, (_, index) => this.#at(index)).filter((point) => point !== undefined);
   }
@@ -52,7 +55,7 @@ export class CapacityHistory {
     const capacity = this.#points.length / COLUMNS;
     if (this.#first + this.#length === capacity) {
       const used = this.#points.subarray(this.#first * COLUMNS, (this.#first + this.#length) * COLUMNS);
-      // Twice as long as it has to be, so that points move rarely.
+      // Twice the needed length, so that points are rarely copied.
       const grown = new Uint32Array(Math.max(FIRST_POINTS, 2 * this.#length) * COLUMNS);
       grown.set(used);
       this.#points = grown;
@@ -74,7 +77,9 @@ export class CapacityHistory {
     return { atMs: this.#originMs + seconds * 1000, available, required, reserved };
   }
 
-  /** A point older than the window goes once the next one is, too: until then it is what held. */
+  /**
+   * Drops a point older than the window once the next point is also older, because a point is valid until the next one.
+   */
   #forget(nowMs: number): void {
     for (;;) {
       const next = this.#at(1);
@@ -93,7 +98,7 @@ function isEqual(a: Counts, b: Counts): boolean {
 
 type FleetCounts = Omit<FleetPoint, "atMs" | "denied">;
 
-/** All protectors together: a point for each slot, at its worst moment, and the denials of the whole slot. */
+/** All protectors together: for each slot its worst moment, and all its denials. */
 export class FleetHistory {
   readonly #points: FleetPoint[] = [];
 

@@ -1,13 +1,13 @@
-/** The Kubernetes Events by which the webhook says at a protector what it denied, or let pass all the same. */
+/** The webhook's Kubernetes Events at a protector about disruptions that it denied, or allowed without quota. */
 import * as v from "valibot";
 import { KIND } from "../../../shared/schema/annotations.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
 import type { RefusalRow } from "./wire.ts";
 
-/** Of Events, the server filters by one field only; those with another reason are left out here. */
+/** The server filters Events by only one field; this file drops those with other reasons. */
 export const EVENT_SELECTOR = `involvedObject.kind=${KIND}`;
 
-/** The words for the reasons that `webhook/respond/event-notes.ts` gives. */
+/** The words for the reasons in `webhook/respond/event-notes.ts`. */
 const WORDS: Readonly<Record<string, string>> = {
   DisruptionRefused: "denied",
   DisruptionWouldBeRefused: "would be denied",

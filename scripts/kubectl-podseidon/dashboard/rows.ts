@@ -1,12 +1,12 @@
-/** A protector's view as the rows and the detail of the page. Pure. Ages become times, so that they stay the same. */
+/** Converts a protector's view to the rows and the detail of the page. Pure. Ages become times, which do not change. */
 import type { CellView, ProtectorView } from "../view.ts";
 import { type Detail, type ProtectorRow, type ReservationRow, UNKNOWN_MS } from "./wire.ts";
 
-/** Of one protector, the oldest reservations. */
+/** Most reservations of one protector, oldest first. */
 const MAX_RESERVATIONS = 100;
 const MAX_DETAIL_CELLS = 200;
 
-/** Where a protector is, and when it was looked at. */
+/** The location of a protector, and the time of the view. */
 export interface Seen {
   readonly core: number;
   readonly nowMs: number;
@@ -21,7 +21,7 @@ export interface CellShare {
   readonly heartbeatMs: number;
 }
 
-/** As in `status`: a cell without pods of it matters only while it is not in order. */
+/** Like in `status`: a cell without pods of the protector is shown only if it has a problem. */
 function presentCells({ cells }: ProtectorView): readonly CellView[] {
   return cells.filter(({ state, total }) => state !== "removed" && (total > 0 || state !== "ok"));
 }

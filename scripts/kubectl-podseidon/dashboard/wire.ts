@@ -1,11 +1,11 @@
 /**
- * What the plugin sends to its page: a `hello` with the history, then updates with what has changed since. Times are
+ * The messages of the plugin to its page: a `hello` with the history, then updates with the changes since. Times are
  * Unix milliseconds of this machine's wall clock, which plugin and browser share. The page parses what it receives.
  */
 import * as v from "valibot";
 import { HEALTH_STATES } from "../health.ts";
 
-/** Of a time that is not known. */
+/** Stands for an unknown time. */
 export const UNKNOWN_MS = 0;
 
 const text = v.string();
@@ -23,10 +23,10 @@ const ProtectorRow = v.object({
   total: number,
   reserved: number,
   allowed: number,
-  /** Cells that have pods of it, by their index in the list of cells, and how many of those are counted and current. */
+  /** Cells with pods of the protector, by index in the list of cells, and how many of these are counted and current. */
   cells: v.array(number),
   cellsOk: number,
-  /** Since when the oldest reservation is under way. */
+  /** The time of the oldest reservation. */
   oldestMs: number,
 });
 export type ProtectorRow = v.InferOutput<typeof ProtectorRow>;
@@ -37,10 +37,10 @@ const CellRow = v.object({
   protectors: number,
   available: number,
   reserved: number,
-  /** The newest and the oldest heartbeat that its aggregator has written to a protector. */
+  /** The newest and the oldest heartbeat that the cell's aggregator has written to a protector. */
   newestMs: number,
   oldestMs: number,
-  /** How many protectors do not count it, and why. */
+  /** The number of protectors that do not count the cell, by cause. */
   onHold: number,
   stale: number,
   notCounted: number,
@@ -64,7 +64,7 @@ const RefusalRow = v.object({
   core: number,
   namespace: text,
   name: text,
-  /** The word for what was done, and the Event's reason. */
+  /** The word for the webhook's action, and the Event's reason. */
   what: text,
   reason: text,
   message: text,
@@ -79,7 +79,7 @@ export type CapacityPoint = v.InferOutput<typeof CapacityPoint>;
 
 const FleetPoint = v.object({
   ...CapacityPoint.entries,
-  /** Pods that are missing from promises, at the worst moment. */
+  /** Pods that promises lack, at the worst moment. */
   missing: number,
   denied: number,
 });
@@ -112,9 +112,9 @@ export const Update = v.object({
   gone: v.optional(v.array(text)),
   cells: v.optional(v.array(CellRow)),
   reservations: v.optional(v.object({ all: number, oldest: v.array(ReservationRow) })),
-  /** New and counted up, the newest last. */
+  /** New and repeated refusals, newest last. */
   refusals: v.optional(v.array(RefusalRow)),
-  /** The slot that is under way, or has just begun. */
+  /** The present slot, or one that has just begun. */
   point: v.optional(FleetPoint),
   watches: v.optional(v.array(WatchRow)),
 });

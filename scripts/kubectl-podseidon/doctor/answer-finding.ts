@@ -1,4 +1,4 @@
-/** What `doctor` says of the response to an eviction of a pod that does not exist. Pure. */
+/** The finding of `doctor` about the response to an eviction of a pod that does not exist. Pure. */
 import type { ApiResponse } from "../../../shared/kube/client/transport.ts";
 import { GROUP } from "../../../shared/schema/annotations.ts";
 import { statusOf } from "../invocation/cluster.ts";
@@ -8,7 +8,7 @@ import { type Finding, ok, problem, unknown } from "./findings.ts";
 const CHECK = "webhook";
 const DOWN = "see docs/runbooks/PodseidonWebhookDown.md";
 
-/** Webhooks of files on kube-apiserver's host (docs/static-admission.md) have a name that the API does not allow. */
+/** Webhooks in files on kube-apiserver's host (docs/static-admission.md) have a name that the API does not allow. */
 const OWN = [`.${GROUP}`, ".podseidon.static.k8s.io"];
 
 /** The name of the webhook that denied a request. */
@@ -16,7 +16,7 @@ export function answeringWebhook(response: ApiResponse): string | undefined {
   return /^admission webhook "([^"]+)"/.exec(statusOf(response).message)?.[1];
 }
 
-/** The webhook also decides an eviction of a pod that does not exist: its 404 shows that it was reached. */
+/** The webhook also decides an eviction of a pod that does not exist: the webhook's 404 shows that it was reached. */
 export function answerFinding(response: ApiResponse): Finding {
   const { message } = statusOf(response);
   const name = answeringWebhook(response);
@@ -26,7 +26,7 @@ export function answerFinding(response: ApiResponse): Finding {
   }
   if (name !== undefined)
     return unknown(CHECK, message, `${name} denies it before podseidon is asked: let it pass the eviction of this pod`);
-  // In dry-run mode it denies nothing, and says by a warning what it would have denied.
+  // In dry-run mode, the webhook denies nothing, but warns about each denial.
   if (answerOf(response).warnings.some((text) => text.startsWith("dry run: ")))
     return ok(CHECK, "answers, by warnings alone");
   if (response.status === 403) return unknown(CHECK, message, "asking needs the permission to create pods/eviction");

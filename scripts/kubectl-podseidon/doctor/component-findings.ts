@@ -1,4 +1,4 @@
-/** What `doctor` says of the project's own processes: leases, Deployments, how the webhook runs. Pure. */
+/** The findings of `doctor` about the project's own processes: leases, Deployments, how the webhook runs. Pure. */
 import * as v from "valibot";
 import { age } from "../invocation/output.ts";
 import { type Finding, ok, problem, SKEW_MS, warning } from "./findings.ts";
@@ -12,10 +12,10 @@ const Lease = v.looseObject({
     }),
   ),
 });
-/** Of a lease that does not say; client-go's default. */
+/** The duration of a lease without its own: client-go's default. */
 const LEASE_SECONDS = 15;
 
-/** `without` says why none is needed, where that is so; `nowMs` is the clock of the apiserver. */
+/** `without` is the reason why no lease is needed, if so; `nowMs` is the clock of the apiserver. */
 export function leaseFinding(check: string, raw: unknown, nowMs: number, without?: string): Finding {
   const advice =
     `is the Deployment podseidon-${check} running? Without it ` +
@@ -49,7 +49,7 @@ const Deployment = v.looseObject({
 });
 export type ProjectDeployment = v.InferOutput<typeof Deployment>;
 
-/** Those that can be read. */
+/** The readable Deployments. */
 export function parseDeployments(raw: readonly unknown[]): readonly ProjectDeployment[] {
   return raw.flatMap((one) => {
     const parsed = v.safeParse(Deployment, one);
@@ -59,7 +59,7 @@ export function parseDeployments(raw: readonly unknown[]): readonly ProjectDeplo
 
 /** The project's Deployments of one cluster: whether they run, and how the webhook does. */
 export function deploymentFindings(deployments: readonly ProjectDeployment[], namespace: string): Finding[] {
-  // What does not run shows in the lease, in the heartbeat, or in the webhook's silence.
+  // Processes that do not run show in the lease, in the heartbeat, or in the missing response of the webhook.
   if (deployments.length === 0)
     return [ok("components", `no Deployment in ${namespace}; --system-namespace names another`)];
   const kubectl = `kubectl --namespace ${namespace}`;
@@ -80,7 +80,7 @@ export function deploymentFindings(deployments: readonly ProjectDeployment[], na
 
 export const WEBHOOK_DEPLOYMENT = "podseidon-webhook";
 
-/** One finding about the images of all clusters that were looked at. */
+/** One finding about the images in all checked clusters. */
 export function versionFinding(deployments: readonly ProjectDeployment[]): Finding {
   const containers = deployments.flatMap(({ spec }) => spec.template.spec.containers);
   const images = [...new Set(containers.map(({ image }) => image))];
@@ -88,7 +88,7 @@ export function versionFinding(deployments: readonly ProjectDeployment[]): Findi
   return warning("versions", images.join(", "), "parts of different versions work together for an upgrade; finish it");
 }
 
-/** As the webhook reads it: a flag comes before the environment, and of several the last one counts. */
+/** Like in the webhook: a flag has precedence over the environment, and the last of several flags counts. */
 function isDryRun(args: readonly string[], env: v.InferOutput<typeof Container>["env"]): boolean {
   const flag = args.findLast((arg) => arg === "--dry-run" || arg.startsWith("--dry-run="));
   const variable = env.findLast(({ name }) => name === "PODSEIDON_DRY_RUN")?.value;

@@ -1,4 +1,4 @@
-/** `doctor`: is the installation in order? Reads, asks with dry runs, and changes nothing. */
+/** `doctor`: is the installation in order? Only reads and makes dry runs; changes nothing. */
 
 import * as v from "valibot";
 import { corePath, podPath } from "../../../shared/kube/client/api-path.ts";
@@ -64,7 +64,7 @@ import {
 } from "./webhook-configuration-findings.ts";
 
 const MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-/** The oldest that this version was tested with. */
+/** The oldest minor version of Kubernetes that this version was tested with. */
 const OLDEST_MINOR = 30;
 
 const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
@@ -73,7 +73,7 @@ const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
 interface Reached {
   readonly findings: readonly Finding[];
   readonly answers: boolean;
-  /** How far the apiserver's clock is ahead of this machine's. */
+  /** Milliseconds by which the apiserver's clock is ahead of this machine's. */
   readonly aheadMs: number;
 }
 
@@ -126,7 +126,7 @@ class Doctor {
     for (const one of found) this.findings.push({ cluster: cluster.name, ...one });
   }
 
-  /** Adds what `look` finds. A check that can't be made is a finding, too. */
+  /** Adds the findings of `look`. A failed check is a finding, too. */
   async #check(
     cluster: ClusterClient,
     check: string,
@@ -140,7 +140,7 @@ class Doctor {
     }
   }
 
-  /** What the core has beside cells. False when it does not answer. */
+  /** Checks the core, except for its cells. False when the core does not answer. */
   async core(): Promise<boolean> {
     const core = this.#core;
     if (!(await this.#reach(core))) return false;
@@ -162,7 +162,7 @@ class Doctor {
     return true;
   }
 
-  /** A cluster that has pods. */
+  /** Checks a cluster that has pods. */
   async cell(cluster: ClusterClient): Promise<void> {
     if (cluster !== this.#core) {
       if (!(await this.#reach(cluster))) return;
@@ -180,7 +180,7 @@ class Doctor {
     await this.#check(cluster, "permissions", () => permissionFindings(cluster, this.#system, CELL_PERMISSIONS));
   }
 
-  /** Of all clusters that were looked at. */
+  /** Checks the versions in all checked clusters. */
   versions(): void {
     const deployments = [...this.#deployments.values()].flat();
     if (deployments.length > 0) this.#add(this.#core, [versionFinding(deployments)]);
@@ -204,7 +204,9 @@ class Doctor {
     return this.#deployments.get(cluster)?.some(({ metadata }) => metadata.name === name) ?? false;
   }
 
-  /** Nothing of a cell is in the core, and no pod that a protector covers. What is not known counts as being there. */
+  /**
+   * True when the core has nothing of a cell, and no pod that a protector covers. Unreadable objects count as present.
+   */
   async #isCoreAlone(): Promise<boolean> {
     const core = this.#core;
     if (this.#hasDeployment(core, "podseidon-aggregator")) return false;
@@ -253,7 +255,7 @@ class Doctor {
     return this.#views.some(({ cells }) => cells.some(isIt));
   }
 
-  /** Protectors with pods here, and namespaces, that ask for the counted gate. */
+  /** The namespaces, and the protectors with pods in this cluster, that ask for the counted gate. */
   #gatesAsked(
     here: readonly ProtectorView[],
     namespaces: readonly v.InferOutput<typeof Namespace>[],
@@ -270,7 +272,10 @@ class Doctor {
     return answerFinding(await askAboutNoPod(cluster, await this.#askedNamespace(cluster)));
   }
 
-  /** A namespace of this cluster in which it asks, one with protectors before others: the core's need not be here. */
+  /**
+   * A namespace in which this cluster asks the webhook, preferably one with protectors. The core's namespaces may not
+   * exist here.
+   */
   async #askedNamespace(cluster: ClusterClient): Promise<string> {
     const usual = this.#views[0]?.namespace ?? cluster.namespace;
     try {
@@ -279,13 +284,13 @@ class Doctor {
       const namespaces = new Set(this.#views.map((view) => view.namespace));
       return asked.find((one) => namespaces.has(one)) ?? asked[0] ?? usual;
     } catch (error) {
-      // Who may evict pods need not be allowed to list namespaces.
+      // A user who may evict pods may lack the permission to list namespaces.
       if (error instanceof CommandError) return usual;
       throw error;
     }
   }
 
-  /** Of the cluster that runs the webhook. */
+  /** Checks the cluster that runs the webhook. */
   async #serving(cluster: ClusterClient): Promise<readonly Finding[]> {
     const check = "serving certificate";
     const text = await this.#secret(cluster, "podseidon-webhook-tls", "tls.crt");
@@ -294,7 +299,7 @@ class Doctor {
     return [ok(check, "is not of Secret podseidon-webhook-tls")];
   }
 
-  /** A cluster that is its own core has none. */
+  /** Checks the tokens for the core. A cluster that is its own core has none. */
   async #tokens(cluster: ClusterClient): Promise<readonly Finding[]> {
     const findings: Finding[] = [];
     const accepts = (token: string): Promise<boolean | undefined> => acceptsToken(this.#core, this.#system, token);
@@ -332,7 +337,7 @@ class Doctor {
     );
   }
 
-  /** Heartbeats show that an aggregator counts which needs no lease. */
+  /** Without a lease, heartbeats show that an aggregator counts. */
   async #aggregator(cluster: ClusterClient): Promise<Finding> {
     const cell = cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
     const isCurrent = this.#views.some(({ cells }) =>

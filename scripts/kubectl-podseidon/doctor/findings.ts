@@ -1,4 +1,4 @@
-/** The findings of `doctor`: each a line, with what to do about it. Pure. */
+/** The findings of `doctor`: each is a line with advice. Pure. */
 import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
@@ -43,7 +43,7 @@ export function findingsText(findings: readonly DoctorFinding[]): string {
   return `${table(["", "CLUSTER", "CHECK", "FOUND"], rows)}${advised}\n${sum}`;
 }
 
-/** Clocks further apart than this make ages wrong; no decision rests on them. */
+/** A larger difference of clocks makes ages wrong; no decision depends on them. */
 export const SKEW_MS = 5_000;
 const SLOW_RESERVATION_MS = 300_000;
 const EXPIRES_SOON_MS = 14 * 86_400_000;
@@ -226,12 +226,14 @@ export function cellFindings(views: readonly ProtectorView[]): Finding[] {
 
 const PEM = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
 
-/** Of what a server or client shows, the first certificate is its own; those behind it are of authorities. */
+/**
+ * About a certificate chain, whose first certificate is the server's or client's own; the others are of authorities.
+ */
 export function ownCertificateFinding(check: string, chain: string, nowMs: number): Finding {
   return certificateFinding(check, [chain.match(PEM)?.[0] ?? ""], nowMs);
 }
 
-/** Of authorities that are trusted beside each other, the last one to expire. */
+/** About authorities that are trusted together: the last one to expire counts. */
 export function certificateFinding(check: string, bundles: readonly string[], nowMs: number): Finding {
   const ends: number[] = [];
   for (const pem of bundles.flatMap((text) => text.match(PEM) ?? [])) {
@@ -247,7 +249,7 @@ export function certificateFinding(check: string, bundles: readonly string[], no
       "there is none",
       "without it no call to the webhook succeeds; see docs/runbooks/PodseidonCertificateExpiring.md",
     );
-  // Of a CA bundle the newest counts: the old one stays in it while it is replaced.
+  // The newest certificate of a CA bundle counts: the old one stays in the bundle while it is replaced.
   const leftMs = Math.max(...ends) - nowMs;
   if (leftMs <= 0)
     return problem(check, `expired ${age(-leftMs)} ago`, "renew it now: no call to the webhook succeeds");

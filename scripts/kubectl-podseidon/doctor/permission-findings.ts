@@ -1,4 +1,4 @@
-/** What `doctor` says of the permissions of the project's ServiceAccounts. */
+/** The findings of `doctor` about the permissions of the project's ServiceAccounts. */
 import * as v from "valibot";
 import { corePath } from "../../../shared/kube/client/api-path.ts";
 import { GROUP, PLURAL } from "../../../shared/schema/annotations.ts";
@@ -28,7 +28,7 @@ export const CELL_PERMISSIONS: readonly Permission[] = [
   { account: "webhook", verb: "list", group: "", resource: "pods" },
 ];
 
-/** Asks the authorizer about each ServiceAccount that is there. */
+/** Asks the authorizer about each existing ServiceAccount. */
 export async function permissionFindings(
   cluster: ClusterClient,
   namespace: string,

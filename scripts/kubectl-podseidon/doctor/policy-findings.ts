@@ -1,4 +1,4 @@
-/** What `doctor` says of the policies by which a core believes each cell about itself alone. Pure. */
+/** The findings of `doctor` about the core's policies that restrict each cell to writes about itself. Pure. */
 import * as v from "valibot";
 import { type Finding, ok, problem, warning } from "./findings.ts";
 
@@ -6,7 +6,7 @@ export const ADMISSION_API = "/apis/admissionregistration.k8s.io/v1";
 const CHECK = "cell policies";
 const APPLY = "apply the manifests of this release to the core again (manifests/overlays/core)";
 
-/** Those of manifests/base/cell-policy and manifests/base/cell-tokens. */
+/** The policies of manifests/base/cell-policy and manifests/base/cell-tokens. */
 export const POLICIES = [
   "podseidon-cell-status",
   "podseidon-cell-protectors",
@@ -23,7 +23,9 @@ const Binding = v.looseObject({
   }),
 });
 
-/** Whether the API group has such policies: kube-apiserver does from 1.30 on. `raw` is its list of resources. */
+/**
+ * Whether the API group has such policies, as in kube-apiserver from 1.30 on. `raw` is the group's list of resources.
+ */
 export function servesPolicies(raw: unknown): boolean {
   const served = v.safeParse(Served, raw);
   return served.success && served.output.resources.some(({ name }) => name === "validatingadmissionpolicies");
@@ -31,22 +33,22 @@ export function servesPolicies(raw: unknown): boolean {
 
 const Account = v.looseObject({ metadata: v.looseObject({ name: v.string() }) });
 
-/** Whether a worker cluster has joined: one of these ServiceAccounts is that of a cell's webhook. */
+/** Whether a worker cluster has joined: one of these ServiceAccounts belongs to a cell's webhook. */
 export function hasCellAccounts(accounts: readonly unknown[]): boolean {
   return accounts.some((raw) => v.is(Account, raw) && raw.metadata.name.startsWith("podseidon-webhook."));
 }
 
-/** A policy and its binding, as they are stored; undefined where they are not. */
+/** A stored policy and its binding; undefined where they are missing. */
 export interface StoredPolicy {
   readonly name: string;
   readonly policy: unknown;
   readonly binding: unknown;
 }
 
-/** Of manifests/base/workload-policy. */
+/** The policy of manifests/base/workload-policy. */
 export const WORKLOAD_POLICY = "podseidon-workload-deletions";
 
-/** Whether the deletion of a protected workload is refused: else the finalizer holds it, for good. */
+/** Whether the deletion of a protected workload is rejected: otherwise the finalizer delays it for ever. */
 export function workloadPolicyFinding(stored: StoredPolicy): Finding {
   if (isInForce(stored)) return ok("workload deletions", "of protected workloads are refused");
   const bound = v.safeParse(Binding, stored.binding);

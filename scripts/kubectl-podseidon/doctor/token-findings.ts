@@ -1,4 +1,4 @@
-/** What `doctor` says of the tokens with which a worker cluster uses its core. */
+/** The findings of `doctor` about the tokens that a worker cluster uses in its core. */
 import { homeOf, readAccountToken } from "../../../shared/kube/credentials/account-token.ts";
 import { parseKubeconfig } from "../../../shared/kube/credentials/kubeconfig-file.ts";
 import { messageOf } from "../invocation/errors.ts";
@@ -6,12 +6,18 @@ import { age } from "../invocation/output.ts";
 import { type Finding, ok, ownCertificateFinding, problem, warning } from "./findings.ts";
 
 const CHECK = "core token";
-/** Those of `join`, and the one that webhook and aggregator share. */
+/** The Secrets of `join`, and the one that webhook and aggregator share. */
 export const KUBECONFIG_SECRETS = ["podseidon-core-webhook", "podseidon-core-aggregator", "podseidon-core"];
-/** The same share as in the alert PodseidonCoreTokenExpiring: a component renews its token long before. */
+/**
+ * The share of a token's life below which the finding warns, as in the alert PodseidonCoreTokenExpiring: a component
+ * renews its token long before.
+ */
 const SHARE_LEFT = 0.1;
 
-/** The finding about the kubeconfig in this Secret. `accepts` asks its core about a token; undefined: nobody knows. */
+/**
+ * The finding about the kubeconfig in this Secret. `accepts` asks the core about a token; undefined for an unknown
+ * result.
+ */
 export async function tokenFinding(
   secret: string,
   text: string,

@@ -31,7 +31,7 @@ const MAX_NAMED = 5;
 const APPLY =
   "apply the webhook configuration of the cluster's overlay again (kubectl apply -k manifests/overlays/...)";
 
-/** Whether the cluster asks about every deletion and eviction, and what it does without an answer. */
+/** Whether the cluster asks about every deletion and eviction, and what happens without an answer. */
 export function webhookConfigurationFindings(
   validating: unknown,
   mutating: unknown,
@@ -91,7 +91,7 @@ function asksAbout(rules: Webhook["rules"], operation: string, resource: string)
 
 type Webhook = v.InferOutput<typeof Webhooks>["webhooks"][number];
 
-/** The worst of the webhooks: one without a valid authority fails, whatever the others trust. */
+/** About the worst of the webhooks: one without a valid authority fails, whatever the others trust. */
 function authorityFinding(webhooks: readonly Webhook[], nowMs: number): Finding {
   const check = "CA in the webhook configuration";
   const found = webhooks.map(({ name, clientConfig }) => {
@@ -124,7 +124,7 @@ const DISRUPTIONS = [
   ["CREATE", "pods/eviction"],
 ] as const;
 
-/** Those of the namespaces in which the cluster asks about deletions, and about evictions where it asks of any. */
+/** The namespaces in which the cluster asks about deletions, and about evictions if it asks about any. */
 export function askedNamespaces(validating: unknown, namespaces: readonly unknown[]): readonly string[] {
   const hooks = v.safeParse(Webhooks, validating);
   const asking = DISRUPTIONS.map(([operation, resource]) =>
@@ -143,9 +143,7 @@ function namespacesOf(raw: readonly unknown[]): readonly v.InferOutput<typeof Na
   return raw.flatMap((one) => (v.is(Namespace, one) ? [v.parse(Namespace, one)] : []));
 }
 
-/**
- * Whether the cluster asks in the namespaces in which it has protected pods: `namespaces` are those, as stored.
- */
+/** Whether the cluster asks in the namespaces with protected pods. `namespaces` are the stored objects of these. */
 export function namespaceFinding(validating: unknown, namespaces: readonly unknown[]): readonly Finding[] {
   const check = "enforced namespaces";
   const hooks = v.safeParse(Webhooks, validating);
@@ -164,7 +162,7 @@ export function namespaceFinding(validating: unknown, namespaces: readonly unkno
     : [warning(check, `the cluster does not ask in ${shown}`, advice)];
 }
 
-/** A gate that is asked for, and that nobody adds: new pods come without it. */
+/** About a gate that is requested, but that no webhook configuration adds: new pods lack it. */
 export function gateFinding(asking: readonly string[], configuration: unknown): readonly Finding[] {
   if (asking.length === 0) return [];
   if (configuration !== undefined) return [ok("counted gate", `asked for by ${plural(asking.length, "object")}`)];

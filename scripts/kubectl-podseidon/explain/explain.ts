@@ -1,4 +1,4 @@
-/** `explain`: what a denial, a failure, a condition or a hold means, and what to do about it. Asks no cluster. */
+/** `explain`: what a denial, a failure, a condition or a hold means, and what to do about it. Needs no cluster. */
 import type { Command, Context } from "../invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "../invocation/errors.ts";
 import { didYouMean, isNear } from "../invocation/near-names.ts";

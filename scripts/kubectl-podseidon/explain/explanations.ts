@@ -1,11 +1,13 @@
-/** What `explain` knows: every refusal, failure, condition, reason and cause of a hold that an operator meets. Pure. */
+/**
+ * The texts of `explain`: every refusal, failure, condition, reason and cause of a hold that an operator may see. Pure.
+ */
 import type { Decision } from "../../../shared/decide/quota.ts";
 
 interface Meaning {
   readonly means: string;
   /** What to do, or what ends it. */
   readonly act: string;
-  /** Of its message, where one is known. */
+  /** Matches the message, if there is one. */
   readonly text?: RegExp;
 }
 
@@ -270,14 +272,14 @@ export const EXPLANATIONS: readonly Explained[] = [
   ...of("cause of a hold", HOLDS),
 ];
 
-/** Those of this name, in any case; else those whose message is in the text. */
+/** The explanations with this name, in any case; else those whose message is in the text. */
 export function explanationsOf(text: string): readonly Explained[] {
   const wanted = text.trim().toLowerCase();
   const named = EXPLANATIONS.filter(({ name }) => name.toLowerCase() === wanted);
   return named.length > 0 ? named : EXPLANATIONS.filter((one) => one.text?.test(text) === true);
 }
 
-/** What a hold, as it is stored, comes from, and how it ends. */
+/** The cause of a stored hold, and how it ends. */
 export function holdText(hold: string): string {
   const [cause = ""] = hold.split("/");
   const known = HOLDS[cause];

@@ -1,6 +1,6 @@
 /**
- * Colours the words that say how things stand, where a person reads them on a terminal. Only whole words at the places
- * where the tables have them: a name that a tenant chose looks like any other text.
+ * Colours words about states for people on a terminal. Only colours whole words in the columns of these states, so that
+ * a tenant's choice of names is never coloured.
  */
 const RED = 31;
 const GREEN = 32;
@@ -26,7 +26,7 @@ export function coloured(text: string): string {
   return PAINTED.reduce((painted, [pattern, code]) => painted.replace(pattern, `\u001b[${code}m$1\u001b[0m`), text);
 }
 
-/** Whether standard output takes colours: a terminal, and nobody said NO_COLOR (https://no-color.org). */
+/** Whether standard output has colours: it is a terminal, and NO_COLOR is not set (https://no-color.org). */
 export function takesColour(isTerminal: boolean, environment: Readonly<Record<string, string | undefined>>): boolean {
   return isTerminal && !environment.NO_COLOR && environment.TERM !== "dumb";
 }

@@ -7,7 +7,7 @@ import { CommandError, type ExitCode } from "./errors.ts";
 import type { Kubeconfig, PluginEnvironment } from "./kubeconfig.ts";
 import { ProgressLine, type Terminal } from "./progress.ts";
 
-/** Names the context of the core cluster where no flag does. */
+/** Names the context of the core cluster without a flag. */
 const CORE_CONTEXT_VARIABLE = "PODSEIDON_CORE_CONTEXT";
 
 export interface Flag {
@@ -59,16 +59,16 @@ export type FlagValues = Readonly<Record<string, string | boolean | undefined>>;
 
 export interface Command {
   readonly name: string;
-  /** Of its arguments, as `POD`. */
+  /** The command's arguments, such as `POD`. */
   readonly usage: string;
   readonly summary: string;
-  /** What the progress line says before the first step. */
+  /** The text of the progress line before the first step. */
   readonly doing: string;
   readonly description: string;
   readonly flags: Readonly<Record<string, Flag>>;
-  /** The least and the most arguments. */
+  /** The minimum and maximum number of arguments. */
   readonly arity: readonly [number, number];
-  /** What its first argument names, for completion. */
+  /** The kind of the first argument, for completion. */
   readonly completes?: "protectors" | "pods" | "nodes" | "cells" | "shells";
   readonly run: (context: Context, args: readonly string[]) => Promise<ExitCode>;
 }
@@ -116,10 +116,10 @@ export class Context {
     return this.text("output") === "wide";
   }
 
-  /** Prints `value` as `--output` says, or `text` for people. */
+  /** Prints `value` in the format of `--output`, or `text` for people. */
   print(value: unknown, text: string): void {
     this.progress.clear();
-    // As JSON first, because a class or an undefined field is nothing that YAML knows.
+    // Converts to JSON first, because the YAML library does not accept classes or undefined fields.
     const json = this.isForPrograms ? JSON.stringify(value, undefined, 2) : "";
     if (!this.isForPrograms) this.terminal.out(text);
     else this.terminal.out(this.text("output") === "yaml" ? dump(JSON.parse(json)) : `${json}\n`);
@@ -140,7 +140,7 @@ export class Context {
     return this.#client(this.#coreContext ?? this.text("context"));
   }
 
-  /** Whether the core is named, and not merely taken to be the cluster that has the pods. */
+  /** Whether the core is named explicitly, instead of assumed to be the cluster with the pods. */
   get namesCore(): boolean {
     return this.#coreContext !== undefined;
   }
@@ -185,7 +185,7 @@ export class Context {
   }
 }
 
-/** The argument at `index`, which the arity promises. */
+/** The argument at `index`, which the arity guarantees. */
 export function argument(args: readonly string[], index: number, what: string): string {
   const value = args[index];
   if (value === undefined || value === "") throw new CommandError(`name ${what}`);

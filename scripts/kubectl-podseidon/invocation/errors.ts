@@ -4,7 +4,7 @@
 export const EXIT = { yes: 0, no: 1, unknown: 2 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
-/** The command can't go on; the message says what to do. */
+/** The command can't continue; the message has the remedy. */
 export class CommandError extends Error {
   override readonly name = "CommandError";
 }

@@ -1,6 +1,6 @@
 /**
- * Reads and merges kubeconfig files as kubectl does: the first file that names a cluster, user or context wins. The
- * KubeConfig of `@kubernetes/client-node` refuses files that name the same thing twice.
+ * Reads and merges kubeconfig files like kubectl: the first file that names a cluster, user or context has precedence.
+ * The KubeConfig of `@kubernetes/client-node` rejects files with the same names.
  */
 import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
@@ -32,15 +32,15 @@ const File = v.looseObject({
 type Named = v.InferOutput<typeof Named>;
 
 export interface Kubeconfig {
-  /** For messages, and where relative paths are looked for. */
+  /** For messages, and as the base of relative paths. */
   readonly path: string;
-  /** JSON of all files in one; undefined without a file, so that a pod's own service account is used. */
+  /** JSON of all files merged; undefined without a file, so that a pod uses its own service account. */
   readonly text: string | undefined;
   readonly contexts: readonly string[];
   readonly currentContext: string | undefined;
 }
 
-/** Reads and merges them. Files that are not there are left out, as long as there is one. */
+/** Reads and merges the files. Ignores missing files, as long as there is one. */
 export async function readKubeconfigs(paths: readonly string[], explicit: boolean): Promise<Kubeconfig> {
   const files: v.InferOutput<typeof File>[] = [];
   for (const path of paths) {
@@ -79,11 +79,11 @@ async function parse(path: string, text: string): Promise<v.InferOutput<typeof F
   try {
     raw = yaml.load(text) ?? {};
   } catch {
-    // The parser's message quotes the text, which holds credentials.
+    // The parser's message quotes the text, which contains credentials.
     throw new CommandError(`${path} is not YAML; check that it is a kubeconfig`);
   }
   const directory = dirname(resolve(path));
-  // A command without a slash is looked for on the PATH.
+  // A command without a slash is searched in PATH.
   const isPath = (key: string, value: string): boolean =>
     PATHS.includes(key) ? value !== "" : key === "command" && value.includes("/");
   const absolute = (key: string, value: unknown): unknown =>

@@ -1,6 +1,6 @@
-/** Names that somebody may have meant. Pure. */
+/** Names that a user may have meant. Pure. */
 
-/** Names that differ by more edits are not what somebody mistyped. */
+/** Names with more edits are not typing mistakes. */
 const MAX_EDITS = 2;
 const MAX_SUGGESTED = 3;
 

@@ -1,9 +1,9 @@
-/** Results for people: tables and ages as kubectl prints them. Pure. */
+/** Results for people: tables and ages in kubectl's format. Pure. */
 
-/** Control characters but the line feed, and the characters that reorder a line. */
+/** Control characters except the line feed, and characters that reorder a line. */
 const CONTROL = /[\p{Cc}\p{Bidi_Control}\u2028\u2029]/gu;
 
-/** The text with control characters escaped, as `\u001b`: tenants write much of what is printed. */
+/** The text with control characters escaped, such as `\u001b`: tenants write much of the output. */
 export function escapeControls(text: string): string {
   return text.replace(CONTROL, (character) =>
     character === "\n" ? character : `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
@@ -23,7 +23,7 @@ export function columns(texts: readonly (readonly string[])[], separator: string
   return rows.map((row) => widths.map((width, column) => pad(row[column] ?? "", width)).join(separator));
 }
 
-/** A table as kubectl prints it: three blanks between columns. */
+/** A table in kubectl's format: three blanks between columns. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[], indent = ""): string {
   return columns([head, ...rows], "   ")
     .map((line) => `${indent}${line.trimEnd()}\n`)
@@ -49,7 +49,7 @@ const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 
-/** `7s`, `4m10s`, `3h5m`, `12d`, as kubectl shows ages; `-` when unknown. A time to come reads `in 7s`. */
+/** `7s`, `4m10s`, `3h5m`, `12d`, like kubectl's ages; `-` when unknown, and `in 7s` for the future. */
 export function age(ms: number | undefined): string {
   if (ms === undefined || !Number.isFinite(ms)) return "-";
   if (ms < -SECOND_MS) return `in ${age(-ms)}`;

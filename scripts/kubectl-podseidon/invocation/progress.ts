@@ -1,6 +1,6 @@
 /**
- * Shows on standard error what a command waits for, once it takes longer than a second. On a terminal it is one line
- * that is replaced, in a log one line for each step. Standard output stays readable for programs.
+ * Shows on standard error what a command waits for, if it takes longer than a second: on a terminal one line that is
+ * replaced, in a log one line for each step. Standard output stays readable for programs.
  */
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
 import { coloured } from "./colour.ts";
@@ -9,7 +9,7 @@ import { escapeControls } from "./output.ts";
 export interface Terminal {
   out(text: string): void;
   err(text: string): void;
-  /** Whether standard error is a terminal, on which a line can be taken back. */
+  /** Whether standard error is a terminal, where a line can be erased. */
   readonly interactive: boolean;
   /** Whether standard output shows colours. */
   readonly colours?: boolean;
@@ -17,7 +17,9 @@ export interface Terminal {
 
 const ERASE_LINE = "\r\x1b[K";
 
-/** A terminal that shows control characters escaped. Colours, and what erases the line of progress, are added after. */
+/**
+ * A terminal that escapes control characters. Colours and the erasure of the progress line are added after the escapes.
+ */
 export function plainTerminal(terminal: Terminal): Terminal {
   return {
     ...terminal,
@@ -40,7 +42,7 @@ interface Step {
 export class ProgressLine {
   readonly #terminal: Terminal;
   readonly #ports: Pick<Ports, "timers" | "clock">;
-  /** The steps in progress, each a part of the one before it; the last one is shown. */
+  /** The steps in progress, each a part of the one before; the last one is shown. */
   readonly #steps: Step[] = [];
   #timer: Timer | undefined;
   #sinceMs = 0;
@@ -52,7 +54,7 @@ export class ProgressLine {
     this.#ports = ports;
   }
 
-  /** Does `work`; `detail` is asked for what to add to the line (`12 of 40`). What it does in turn may say more. */
+  /** Runs `work`; `detail` returns an addition to the line (`12 of 40`). Nested steps replace the line. */
   async during<T>(what: string, work: () => Promise<T>, detail: () => string = () => ""): Promise<T> {
     const step = { what, detail };
     if (this.#steps.push(step) === 1) this.#begin();
@@ -73,7 +75,7 @@ export class ProgressLine {
     if (this.#terminal.interactive) this.#shown = undefined;
   }
 
-  /** Shows nothing any more: the command has what it waited for, and goes on until somebody ends it. */
+  /** Stops showing progress: the command has its data, and runs until a user ends it. */
   end(): void {
     this.#timer?.cancel();
     this.clear();
@@ -95,7 +97,7 @@ export class ProgressLine {
     const detail = step.detail();
     const line = `${step.what}${detail === "" ? "" : ` (${detail})`} ...`;
     if (this.#terminal.interactive) this.#terminal.err(`${ERASE_LINE}${line} ${Math.floor(tookMs / 1000)} s`);
-    // In a log one line says that it takes its time; more would say nothing new.
+    // In a log, one line for each step is enough.
     else if (this.#shown !== step) this.#terminal.err(`${line}\n`);
     this.#shown = step;
   }

@@ -1,4 +1,4 @@
-/** Asks a core about a token that one of its cells holds. A token says nothing of the key that its core verifies by. */
+/** Asks a core about a token of one of its cells. The token alone does not show whether the core's key verifies it. */
 import * as v from "valibot";
 import { corePath } from "../../../shared/kube/client/api-path.ts";
 import { readAccountToken } from "../../../shared/kube/credentials/account-token.ts";
@@ -8,7 +8,7 @@ const Identified = v.looseObject({ metadata: v.looseObject({ uid: v.string() }) 
 const Review = v.looseObject({ status: v.looseObject({ authenticated: v.optional(v.boolean(), false) }) });
 const OPTIONS = { timeoutMs: CALL_TIMEOUT_MS };
 
-/** Undefined where the cluster does not say, or lacks the Secret of the token, which may be another core's. */
+/** Undefined where the cluster gives no answer, or lacks the Secret of the token, which may belong to another core. */
 export async function acceptsToken(
   core: ClusterClient,
   namespace: string,

@@ -1,4 +1,7 @@
-/** What `join` makes for a cell: accounts and permissions in the core, kubeconfigs in the worker cluster. Pure. */
+/**
+ * The objects that `join` creates for a cell: accounts and permissions in the core, kubeconfigs in the worker cluster.
+ * Pure.
+ */
 import { corePath } from "../../../shared/kube/client/api-path.ts";
 import {
   extensionsOf,
@@ -9,7 +12,7 @@ import {
 } from "../../../shared/kube/credentials/account-token.ts";
 import { CommandError } from "../invocation/errors.ts";
 
-/** The processes of a worker cluster that use the core, each with an account of its own there. */
+/** The processes of a worker cluster that use the core, each with its own account there. */
 export const COMPONENTS = ["webhook", "aggregator"] as const;
 export type CellComponent = (typeof COMPONENTS)[number];
 
@@ -22,7 +25,7 @@ const SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])
 /** Names of objects have 253 characters; the longest prefix here is `podseidon-aggregator-register.`. */
 const MAX_CELL_CHARACTERS = 253 - "podseidon-aggregator-register.".length;
 
-/** Throws a sentence for a cell whose id can't be in the names of its accounts. */
+/** Throws a sentence for a cell whose id is invalid in the names of its accounts. */
 export function checkCellName(cell: string): void {
   if (cell.length <= MAX_CELL_CHARACTERS && SUBDOMAIN.test(cell)) return;
   throw new CommandError(
@@ -31,16 +34,16 @@ export function checkCellName(cell: string): void {
   );
 }
 
-/** The account in the core. The policies of the core know it by this name. */
+/** The account in the core. The core's policies match this name. */
 export const accountName = (component: CellComponent, cell: string): string => `podseidon-${component}.${cell}`;
 /** The Secret in the core that the tokens of the cell are bound to. */
 export const boundSecretName = (cell: string): string => `podseidon-cell.${cell}`;
 /** The Secret in the worker cluster that the component mounts. */
 export const kubeconfigSecretName = (component: CellComponent): string => `podseidon-core-${component}`;
 
-/** An object as it is applied. */
+/** An object to apply. */
 export interface CellObject {
-  /** As kubectl names it: `secret/podseidon-cell.worker-2`. */
+  /** The name in kubectl's format: `secret/podseidon-cell.worker-2`. */
   readonly name: string;
   readonly path: string;
   readonly body: Readonly<Record<string, unknown>>;
@@ -80,7 +83,10 @@ export function rolesOf(namespace: string): readonly { readonly name: string; re
   ]);
 }
 
-/** The account of one component and its permissions. It may ask for tokens of its own, and of no other account. */
+/**
+ * The account of one component and its permissions. The account may request tokens for itself, but for no other
+ * account.
+ */
 export function accountObjects(component: CellComponent, cell: string, namespace: string): readonly CellObject[] {
   const account = accountName(component, cell);
   const subjects = [{ kind: "ServiceAccount", name: account, namespace }];
@@ -133,7 +139,7 @@ export function kubeconfigSecret(component: CellComponent, namespace: string, te
   return coreObject("Secret", namespace, kubeconfigSecretName(component), { type: "Opaque", data });
 }
 
-/** Whether a token of these UIDs goes on serving; another one has been revoked, or is about to expire. */
+/** Whether a token is bound to these UIDs, so that it is not revoked, and does not expire soon. */
 export function isUsable(token: string, accountUid: string, secretUid: string, nowMs: number): boolean {
   const read = readAccountToken(token);
   if (read?.account?.uid !== accountUid || read.boundTo?.uid !== secretUid) return false;

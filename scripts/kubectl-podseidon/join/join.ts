@@ -1,4 +1,7 @@
-/** The command `join`: gives a worker cluster accounts of its own in the core, and writes their kubeconfigs to it. */
+/**
+ * The command `join`: creates accounts for a worker cluster in the core, and writes their kubeconfigs to the worker
+ * cluster.
+ */
 import * as v from "valibot";
 import { configMapPath, corePath, withQuery } from "../../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../../shared/kube/client/api-result.ts";
@@ -35,7 +38,10 @@ import {
 } from "./cell-objects.ts";
 
 const WEEK_MS = 7 * 86_400_000;
-/** A kubelet takes up to two minutes to show a renewed Secret, which has to be short against a fifth of a life. */
+/**
+ * A kubelet takes up to two minutes to update a mounted Secret, which must be much shorter than a fifth of a token's
+ * life.
+ */
 const MIN_LIFE_MS = 3_600_000;
 const FIELD_MANAGER = "kubectl-podseidon";
 
@@ -49,7 +55,7 @@ const ApiObject = v.looseObject({
 });
 type ApiObject = v.InferOutput<typeof ApiObject>;
 
-/** What became of one object. */
+/** The result for one object. */
 export interface Step {
   readonly cluster: string;
   readonly object: string;
@@ -64,7 +70,9 @@ export interface JoinTarget {
   readonly namespace: string;
 }
 
-/** Reads cell and clusters. Without a named core, the cluster of the pods would be taken for it. */
+/**
+ * Reads cell and clusters. Requires a named core: otherwise the cluster of the pods would be assumed to be the core.
+ */
 export async function targetOf(context: Context, args: readonly string[]): Promise<JoinTarget> {
   const cell = argument(args, 0, "a cell");
   checkCellName(cell);
@@ -94,7 +102,7 @@ export async function heldKubeconfig({ worker, namespace }: JoinTarget, componen
   }
 }
 
-/** Checks everything that can be checked before the first write; returns the UID of the worker cluster. */
+/** Makes all checks that are possible before the first write; returns the UID of the worker cluster. */
 async function checkBefore(target: JoinTarget): Promise<string> {
   const { cell, core, worker, namespace } = target;
   const missing: string[] = [];
@@ -138,7 +146,7 @@ class Joining {
     this.#target = target;
   }
 
-  /** Applies an object. One that is as it should be stays as it is. */
+  /** Applies an object, unless it is already as wanted. */
   async apply(cluster: ClusterClient, { name, path, body }: CellObject): Promise<ApiObject> {
     const before = await readObject(cluster, path);
     const forced = withQuery(path, { force: true, fieldManager: FIELD_MANAGER });
@@ -194,7 +202,7 @@ export function stepsText(steps: readonly Step[]): string {
   );
 }
 
-/** The address that the operator uses, unless the flag gives the one that worker clusters use. */
+/** The core's address that the operator uses, unless a flag has the one for worker clusters. */
 async function addressOf(context: Context, { core, namespace }: JoinTarget): Promise<CoreAddress> {
   const server = context.text("server") ?? core.access.server;
   if (!URL.canParse(server) || !server.startsWith("https://"))

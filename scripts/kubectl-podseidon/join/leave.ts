@@ -1,4 +1,4 @@
-/** The command `leave`: takes back what `join` gave. The core comes first: then the tokens end at once. */
+/** The command `leave`: removes the objects of `join`. The core comes first, so that the tokens end at once. */
 import { describeFailure } from "../../../shared/kube/client/api-result.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE, YES } from "../invocation/command.ts";
@@ -16,7 +16,7 @@ async function remove(cluster: ClusterClient, { name, path }: CellObject, done: 
   return { cluster: cluster.name, object: name, outcome };
 }
 
-/** The kubeconfigs in the worker cluster. One of another cell stays. */
+/** Removes the kubeconfigs in the worker cluster, except for those of another cell. */
 async function removeKubeconfigs(target: JoinTarget, done: boolean): Promise<readonly Step[]> {
   const { cell, worker, namespace } = target;
   const steps: Step[] = [];
@@ -43,7 +43,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   try {
     steps.push(...(await removeKubeconfigs(target, done)));
   } catch (error) {
-    // A cluster that was taken over, or is gone, is revoked all the same.
+    // The tokens of a compromised or vanished cluster are revoked anyway.
     left = `Warning: ${worker.name} still has its kubeconfigs, which are of no use: ${messageOf(error)}\n`;
   }
   if (left === "" && steps.every(({ outcome }) => outcome === GONE))

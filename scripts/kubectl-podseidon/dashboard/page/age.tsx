@@ -2,7 +2,7 @@ import { UNKNOWN_MS } from "../wire.ts";
 import { nowMs } from "./browser-clock.ts";
 import { ageAt, clockText } from "./words.ts";
 
-/** How long ago, and it grows; a dash when the time is not known. */
+/** The time since `sinceMs`, which grows; a dash when the time is not known. */
 export function Age({ sinceMs }: { readonly sinceMs: number }) {
   if (sinceMs === UNKNOWN_MS) return <>-</>;
   const at = new Date(sinceMs);

@@ -1,4 +1,4 @@
-/** Tells a screen reader of refusals: one sentence at a time, not each of many. */
+/** Announces refusals to a screen reader: many refusals in one sentence. */
 import { useEffect, useState } from "preact/hooks";
 import { readMs, repeat } from "./browser-clock.ts";
 import { store } from "./store.ts";

@@ -56,7 +56,7 @@ function Everything() {
   );
 }
 
-/** Whether what is shown is current, in words. */
+/** Whether the shown data is current, in words. */
 function Liveness() {
   const hello = store.hello.value;
   const heardMs = store.heardMs.value;

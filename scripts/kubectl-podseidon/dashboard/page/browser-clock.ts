@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 /** Unix milliseconds. */
 export const readMs = (): number => Date.now();
 
-/** {@link readMs}, once a second: ages are drawn from it. */
+/** {@link readMs}, updated once a second, for ages. */
 export const nowMs = signal(readMs());
 
 export function startClock(): void {
@@ -13,7 +13,7 @@ export function startClock(): void {
   });
 }
 
-/** Calls it every `everyMs` until the returned function is called. */
+/** Calls `call` every `everyMs` until the returned function is called. */
 export function repeat(everyMs: number, call: () => void): () => void {
   const timer = setInterval(call, everyMs);
   return () => clearInterval(timer);

@@ -1,4 +1,4 @@
-/** One chart of the last hour: uPlot draws it, a sentence and a table say the same. */
+/** One chart of the last hour, drawn by uPlot, with a sentence and a table of the same data. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { minuteText, numberText } from "./words.ts";
@@ -7,22 +7,22 @@ export const WINDOW_SECONDS = 3600;
 const HEIGHT = 170;
 /** Steps between the ticks of an axis that counts pods. */
 const WHOLE = [0, 1, 2, 3, 4, 5, 6].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
-/** The table has a row for so many points. */
+/** Points in each row of the table. */
 const POINTS_A_ROW = 20;
 
 interface ChartLine {
   readonly label: string;
-  /** A variable of the style sheet. */
+  /** The name of a variable in the style sheet. */
   readonly colour: string;
   readonly kind: "step" | "area" | "dashed" | "bars";
   readonly values: readonly number[];
-  /** What a row of the table says of several points. */
+  /** How a row of the table summarizes several points. */
   readonly inTable: "lowest" | "highest" | "sum";
 }
 
 interface ChartOptions {
   readonly title: string;
-  /** What the chart shows, in a sentence. */
+  /** The chart's content, as a sentence. */
   readonly summary: string;
   readonly atMs: readonly number[];
   readonly endMs: number;
@@ -101,7 +101,7 @@ function summed(values: readonly number[], how: ChartLine["inTable"]): number {
   return how === "lowest" ? Math.min(...values) : Math.max(...values);
 }
 
-/** uPlot in its place: as wide as it, in the colours of the style sheet, drawn again when those change. */
+/** uPlot in its container: with the container's width and the style sheet's colours, drawn again when these change. */
 class Drawing {
   readonly #place: HTMLElement;
   readonly #dark = matchMedia("(prefers-color-scheme: dark)");

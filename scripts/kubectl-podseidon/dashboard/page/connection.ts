@@ -1,4 +1,4 @@
-/** The stream of the plugin: parsed, and put into the store. The browser connects again by itself. */
+/** Parses the plugin's stream into the store. The browser connects again by itself. */
 import * as v from "valibot";
 import { Detail, Hello, Update } from "../wire.ts";
 import { readMs } from "./browser-clock.ts";
@@ -13,7 +13,7 @@ export function connect(store: Store): void {
   });
 }
 
-/** Undefined when the protector is gone, or the plugin. */
+/** Undefined when the protector or the plugin is gone. */
 export async function readDetail(key: string): Promise<Detail | undefined> {
   const path = key.split("/").map(encodeURIComponent).join("/");
   try {

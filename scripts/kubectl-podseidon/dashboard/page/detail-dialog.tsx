@@ -12,7 +12,7 @@ import { store } from "./store.ts";
 import { Wide } from "./wide.tsx";
 import { countText, numberText, STATE_WORDS } from "./words.ts";
 
-/** The detail is read again so often, and whenever its row changes. */
+/** The detail is read again at this interval, and whenever its row changes. */
 const READ_EVERY_MS = 5_000;
 /** Core, namespace and name. */
 const KEY_PARTS = 3;
@@ -122,7 +122,7 @@ function History({ points }: { readonly points: readonly CapacityPoint[] }) {
   if (last === undefined) return null;
   const endMs = nowMs.value;
   const first = endMs - WINDOW_SECONDS * 1000;
-  // The last point holds until now; one from before the window holds at its beginning.
+  // The last point is valid until now. A point from before the window is valid at the window's beginning.
   const shown = [...points.map((point) => ({ ...point, atMs: Math.max(point.atMs, first) })), { ...last, atMs: endMs }];
   const column = (key: keyof CapacityPoint): number[] => shown.map((point) => point[key]);
   const least = Math.min(...shown.map(({ available, required }) => available - required));
@@ -231,13 +231,13 @@ function Conditions({ detail: { conditions } }: { readonly detail: Detail }) {
   );
 }
 
-/** Opens what the address names. */
+/** Opens the detail that the address names. */
 export function followAddress(): void {
   const [, ...parts] = location.hash.split("/");
   store.selected.value = parts.length === KEY_PARTS ? parts.map(decoded).join("/") : undefined;
 }
 
-/** Somebody may have typed it. */
+/** A user may have typed the address. */
 function decoded(part: string): string {
   try {
     return decodeURIComponent(part);

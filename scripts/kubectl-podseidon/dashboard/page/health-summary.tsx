@@ -1,10 +1,10 @@
-/** How many protectors are how well; each number filters the table. */
+/** The number of protectors in each health; each number filters the table. */
 import { HEALTHS, type Health, type HealthState, healthOf, statesOf } from "../../health.ts";
 import type { NO_FILTER } from "./rows.ts";
 import { store } from "./store.ts";
 import { HEALTH_WORDS, numberText } from "./words.ts";
 
-/** A shape for each health, so that colour is not the only sign. */
+/** A shape for each health, so that colour is not the only difference. */
 const SHAPES: Readonly<Record<Health, string>> = { trouble: "▲", attention: "◆", order: "●" };
 
 export function HealthMark({ state }: { readonly state: HealthState }) {

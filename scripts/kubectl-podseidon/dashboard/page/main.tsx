@@ -1,4 +1,4 @@
-/** The page: draws what the plugin sends. Loads nothing from elsewhere, and changes nothing. */
+/** The page, which shows the plugin's data. Loads nothing from other sites, and changes nothing. */
 import { render } from "preact";
 import { App } from "./app.tsx";
 import { startClock } from "./browser-clock.ts";
@@ -7,7 +7,7 @@ import { followAddress } from "./detail-dialog.tsx";
 import { SEARCH_ID } from "./protector-table.tsx";
 import { store } from "./store.ts";
 
-/** `/` goes to the search, unless somebody types into a field or reads a detail. */
+/** `/` moves the focus to the search, unless the user types into a field or reads a detail. */
 function goToSearch(event: KeyboardEvent): void {
   const isTyping = event.target instanceof HTMLElement && event.target.matches("input, select, textarea");
   if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || store.selected.value !== undefined) return;

@@ -1,4 +1,4 @@
-/** The protectors, a page at a time: a screen reader and a browser get on with fifty rows, not with five thousand. */
+/** The protectors, in pages: screen readers and browsers can handle fifty rows, but not five thousand. */
 import { HEALTH_STATES } from "../../health.ts";
 import type { ProtectorRow } from "../wire.ts";
 import { rowKey } from "../wire.ts";
@@ -227,7 +227,7 @@ const MOVES: Readonly<Record<string, (at: number, last: number) => number>> = {
   End: (_, last) => last,
 };
 
-/** The arrows go from protector to protector, beside the tabulator. */
+/** The arrow keys move from protector to protector, like the tab key. */
 function moveInTable(event: KeyboardEvent & { readonly currentTarget: HTMLTableElement }): void {
   const move = MOVES[event.key];
   const links = [...event.currentTarget.querySelectorAll<HTMLAnchorElement>("tbody a")];

@@ -59,7 +59,7 @@ const byName = (a: ProtectorRow, b: ProtectorRow): number =>
 /** A row without a reservation comes last. */
 const oldestOf = ({ oldestMs }: ProtectorRow): number => (oldestMs === UNKNOWN_MS ? Number.MAX_SAFE_INTEGER : oldestMs);
 
-/** Each the worst first; of equal ones, in the order of their names. */
+/** Each sorts the worst first, and equal ones by name. */
 const COMPARE: Readonly<Record<SortKey, (a: ProtectorRow, b: ProtectorRow) => number>> = {
   state: (a, b) => rankOf(a.state) - rankOf(b.state) || spareOf(a) - spareOf(b),
   name: byName,

@@ -1,4 +1,4 @@
-/** What the page knows: messages of the plugin change it, and what is drawn follows. */
+/** The page's data: messages of the plugin change it, and the page is drawn again. */
 import { batch, computed, signal } from "@preact/signals";
 import type { DashboardUpdate, FleetPoint, Hello, ProtectorRow, RefusalRow } from "../wire.ts";
 import { rowKey } from "../wire.ts";
@@ -19,7 +19,7 @@ export class Store {
   readonly cellNames = signal<readonly string[]>([]);
   readonly cells = signal<Cells>([]);
   readonly reservations = signal<Reservations>({ all: 0, oldest: [] });
-  /** The newest first. */
+  /** Newest first. */
   readonly refusals = signal<readonly RefusalRow[]>([]);
   readonly points = signal<readonly FleetPoint[]>([]);
   readonly watches = signal<Watches>([]);
@@ -35,7 +35,7 @@ export class Store {
 
   readonly states = computed(() => countStates(this.present().values()));
   #namespaces: readonly string[] = [];
-  /** The same array until a namespace comes or goes, so that the list of choices is drawn rarely. */
+  /** The same array until a namespace appears or disappears, so that the list of choices is rarely drawn. */
   readonly namespaces = computed(() => {
     const found = namespacesOf(this.present().values());
     if (found.join() !== this.#namespaces.join()) this.#namespaces = found;
@@ -49,13 +49,13 @@ export class Store {
     return this.found.value.slice(from, from + PAGE_ROWS);
   });
 
-  /** The rows; who reads them by this is told of their changes. */
+  /** The rows; the caller is subscribed to their changes. */
   present(): ReadonlyMap<string, ProtectorRow> {
     this.#version.value;
     return this.#rows;
   }
 
-  /** A stream has begun: everything follows. */
+  /** A stream has begun, and will send all data. */
   greet(hello: Hello, nowMs: number): void {
     batch(() => {
       this.#rows.clear();

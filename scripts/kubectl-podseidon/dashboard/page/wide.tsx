@@ -5,7 +5,7 @@ interface WideOptions {
   readonly children: ComponentChildren;
 }
 
-/** What may be wider than the window: it scrolls, with the keyboard too. */
+/** Content that may be wider than the window, and scrolls, also by keyboard. */
 export function Wide({ label, children }: WideOptions) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: only what has the focus scrolls with the keyboard

@@ -36,7 +36,7 @@ export function ageAt(nowMs: number, sinceMs: number): string {
   return sinceMs === UNKNOWN_MS ? "-" : age(Math.max(0, nowMs - sinceMs));
 }
 
-/** As logs and Kubernetes have them, in the time zone of the browser. */
+/** Times in the format of logs and Kubernetes, in the time zone of the browser. */
 const minutes = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } as const;
 const minuteFormat = new Intl.DateTimeFormat("en", minutes);
 const clockFormat = new Intl.DateTimeFormat("en", { ...minutes, second: "2-digit" });
@@ -44,7 +44,7 @@ const numberFormat = new Intl.NumberFormat("en");
 
 export const clockText = (atMs: number): string => clockFormat.format(atMs);
 export const minuteText = (atMs: number): string => minuteFormat.format(atMs);
-/** With separators, as `12,345`. */
+/** With separators, such as `12,345`. */
 export const numberText = (value: number): string => numberFormat.format(value);
 
 export function countText(count: number, noun: string): string {
