@@ -1,4 +1,4 @@
-/** docs/api.md: every field of PodProtector from the schema that the CRD is made of, and every label and annotation. */
+/** docs/api.md: every field of PodProtector from the CRD's schema, and every label and annotation. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
@@ -29,7 +29,7 @@ function read(raw: unknown): Schema {
   return v.parse(Schema, raw);
 }
 
-/** The object that a field holds, or holds a list of; undefined for a plain value. */
+/** The object in a field, or in its list; undefined for a plain value. */
 function objectOf(schema: Schema): Schema | undefined {
   const inner = schema.items === undefined ? schema : read(schema.items);
   return inner.properties === undefined ? undefined : inner;
@@ -65,7 +65,7 @@ function escaped(text: string): string {
 }
 
 /**
- * On which objects a name is used, and its meaning; other names have the comment of annotations.ts as their meaning.
+ * The objects on which a name is used, and its meaning. For other names, the comment in annotations.ts is the meaning.
  */
 export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning: string]>> = {
   CLUSTER_BUDGETS_LABEL: [

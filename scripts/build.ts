@@ -1,6 +1,6 @@
 /**
- * `npm run build`: bundles each part into `dist/NAME.mjs`, and what a part loads only on demand into `dist/chunks`.
- * Prints the sizes and fails when the start of a part loads more than its budget. `--sbom` also writes
+ * `npm run build`: bundles each part into `dist/NAME.mjs`, and its modules that are loaded on demand into
+ * `dist/chunks`. Prints the sizes and fails when the start of a part loads more than its budget. `--sbom` also writes
  * `dist/sbom.cdx.json`: which packages are in the bundles, and the Node.js that runs them (`--node=PATH`).
  */
 import { execFile } from "node:child_process";
@@ -17,7 +17,7 @@ import { root } from "./root.ts";
 const KB = 1000;
 
 /**
- * The entry of each part, and how many bytes its start may load: a twentieth more than it needs
+ * The entry of each part, and the bytes that its start may load: a twentieth more than it needs
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
@@ -30,7 +30,7 @@ const PARTS = {
   "kubectl-podseidon": { entry: "scripts/kubectl-podseidon/main.ts", budget: 1890 * KB },
 } as const;
 
-/** The plugin is copied somewhere on the PATH: one file, with the two commands that kubectl looks for beside it. */
+/** The plugin is copied to a folder in PATH: one file, beside the two commands that kubectl searches. */
 const PLUGIN = "kubectl-podseidon";
 const PLUGIN_COMMANDS = ["kubectl-podseidon", "kubectl_complete-podseidon"];
 
@@ -50,7 +50,7 @@ interface BuildOptions {
 export interface BuiltPart {
   readonly name: PartName;
   readonly path: string;
-  /** Bytes that a start loads: the bundle and what it imports. */
+  /** Bytes that a start loads: the bundle and its imports. */
   readonly startBytes: number;
   /** Bytes of the chunks that are loaded only on demand. */
   readonly onDemandBytes: number;
@@ -58,7 +58,7 @@ export interface BuiltPart {
   readonly metafile: Metafile;
 }
 
-/** Builds the parts. Rejects when one does not compile; budgets are the caller's to check. */
+/** Builds the parts. Rejects when one does not compile. The caller has to check the budgets. */
 export async function build(options: BuildOptions = {}): Promise<readonly BuiltPart[]> {
   const outdir = resolve(root, options.outdir ?? "dist");
   if (options.only === undefined) await rm(outdir, { recursive: true, force: true });
@@ -88,7 +88,7 @@ async function buildPart(name: PartName, outdir: string, version: string): Promi
     platform: "node",
     target: "node24",
     minify: true,
-    // For stack traces in the logs, which need positions and not the sources; the plugin prints sentences.
+    // For stack traces in logs, which need positions but no sources. The plugin only prints sentences.
     sourcemap: name === PLUGIN ? false : "linked",
     sourcesContent: false,
     metafile: true,
@@ -105,7 +105,7 @@ async function buildPart(name: PartName, outdir: string, version: string): Promi
     banner: { js: 'import{createRequire as __cr}from"node:module";const require=__cr(import.meta.url);' },
   });
   if (name === PLUGIN) await addCommands(outdir);
-  // What the page is made of ships in the plugin.
+  // The page's modules ship in the plugin.
   Object.assign(metafile.inputs, page?.metafile.inputs);
   return {
     name,
@@ -130,7 +130,7 @@ function packageVersion(): string {
   return manifest.version;
 }
 
-/** Writes which packages the bundler put into the parts, in CycloneDX. The same bundles give the same file. */
+/** Writes the packages in the bundles, in CycloneDX. Equal bundles give equal files. */
 async function writeBillOfMaterials(parts: readonly BuiltPart[], path: string): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), "podseidon-sbom-"));
   try {
@@ -158,7 +158,7 @@ async function addNode(path: string, node: string): Promise<void> {
   bill.components.push({
     ...{ type: "platform", name: "node", version, "bom-ref": `node@${version}` },
     licenses: [{ license: { id: "MIT", acknowledgement: "declared" } }],
-    // By these names scanners find its vulnerabilities.
+    // Scanners find vulnerabilities by these names.
     cpe: `cpe:2.3:a:nodejs:node.js:${version}:*:*:*:*:*:*:*`,
     purl: `pkg:generic/node@${version}`,
   });
@@ -166,8 +166,8 @@ async function addNode(path: string, node: string): Promise<void> {
 }
 
 /**
- * Modules that only some configurations load, or that are loaded when the port is open and the first answers are given.
- * Any other dynamic import counts as part of the start.
+ * Modules that only some configurations load, or that are loaded after the port is open and the first responses are
+ * sent. Any other dynamic import counts as part of the start.
  */
 const ON_DEMAND = [
   "node_modules/jose/",
@@ -210,7 +210,7 @@ const ON_DEMAND = [
   "webhook/respond/not-enforced.ts",
 ];
 
-/** A start loads the bundle and what it imports, directly or not, except what is loaded on demand. */
+/** A start loads the bundle and its direct and indirect imports, except for modules that are loaded on demand. */
 function sizes(metafile: Metafile, entry: string): { startBytes: number; onDemandBytes: number } {
   const { outputs } = metafile;
   const code = Object.keys(outputs).filter((path) => path.endsWith(".mjs"));
@@ -271,7 +271,7 @@ async function main(args: readonly string[]): Promise<number> {
     console.log(sizeTable(parts));
     return overBudget(parts).length === 0 ? 0 : 1;
   } catch (error) {
-    // The bundler has printed what it found, with the lines of source.
+    // The bundler has already printed the problems, with the lines of source.
     console.error(error instanceof Error ? error.message.split("\n")[0] : error);
     return 1;
   }

@@ -1,6 +1,6 @@
 /**
- * Writes the files that are made from code: `npm run generate`. With `--check` it writes nothing and fails when a file
- * differs.
+ * Writes the files that are generated from code: `npm run generate`. With `--check`, writes nothing, and fails when a
+ * file differs.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -28,7 +28,7 @@ export function generatedFiles(): readonly GeneratedFile[] {
   ];
 }
 
-/** The alert rules as the object that the Prometheus operator reads. */
+/** The alert rules as an object for the Prometheus operator. */
 function prometheusRule(): string {
   const rules = load(readFileSync(join(root, "manifests/monitoring/rules.yaml"), "utf8"));
   const labels = { "app.kubernetes.io/name": "podseidon", "app.kubernetes.io/part-of": "podseidon" };

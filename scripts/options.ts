@@ -1,12 +1,10 @@
-/** The command line of a script: `node:util` reads it, a text is its help. */
+/** The command line of a script: `node:util` parses it, and a text is its help. */
 import { type ParseArgsConfig, parseArgs } from "node:util";
 
 type OptionsConfig = NonNullable<ParseArgsConfig["options"]>;
 type Values<O extends OptionsConfig> = ReturnType<typeof parseArgs<{ args: string[]; options: O }>>["values"];
 
-/**
- * Returns the values of the flags, or an exit code after it has printed the help or what is wrong with a flag.
- */
+/** Returns the values of the flags, or an exit code after it has printed the help or the problem with a flag. */
 export function readOptions<const O extends OptionsConfig>(
   args: readonly string[],
   help: string,
@@ -23,7 +21,7 @@ export function readOptions<const O extends OptionsConfig>(
   }
 }
 
-/** Prints what is wrong with the command line, and the help; returns the exit code. */
+/** Prints the problem with the command line, and the help; returns the exit code. */
 export function misused(message: string, help: string): number {
   process.stderr.write(`${message}\n\n${help}`);
   return 2;

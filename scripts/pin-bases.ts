@@ -1,6 +1,6 @@
 /**
- * `npm run pin-bases`: writes the digests of the base images into the Containerfile, so that a release can be built
- * again from the same bytes. Asks the registries through docker.
+ * `npm run pin-bases`: writes the digests of the base images into the Containerfile, so that a release can be rebuilt
+ * from the same bytes. Asks the registries through docker.
  */
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -10,7 +10,7 @@ import { root } from "./root.ts";
 const BASES = /^(ARG (?:BUILD|RUN)_BASE=)([^@\s]+)(?:@\S*)?$/gm;
 const DIGEST = /^sha256:[0-9a-f]{64}$/;
 
-/** The Containerfile with the digest of each base. Throws for an answer that is no digest. */
+/** The Containerfile with the digest of each base. Throws for an answer that is not a digest. */
 export function pinned(containerfile: string, digestOf: (image: string) => string): string {
   return containerfile.replace(BASES, (_, argument: string, image: string) => {
     const digest = digestOf(image);

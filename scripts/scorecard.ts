@@ -1,6 +1,6 @@
 /**
- * Which kinds of lists, watches and writes the tests met on a real apiserver: the sum of what the proxies of all test
- * processes have counted (`test/faults/proxy/scorecard.ts`). What was never met was never tested.
+ * The kinds of lists, watches and writes that the tests made on a real apiserver: the sum of the counts by the proxies
+ * of all test processes (`test/faults/proxy/scorecard.ts`). A kind that never occurred was never tested.
  */
 import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -18,7 +18,7 @@ export function sumScorecards(lines: readonly string[]): ReadonlyMap<string, num
   return sums;
 }
 
-/** Prints the table of the files in a folder. Returns the rows at zero; without any file that is one of them. */
+/** Prints the table of the files in a folder. Returns the rows at zero; missing files count as such a row. */
 export function printScorecard(directory: string): readonly string[] {
   const files = globSync("*.ndjson", { cwd: directory }).map((file) => readFileSync(join(directory, file), "utf8"));
   const sums = sumScorecards(files.flatMap((text) => text.split("\n")).filter((line) => line !== ""));

@@ -14,7 +14,7 @@ import { theReaper } from "./control-plane/reaper.ts";
 import { root } from "./root.ts";
 import { printScorecard } from "./scorecard.ts";
 
-/** How many tests passed and failed; a check that has no tests counts as one. */
+/** How many tests passed and failed; a check without tests counts as one. */
 interface TestCounts {
   readonly passed: number;
   readonly failed: number;
@@ -32,7 +32,7 @@ interface Step {
 
 const LAYER_RULES = ["plugin", "suspicious/noImportCycles", "style/noRestrictedGlobals", "style/noRestrictedImports"];
 
-/** It runs in browsers: other globals, and JSX. */
+/** The page runs in browsers: other globals, and JSX. */
 const DASHBOARD_PAGE = "scripts/kubectl-podseidon/dashboard/page/tsconfig.json";
 
 const STEPS: readonly Step[] = [
@@ -55,10 +55,10 @@ const STEPS: readonly Step[] = [
 /** Steps of some seconds. */
 const CHECKS = ["lint", "types", "layers", "unused", "generated", "changed"];
 
-/** Clusters mostly wait: the simulation takes what they leave of the processors. */
+/** Clusters mostly wait, so the simulation uses the remaining processor time. */
 const BESIDE_CLUSTERS = "simulation";
 
-/** What `changed` runs, side by side; longer steps are left to the whole of `npm test`. */
+/** The steps of `changed`, which run concurrently; only the whole `npm test` runs longer steps. */
 const CHANGED_STEPS: readonly Step[] = [
   ...STEPS.filter(({ name }) => ["lint", "types"].includes(name)),
   {
@@ -81,7 +81,7 @@ function base(): string {
   return status === 0 ? "main" : "HEAD";
 }
 
-/** What runs now. A signal ends it, and nothing else is begun. */
+/** The running processes. A signal ends them, and no other is started. */
 const children = new Set<ChildProcess>();
 let isEnded = false;
 
@@ -91,7 +91,7 @@ function endAll(signal: NodeJS.Signals): void {
 }
 
 function start(command: string, args: readonly string[], stdio: StdioOptions): ChildProcess {
-  // What a test started ends with this process, also when the test could not end it.
+  // Processes that a test started end with this process, even if the test could not end them.
   const env = { ...process.env, ...theReaper().environment };
   const child = spawn(command, [...args], { cwd: root, stdio, env });
   children.add(child);
@@ -107,7 +107,7 @@ function run(command: string, args: readonly string[]): Promise<number> {
   });
 }
 
-/** As {@link run}; the output appears when the command ends, because others run beside it. */
+/** As {@link run}, but the output appears when the command ends, because others run concurrently. */
 function runBeside(command: string, args: readonly string[]): Promise<number> {
   return new Promise((resolve, reject) => {
     const child = start(command, args, ["ignore", "pipe", "pipe"]);
@@ -155,7 +155,7 @@ async function vitest(project: string, args: readonly string[]): Promise<TestCou
   }
 }
 
-/** The whole of them has to meet each kind of request; some files of them do not. */
+/** All cluster tests together must make each kind of request; some files alone do not. */
 async function clusterTests(files: readonly string[]): Promise<TestCounts> {
   const directory = mkdtempSync(join(tmpdir(), "podseidon-scorecard-"));
   process.env.PODSEIDON_SCORECARD = directory;
@@ -193,7 +193,7 @@ const Report = v.object({
 
 /**
  * Sums vitest's JSON report. A file that failed without a failed test (it could not be loaded, or its setup failed)
- * counts as one failure, and so does an exit code other than 0 that nothing else explains. Throws when it is not a
+ * counts as one failure, and so does an exit code other than 0 without another reason. Throws when the text is not a
  * report.
  */
 export function countTests(report: string, exitCode: number): TestCounts {
@@ -236,7 +236,7 @@ async function runStep({ title, run: runIt }: Step, files: readonly string[]): P
   return { title, ...counts, seconds: (performance.now() - startedMs) / 1000 };
 }
 
-/** Runs the checks side by side, then the other steps one after another, and the simulation beside the last. */
+/** Runs the checks concurrently, then the other steps one after another, and the simulation together with the last. */
 async function runSteps(steps: readonly Step[], files: readonly string[]): Promise<readonly Outcome[]> {
   const isCheck = ({ name }: Step): boolean => CHECKS.includes(name);
   const isBeside = ({ name }: Step): boolean => name === BESIDE_CLUSTERS;

@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- aggregator`: this project's aggregator beside upstream's on a real control plane, in turn, with the
- * same cell. Without upstream's binary this project is measured alone.
+ * `npm run bench -- aggregator`: this project's aggregator and upstream's on a real control plane, alternately, with
+ * the same cell. Without upstream's binary, only this project is measured.
  */
 import { mkdtempDisposable } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";
@@ -139,7 +139,7 @@ async function compare(
   const results = new Map<AggregatorContender, Figures[]>();
   for (let round = 0; round < rounds; round++) {
     for (const contender of round % 2 === 0 ? contenders.toReversed() : contenders) {
-      // The long measurements run once, starts in each round.
+      // Long measurements run once, starts in each round.
       await clearStatuses(cluster.admin, work.size);
       const figures = await measure(cluster, contender, work, round === 0);
       results.set(contender, [...(results.get(contender) ?? []), figures]);

@@ -7,7 +7,7 @@ import type { ProtectorWatch } from "./fixture/protector-watch.ts";
 
 const COUNT_LIMIT_MS = 300_000;
 const FLIP_LIMIT_MS = 30_000;
-/** More would crowd out the aggregator's own writes, which are few at once. */
+/** More concurrent changes would delay the aggregator's own few writes. */
 const MOST_UNDER_WAY = 16;
 const BLANK = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
 
@@ -20,7 +20,7 @@ export async function clearStatuses(admin: ApiserverClient, { protectors }: Benc
   });
 }
 
-/** Milliseconds from now until every protector has the right count; NaN when that takes too long. */
+/** Milliseconds from now until every protector has the right count; NaN when it takes too long. */
 export async function timeToCounted(
   watch: ProtectorWatch,
   { pods, protectors }: BenchSize,
@@ -28,7 +28,7 @@ export async function timeToCounted(
 ): Promise<number> {
   const want = pods / protectors;
   let next = 0;
-  // A count that is right stays right.
+  // A right count stays right.
   const isMet = (): boolean => {
     while (next < protectors && watch.available(protectorName(next)) === want) next++;
     return next === protectors;
@@ -87,7 +87,7 @@ export async function underLoad(
     const dueMs = startMs + (index * 1000) / rate;
     const waitMs = dueMs - performance.now();
     if (waitMs > 1) await delay(waitMs);
-    // Each pod goes unready and, a round of all protectors later, ready again.
+    // Each pod becomes unready and, a round of all protectors later, ready again.
     const protector = index % size.protectors;
     const ready = Math.floor(index / size.protectors) % 2 === 1;
     const name = protectorName(protector);
@@ -99,7 +99,7 @@ export async function underLoad(
     });
     underWay.add(change);
     const expected = ready ? want : want - 1;
-    // While the previous change is not published, the status would not show this one.
+    // The status can't show this change before the previous one is published.
     if (index % 20 === 0 && watch.available(name) !== expected) {
       timed.push(
         watch

@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- cell-policy`: what the policies that hold each cell to its own entry cost kube-apiserver
+ * `npm run bench -- cell-policy`: the cost for kube-apiserver of the policies that restrict each cell to its own entry
  * (docs/decisions/0011-what-a-cell-may-write.md).
  */
 import type { ApiserverClient } from "../control-plane/api-client.ts";
@@ -17,7 +17,7 @@ const HELP = `usage: npm run bench -- cell-policy [options]
 `;
 const CELLS = 5;
 const RESERVATIONS_PER_CELL = 10;
-/** A protector is written by one write at a time. */
+/** Each protector has one write at a time. */
 const PROTECTOR_COUNT = 16;
 const BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/podseidon-cell-status";
 const OWN_CELL = "cell-0";
@@ -51,7 +51,7 @@ function withoutVersion(object: unknown): object {
   return { ...rest, metadata: { name: metadata.name } };
 }
 
-/** The entries of all cells. The own one differs in each write by the pod that is admitted. */
+/** The entries of all cells. The writer's own entry differs in each write by the admitted pod. */
 function statusOf(write: number | string): object {
   const cells = Array.from({ length: CELLS }, (_, cell) => ({
     cellID: `cell-${cell}`,
@@ -69,7 +69,7 @@ function statusOf(write: number | string): object {
   return { summary: { totalReplicas: 100, aggregatedAvailableReplicas: 100, estimatedAvailableReplicas: 50 }, cells };
 }
 
-/** What the webhook of a cell may not change is refused only while the policy is in force. */
+/** Resolves when the policy is in force or not: only then, a forbidden write by a cell's webhook is rejected. */
 async function setPolicy(core: Cluster, webhook: ApiserverClient, binding: object, isOn: boolean): Promise<void> {
   if (isOn) await core.apply([binding]);
   else await core.admin.request("DELETE", BINDING);

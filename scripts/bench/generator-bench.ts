@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- generator`: a core cluster full of Deployments at a generator's start, the next start, when nothing
- * is left to write, and single changes.
+ * `npm run bench -- generator`: a generator's start in a core cluster full of Deployments, the next start, which has
+ * nothing to write, and single changes.
  */
 import { mkdtempDisposable } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -118,7 +118,7 @@ async function measure(
   const protectedMs = performance.now() - startMs;
   const serversTookMs = serversCpuMs(cluster) - serversMs;
   const firstFigures = processFigures(first.process.pid ?? 0);
-  // Calls without a response are not counted yet.
+  // The apiserver does not count calls without a response yet.
   await cluster.waitFor("the first to have all answers", async () => (await created(first)) >= count, LIMIT_MS);
   await first.stop();
 

@@ -1,6 +1,6 @@
 /**
- * Honest reviews while a caller of the port sends large ones: their latency beside that of the same reviews alone, how
- * long the event loop is held, and memory. The senders have a thread of their own.
+ * Honest reviews while a caller of the port sends large ones: their latency with and without the attack, how long the
+ * event loop is blocked, and memory. The senders have their own thread.
  */
 import { request } from "node:https";
 import { setTimeout as delay } from "node:timers/promises";
@@ -12,12 +12,12 @@ import { deleteReview, ReviewClient } from "./fixture/review-client.ts";
 
 const CELL = "cell-1";
 const SENDERS = 12;
-/** Of all senders together. */
+/** The rate of all senders together. */
 const BYTES_PER_SECOND = 11_000_000;
 const CHUNK_BYTES = 64 * 1024;
 const REVIEWS = 600;
 const REVIEW_EVERY_MS = 25;
-/** Each kind alone, so that what holds the loop is this review. */
+/** Each kind is sent alone, so that only this review blocks the loop. */
 const ALONE = 10;
 const LAG = "nodejs_eventloop_lag_max_seconds";
 /** How often the event loop is sampled, which is part of each figure. */

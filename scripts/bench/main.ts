@@ -1,8 +1,8 @@
 /**
  * `npm run bench -- NAME [options]`: every benchmark of the project, by name; `NAME-bench.ts` runs it. Parts of the
- * webhook's are `quota-free.ts`, `reserved-object.ts`, `hostile.ts` and `rollout.ts`. The folder `fixture` has what
- * benchmarks run on (`cell-fixture.ts`, `contenders.ts`), what makes load (`load-generator.ts`, `review-client.ts`) and
- * what they print (`figures.ts`).
+ * webhook's are `quota-free.ts`, `reserved-object.ts`, `hostile.ts` and `rollout.ts`. The folder `fixture` has the
+ * environment (`cell-fixture.ts`, `contenders.ts`), the load (`load-generator.ts`, `review-client.ts`) and the output
+ * (`figures.ts`).
  */
 
 interface Benchmark {

@@ -1,5 +1,5 @@
 /**
- * The time from the end of a reserved pod until the protector neither counts the pod nor holds its reservation, so that
+ * The time from the end of a reserved pod until the protector neither counts the pod nor has its reservation, so that
  * the quota is free for the next disruption. Webhook and aggregator run with their defaults, this project's pair and
  * upstream's.
  */
@@ -22,7 +22,7 @@ import { deleteReview, ReviewClient } from "./fixture/review-client.ts";
 /** Protectors of two pods each, of which one is deleted. */
 const SAMPLES = 150;
 const PODS_EACH = 2;
-/** Between two deletions; not a multiple of any interval in the components. */
+/** Time between two deletions; not a multiple of any interval in the components. */
 const PACE_MS = 73;
 const COUNTED_WITHIN_MS = 90_000;
 const FREE_WITHIN_MS = 60_000;

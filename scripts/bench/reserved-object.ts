@@ -1,7 +1,4 @@
-/**
- * 1,000 of 1,000 pods reserved and never settled: how large the object becomes, and how long the last reservation
- * takes.
- */
+/** Reserves all of 1,000 pods without settling: the size of the object, and the duration of the last reservation. */
 import type { Cluster } from "../control-plane/cluster.ts";
 import { createProtector, PROTECTORS } from "./fixture/cell-fixture.ts";
 import { median, row } from "./fixture/figures.ts";
@@ -39,7 +36,7 @@ export async function reservedObject(cluster: Cluster, url: string): Promise<str
   }
   const text = (await cluster.admin.request("GET", `${PROTECTORS}/reserved`)).text;
   await cluster.admin.call("DELETE", `${PROTECTORS}/reserved`);
-  // The very first calls pay for connections and compilation, not for the object.
+  // The first calls are slow because of connections and compilation, not because of the object.
   const first = median(took.slice(10, 10 + SAMPLE));
   const last = median(took.slice(-SAMPLE));
   const figures: readonly [string, number, number][] = [

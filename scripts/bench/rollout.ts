@@ -1,4 +1,4 @@
-/** A rolling update and a drain as users do them, in one cluster; with the project and without it. */
+/** A rolling update and a drain, like users do them, in one cluster, with the project and without it. */
 import { readFileSync } from "node:fs";
 import { Cluster } from "../control-plane/cluster.ts";
 import { CRD, TestEnvironment } from "../environment/environment.ts";
@@ -20,9 +20,7 @@ interface RolloutFigures {
   readonly refusals: number;
 }
 
-/**
- * Creates a Deployment of `replicas`, and its protector as the Deployment controller's maxUnavailable of 25% implies.
- */
+/** Creates a Deployment of `replicas`, and its protector with the minimum that maxUnavailable of 25% implies. */
 export async function deploy(site: RolloutSite, name: string, replicas: number): Promise<void> {
   const labels = { app: name };
   const template = {

@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- status`: what the webhook of status writes costs kube-apiserver, whose match conditions keep nearly
- * all of them away from it (docs/design.md#status-writes).
+ * `npm run bench -- status`: the cost for kube-apiserver of the webhook for status writes, whose match conditions
+ * exclude nearly all of them (docs/design.md#status-writes).
  */
 import type { Cluster } from "../control-plane/cluster.ts";
 import { registrations } from "../environment/webhook-configuration.ts";
@@ -54,7 +54,10 @@ async function patchStatus(cluster: Cluster, pod: number, type: string, status: 
   return (await cluster.admin.request("PATCH", `${PODS}/${podName(pod)}/status`, body, STRATEGIC)).status;
 }
 
-/** Nobody listens at the webhook's address, so that a write that it is asked about fails: nothing else may be. */
+/**
+ * No process listens at the webhook's address, so that a write that needs the webhook fails: the measured writes must
+ * not need it.
+ */
 async function setRule(cluster: Cluster, isOn: boolean): Promise<void> {
   await cluster.admin.request("DELETE", CONFIGURATION);
   if (isOn) {

@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- webhook`: this project's webhook beside upstream's, on the same control plane, with the same load,
- * in turn. Prints a table of medians and ratios; only ratios of one run say anything.
+ * `npm run bench -- webhook`: this project's webhook and upstream's, on the same control plane, with the same load,
+ * alternately. Prints a table of medians and ratios; only ratios of one run are meaningful.
  */
 import { mkdtempDisposable } from "node:fs/promises";
 import { cpus, loadavg, release, tmpdir, totalmem } from "node:os";
@@ -75,7 +75,7 @@ interface MeasuredReplicas {
   readonly pids: readonly number[];
 }
 
-/** Not counted: every process runs once before, so that no round measures the compiler. */
+/** Rounds that are not counted, so that no round measures the compiler. */
 const WARM_UP_ROUNDS = 3;
 
 export async function run(args: readonly string[]): Promise<number> {
@@ -191,8 +191,8 @@ async function compare(
 }
 
 /**
- * The replicas that a round measures. Rounds of a work with one replica take another process each: two processes of the
- * same bundle differ by up to a tenth, as the compiler sees other calls first, and one pair says nothing about bundles.
+ * The replicas that a round measures. With one replica, each round uses another process: two processes of the same
+ * bundle differ by up to a tenth, because the compiler sees other calls first, so one pair does not compare bundles.
  */
 function replicasOf({ urls, pids }: WebhookContender, work: Work, round: number): MeasuredReplicas {
   const first = work.replicas === 1 ? (round + WARM_UP_ROUNDS) % urls.length : 0;
@@ -236,7 +236,7 @@ async function memoryAfterReviews(
   });
 }
 
-/** Of the first replica: idle, and after each load. */
+/** The memory of the first replica: idle, and after each load. */
 async function residentMegabytes(cluster: Cluster, generator: string, contender: WebhookContender): Promise<number[]> {
   const megabytes = (): number => processFigures(contender.pids()[0] ?? 0).residentBytes / 1024 / 1024;
   const after = [megabytes()];

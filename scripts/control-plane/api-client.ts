@@ -43,7 +43,7 @@ export class ApiError extends Error {
 }
 
 const CALL_TIMEOUT_MS = 30_000;
-/** Idle connections are closed before the apiserver closes them (after 90 s), so that no call meets a closing one. */
+/** Idle connections are closed before the apiserver closes them (after 90 s), so that no call uses a closing one. */
 const IDLE_SOCKET_MS = 60_000;
 
 export class ApiserverClient {
@@ -111,7 +111,7 @@ export class ApiserverClient {
     return answer.body;
   }
 
-  /** Resolves with the response to a POST, whose body goes on until `signal`; rejects without a response. */
+  /** Resolves with the response to a POST, whose body continues until `signal`; rejects without a response. */
   stream(path: string, body: unknown, signal: AbortSignal): Promise<IncomingMessage> {
     return new Promise((resolve, reject) => {
       const call = request(`${this.url}${path}`, { method: "POST", agent: this.#agent, signal }, resolve);

@@ -34,22 +34,22 @@ export interface ClusterOptions {
   readonly kwok?: boolean;
   /** Nodes that exist and are ready when {@link Cluster.start} resolves, named `node-1` and so on; none by default. */
   readonly nodes?: number;
-  /** Flags added to the usual ones, or in place of them; `$FILES` in a value is the directory of `files`. */
+  /** Flags in addition to the usual ones, or instead of them; `$FILES` in a value is the directory of `files`. */
   readonly flags?: FlagOverrides;
-  /** Files that flags refer to: name and content, such as an audit policy. */
+  /** Files that flags refer to, such as an audit policy: content by name. */
   readonly files?: Readonly<Record<string, string>>;
-  /** More users, who authenticate by a fixed token. */
+  /** Additional users, who authenticate by a fixed token. */
   readonly tokens?: readonly StaticToken[];
-  /** What to start; {@link ensureBinaries} by default. */
+  /** The binaries to start; {@link ensureBinaries} by default. */
   readonly binaries?: Binaries;
 }
 
-/** Options of a cluster that is etcd and kube-apiserver alone. */
+/** Options of a cluster with only etcd and kube-apiserver. */
 export const BARE = { controllerManager: false, scheduler: false, kwok: false } as const satisfies ClusterOptions;
 
 export interface KubeconfigOptions {
   /**
-   * Another address than the apiserver's own, such as a proxy's before it; 127.0.0.1 and localhost fit the certificate.
+   * An address other than the apiserver's own, such as a proxy's; the certificate is valid for 127.0.0.1 and localhost.
    */
   readonly server?: string;
   /** Where to write it; in the cluster's directory by default. */
@@ -61,9 +61,9 @@ const POLL_MS = 40;
 const WAIT_TIMEOUT_MS = 60_000;
 
 /**
- * A Kubernetes cluster of real processes on loopback addresses, with KWOK in place of kubelets. Its processes and files
- * end with the process that started it, in whatever way that process ends (see reaper.ts); `await using` stops it at
- * the end of a scope.
+ * A Kubernetes cluster of real processes on loopback addresses, with KWOK instead of kubelets. Its processes and files
+ * end with the process that started it, however that process ends (see reaper.ts); `await using` stops it at the end of
+ * a scope.
  */
 export class Cluster implements AsyncDisposable {
   readonly name: string;
@@ -85,8 +85,8 @@ export class Cluster implements AsyncDisposable {
   #etcdHistory = 0;
 
   /**
-   * Starts a cluster and resolves when it serves. Rejects with the end of the log of what did not start; nothing is
-   * left behind.
+   * Starts a cluster and resolves when it serves. Rejects with the end of the log of the process that did not start,
+   * and leaves nothing behind.
    */
   static async start(options: ClusterOptions = {}): Promise<Cluster> {
     const binaries = options.binaries ?? (await ensureBinaries());
@@ -208,7 +208,7 @@ export class Cluster implements AsyncDisposable {
     return name;
   }
 
-  /** Polls until `condition` resolves with true; rejects when that takes longer than `timeoutMs`, naming `what`. */
+  /** Polls until `condition` resolves with true; rejects after `timeoutMs`, naming `what`. */
   async waitFor(what: string, condition: () => Promise<boolean>, timeoutMs = WAIT_TIMEOUT_MS): Promise<void> {
     const deadlineMs = performance.now() + timeoutMs;
     let last: unknown;
@@ -224,15 +224,15 @@ export class Cluster implements AsyncDisposable {
     throw new Error(`${this.name}: waited ${timeoutMs / 1000} s for ${what}`, { cause: last });
   }
 
-  /** Copies etcd's data as they are now, for {@link restoreEtcd}. */
+  /** Copies etcd's present data, for {@link restoreEtcd}. */
   snapshotEtcd(): EtcdSnapshot {
     const directory = join(this.directory, "etcd", `snapshot-${++this.#snapshots}`);
     return copyEtcdData(this.processes.etcd, this.#setting.etcdDataDirectory, directory);
   }
 
   /**
-   * Puts etcd back to an older state: resourceVersions go back. The apiserver is stopped for the restore and
-   * started again, as etcd's documentation demands; `keepApiserver` leaves it running with its caches.
+   * Restores etcd to an older state, so that resourceVersions go back. The apiserver is stopped for the restore and
+   * started again, as etcd's documentation requires; `keepApiserver` leaves it running with its caches.
    */
   async restoreEtcd(snapshot: EtcdSnapshot, options: { readonly keepApiserver?: boolean } = {}): Promise<void> {
     const { "kube-apiserver": apiserver } = this.processes;
@@ -249,7 +249,7 @@ export class Cluster implements AsyncDisposable {
     await apiserver.start();
   }
 
-  /** How often etcd's data were replaced: revisions of two histories do not compare. */
+  /** How often etcd's data was replaced: revisions of two histories are not comparable. */
   get etcdHistory(): number {
     return this.#etcdHistory;
   }
@@ -262,8 +262,8 @@ export class Cluster implements AsyncDisposable {
   }
 
   /**
-   * Makes every older resourceVersion too old, so that a watch or an exact list there gets 410: compacts etcd and
-   * restarts the apiserver, whose caches would otherwise go on answering for a while.
+   * Makes every earlier resourceVersion too old, so that a watch or an exact list from it gets 410: compacts etcd, and
+   * restarts the apiserver, whose caches would otherwise still answer for a while.
    */
   async expireVersions(): Promise<void> {
     await this.processes["kube-apiserver"].kill();
@@ -286,7 +286,7 @@ export class Cluster implements AsyncDisposable {
     this.#stopping = true;
     this.admin.close();
     this.etcd.close();
-    // An apiserver without etcd does not end on SIGTERM, and nothing has to be saved.
+    // An apiserver without etcd does not end on SIGTERM, and no data has to be saved.
     await Promise.all(COMPONENT_NAMES.map((name) => this.processes[name].kill("SIGKILL")));
     rmSync(this.directory, { recursive: true, force: true, maxRetries: 5 });
   }

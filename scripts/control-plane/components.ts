@@ -9,7 +9,7 @@ import { ManagedProcess } from "./managed-process.ts";
 
 /** The command line of each process of a cluster. */
 
-/** Flags by name without dashes. A list repeats the flag; null leaves out one that would be there by default. */
+/** Flags by name without dashes. A list repeats the flag; null removes a default flag. */
 export type Flags = Readonly<Record<string, string | readonly string[] | null>>;
 
 export const COMPONENT_NAMES = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"] as const;
@@ -90,9 +90,9 @@ async function apiserverFlags(setting: Setting, { serving, serviceAccount }: Sha
     "authorization-mode": "RBAC",
     "service-cluster-ip-range": "10.0.0.0/24",
     "allow-privileged": "true",
-    // Nothing reaches this server by its Service, and a loopback address is not a valid endpoint.
+    // No client uses this server's Service, and a loopback address is not a valid endpoint.
     "endpoint-reconciler-type": "none",
-    // Without a controller-manager no namespace has the service account that the plugin demands for each pod.
+    // Without a controller-manager, no namespace has the service account that the plugin requires for each pod.
     ...(setting.hasControllerManager ? {} : { "disable-admission-plugins": "ServiceAccount" }),
   };
 }
@@ -106,7 +106,7 @@ async function controllerManagerFlags(setting: Setting, { serving, serviceAccoun
     "tls-private-key-file": serving.key,
     "service-account-private-key-file": serviceAccount.privateKey,
     "root-ca-file": setting.identity.certificateAuthorityFile,
-    // Each controller acts under its own service account, as in the clusters that people install.
+    // Each controller uses its own service account, like in installed clusters.
     "use-service-account-credentials": "true",
     // The default of 20 a second makes the start 5 s longer and slows bursts of deletions.
     "kube-api-qps": "200",
@@ -164,8 +164,8 @@ export type Processes = Readonly<Record<ComponentName, ManagedProcess>>;
 const START_TIMEOUT_MS = 60_000;
 
 /**
- * The processes of a cluster, none of them started. `overrides` are flags beside or instead of the usual ones, in whose
- * values `$FILES` stands for the cluster's directory of files.
+ * The processes of a cluster, not started yet. `overrides` are flags in addition to the usual ones, or instead of them;
+ * `$FILES` in their values is the cluster's directory of files.
  */
 export async function describeProcesses(
   setting: Setting,

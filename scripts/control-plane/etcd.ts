@@ -13,7 +13,7 @@ export class EtcdClient {
     this.#client = client;
   }
 
-  /** The newest revision: what a resourceVersion counts. */
+  /** The newest revision, which resourceVersions count. */
   async revision(): Promise<bigint> {
     const answer = await this.#post("/v3/kv/range", { key: encode("/"), limit: "1", keys_only: true });
     return revisionIn(answer);
@@ -37,8 +37,8 @@ export class EtcdClient {
   }
 
   /**
-   * Erases the object at `key` (`/registry/deployments/NAMESPACE/NAME`) without a trace: no admission, no finalizer, no
-   * deletionTimestamp. Resolves with whether it was there.
+   * Erases the object at `key` (`/registry/deployments/NAMESPACE/NAME`) without admission, finalizers or
+   * deletionTimestamp. Resolves with whether it existed.
    */
   async deleteKey(key: string): Promise<boolean> {
     const answer = await this.#post("/v3/kv/deleterange", { key: encode(key) });
@@ -53,8 +53,8 @@ export class EtcdClient {
   }
 
   /**
-   * Stores at most 128 entries in one transaction, past admission and validation. A running apiserver sees them in its
-   * watch.
+   * Stores at most 128 entries in one transaction, without admission and validation. A running apiserver sees them in
+   * its watch.
    */
   async putAll(entries: readonly (readonly [key: string, value: Buffer])[]): Promise<void> {
     const success = entries.map(([key, value]) => ({
@@ -64,7 +64,7 @@ export class EtcdClient {
   }
 
   /**
-   * What etcd tells of the keys that begin with `prefix`, from a revision on, until `signal` or the end of the
+   * etcd's watch events of the keys with this `prefix`, from a revision on, until `signal` or the end of the
    * connection.
    */
   async *watch(prefix: string, from: number, signal: AbortSignal): AsyncGenerator<unknown> {
@@ -109,7 +109,7 @@ export interface EtcdSnapshot {
   readonly directory: string;
 }
 
-/** Copies etcd's data as they are on disk; etcd is frozen meanwhile. */
+/** Copies etcd's data on disk; etcd is frozen meanwhile. */
 export function copyEtcdData(etcd: ManagedProcess, data: string, directory: string): EtcdSnapshot {
   // A process that is frozen between two writes leaves the same data as a crash, from which etcd recovers.
   etcd.freeze();
@@ -121,7 +121,7 @@ export function copyEtcdData(etcd: ManagedProcess, data: string, directory: stri
   return { directory };
 }
 
-/** Kills etcd, puts `snapshot`, which can be used again, or nothing in place of its data, and starts it. */
+/** Kills etcd, replaces its data by `snapshot`, which can be reused, or by nothing, and starts etcd. */
 export async function replaceEtcdData(etcd: ManagedProcess, data: string, snapshot?: EtcdSnapshot): Promise<void> {
   await etcd.kill();
   rmSync(data, { recursive: true, force: true });

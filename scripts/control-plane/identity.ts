@@ -17,7 +17,7 @@ const LIFETIME_MS = 7 * 24 * HOUR_MS;
 
 export type Credential =
   | { readonly token: string }
-  /** Clients read it again when it changes. */
+  /** Clients read the file again when it changes. */
   | { readonly tokenFile: string }
   | { readonly clientCertificate: KeyAndCertificate };
 
@@ -46,7 +46,7 @@ export class Identity {
     this.#write("ca.crt", authority.certificatePem);
   }
 
-  /** Makes the certificate authority of the cluster `name`, whose files lie in `directory`. */
+  /** Creates the certificate authority of the cluster `name`, with files in `directory`. */
   static async create(name: string, directory: string): Promise<Identity> {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     const validity = { notBeforeMs: Date.now() - HOUR_MS, notAfterMs: Date.now() + LIFETIME_MS };
@@ -139,7 +139,7 @@ export class Identity {
       contexts: [{ name, context: { cluster: name, user: name } }],
       "current-context": name,
     };
-    // JSON is YAML, and every reader of kubeconfig files takes it.
+    // JSON is YAML, and every reader of kubeconfig files accepts it.
     const text = `${JSON.stringify(config, null, 2)}\n`;
     if (path === undefined) return this.#write(`${name}-${++this.#kubeconfigs}.kubeconfig`, text);
     writeFileSync(path, text, { mode: 0o600 });
@@ -171,7 +171,7 @@ export type KubeconfigUserEntry =
   | { readonly user: string; readonly groups?: readonly string[]; readonly lifetimeMs?: number }
   | {
       readonly serviceAccount: { readonly namespace: string; readonly name: string };
-      /** An hour by default; the apiserver refuses less than ten minutes. */
+      /** An hour by default; the apiserver rejects less than ten minutes. */
       readonly expirationSeconds?: number;
     };
 

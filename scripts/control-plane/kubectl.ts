@@ -4,12 +4,12 @@ import { theReaper } from "./reaper.ts";
 export interface KubectlOptions {
   readonly kubeconfig?: string;
   readonly input?: string;
-  /** Killed after this; two minutes by default. */
+  /** kubectl is killed after this time; two minutes by default. */
   readonly timeoutMs?: number;
 }
 
 export interface KubectlResult {
-  /** 0 when it succeeded; -1 when it was killed. */
+  /** 0 for success; -1 if kubectl was killed. */
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;

@@ -29,7 +29,7 @@ Environment:
                 default.
 `;
 
-/** As a shell reports a command that Ctrl-C ended. */
+/** A shell's exit code for a command that Ctrl-C ended. */
 const INTERRUPTED = 130;
 const LONG_MS = 2 ** 30;
 const COMPONENTS = ["controller-manager", "scheduler", "kwok"];

@@ -7,7 +7,7 @@ import { theReaper } from "./reaper.ts";
 export interface Launch {
   readonly binary: string;
   readonly args: readonly string[];
-  /** Added to the few variables that every process gets. */
+  /** In addition to the few variables of every process. */
   readonly environment?: Readonly<Record<string, string>>;
 }
 
@@ -16,7 +16,7 @@ export interface ProcessOptions {
   readonly logFile: string;
   readonly workingDirectory: string;
   readonly launch: () => Launch;
-  /** Resolves with whether it serves; may reject, which counts as "not yet". */
+  /** Resolves with whether the process serves; a rejection counts as "not yet". */
   readonly isReady: (signal: AbortSignal) => Promise<boolean>;
   readonly startTimeoutMs: number;
   readonly onUnexpectedEnd: (description: string) => void;
@@ -31,7 +31,9 @@ const MESSAGE_LOG_LINES = 15;
 const STOP_ROUNDS = 5_000;
 const STOP_ROUND_MS = 1;
 
-/** A process did not become ready: it ended, or took too long. `portTaken`: another process listens on its port. */
+/**
+ * A process did not become ready: it ended, or took too long. With `portTaken`, another process listens on its port.
+ */
 export class StartError extends Error {
   override readonly name = "StartError";
   readonly portTaken: boolean;
@@ -57,7 +59,7 @@ export class ManagedProcess {
     this.#options = options;
   }
 
-  /** Undefined when it is not running. */
+  /** Undefined when the process is not running. */
   get pid(): number | undefined {
     return this.#child?.pid;
   }
@@ -78,7 +80,7 @@ export class ManagedProcess {
     const { binary, args, environment } = this.#options.launch();
     const log = openSync(this.logFile, "a");
     try {
-      // A process group of its own: Ctrl-C in a terminal reaches only the runner, which stops its clusters in order.
+      // In its own process group: Ctrl-C in a terminal reaches only the runner, which stops its clusters in order.
       const child = spawn(binary, [...args], {
         cwd: this.#options.workingDirectory,
         stdio: ["ignore", log, log],
@@ -130,8 +132,8 @@ export class ManagedProcess {
   }
 
   /**
-   * Sends a signal; after one that ends it (SIGKILL, SIGTERM, SIGINT) resolves when it has ended. One that doesn't end
-   * within 20 s of a SIGTERM is killed. Does nothing when it is not running.
+   * Sends a signal. After a signal that ends the process (SIGKILL, SIGTERM, SIGINT), resolves when it has ended; kills
+   * it 20 s after a SIGTERM. Does nothing when the process is not running.
    */
   async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
     const child = this.#child;
@@ -183,7 +185,7 @@ export class ManagedProcess {
   }
 }
 
-/** A thread on another core runs on for a moment after the signal, and may write to a disk or a peer. */
+/** A thread on another core still runs for a moment after the signal, and may write to a disk or a peer. */
 function waitUntilStopped(pid: number): void {
   const pause = new Int32Array(new SharedArrayBuffer(4));
   for (let round = 0; round < STOP_ROUNDS; round++) {
@@ -204,7 +206,7 @@ function threadsOf(pid: number): string[] {
 function isStopped(pid: number, thread: string): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/task/${thread}/stat`, "latin1");
-    // proc(5): the state follows the command's name, which is in parentheses and may have any character.
+    // proc(5): the state follows the command's name, which is in parentheses and may contain any character.
     return ["T", "t", "Z", "X"].includes(stat.charAt(stat.lastIndexOf(")") + 2));
   } catch {
     return true; // The thread has ended.

@@ -2,8 +2,8 @@ import { createServer, type Server } from "node:net";
 
 /**
  * Free ports on loopback addresses, below the kernel's range for outgoing connections (32768 and up by default), so
- * that a killed server finds its port free when it starts again. Each process takes ports from blocks of its own, so
- * that processes side by side never collide.
+ * that a killed server finds its port free when it starts again. Each process takes ports from its own blocks, so that
+ * concurrent processes never collide.
  */
 
 const LOWEST = 20_000;
@@ -17,7 +17,7 @@ const CLAIM_ADDRESS = "127.0.0.1";
 let fresh: number[] = [];
 let claiming: Promise<void> | undefined;
 
-/** A port on `address` on which no process listens, and which no process has reserved. */
+/** A port on `address` that no process listens on or has reserved. */
 export async function reservePort(address: string): Promise<number> {
   for (;;) {
     const port = fresh.shift();

@@ -2,8 +2,8 @@ import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 
 /**
- * The reaper's process; see reaper.ts. Arguments: the runner's mark and its directory. Standard input: the pipe, one
- * more path a line.
+ * The reaper's process; see reaper.ts. Arguments: the runner's mark and its directory. Standard input: the pipe, with
+ * one more path in each line.
  */
 
 const MARK_VARIABLE = "PODSEIDON_CONTROL_PLANE_RUNNER";
@@ -16,7 +16,7 @@ if (mark === undefined || directory === undefined) {
   process.exit(2);
 }
 
-/** More paths to remove, one a line. */
+/** More paths to remove, one in each line. */
 let received = "";
 
 function markedProcesses(): number[] {
@@ -33,7 +33,7 @@ function markedProcesses(): number[] {
     });
 }
 
-/** Kills until one round finds no process: a process that is just starting shows up in the next round. */
+/** Kills until one round finds no process: a starting process appears in the next round. */
 async function reap(): Promise<void> {
   for (let round = 0; round < ROUNDS; round++) {
     const pids = markedProcesses();

@@ -6,10 +6,10 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 /**
- * Ends everything with this process, in whatever way this process ends. The reaper, a small process, holds the other
- * end of a pipe. When the pipe closes, which the kernel does even after `kill -9`, the reaper kills every process with
- * this runner's mark in its environment and removes the runner's directory. A mark is better than a list of process
- * ids: a process has it from the start, children inherit it, and no id is reused.
+ * Ends all child processes with this process, however this process ends. The reaper, a small process, has the other end
+ * of a pipe. When the pipe closes, which the kernel does even after `kill -9`, the reaper kills every process with this
+ * runner's mark in its environment and removes the runner's directory. A mark is better than a list of process ids: a
+ * process has the mark from its start, children inherit it, and it is never reused.
  */
 export interface Reaper {
   /** For temporary files; removed with everything in it when this process ends. */
@@ -34,7 +34,7 @@ export function theReaper(): Reaper {
 function start(): { reaper: Reaper; child: ChildProcess } {
   const directory = mkdtempSync(join(tmpdir(), "podseidon-control-plane-"));
   const mark = `${process.pid}-${randomBytes(12).toString("hex")}`;
-  // A session of its own, so that Ctrl-C in a terminal reaches only the runner.
+  // In its own session, so that Ctrl-C in a terminal reaches only the runner.
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", REAPER_MAIN, mark, directory], {
     stdio: ["pipe", "ignore", "inherit"],
     detached: true,

@@ -1,6 +1,6 @@
 /**
- * Counts available pods from watches in all worker clusters, with every version of every pod. The judge knows nothing
- * of protectors, and has its own rule for when a pod is available.
+ * Counts available pods from watches in all worker clusters, with every version of every pod. The judge does not read
+ * protectors, and has its own rule for when a pod is available.
  */
 import { createHttpsTransport } from "../../shared/kube/client/https-transport.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
@@ -17,7 +17,7 @@ export function isAvailable(pod: Pod): boolean {
 }
 
 export interface AvailabilityCounts {
-  /** By cluster, in the order they were given. */
+  /** By cluster, in the given order. */
   readonly available: readonly number[];
   readonly total: number;
   /** Pods in any state that are not terminating. */
@@ -29,7 +29,7 @@ export class AvailabilityJudge implements AsyncDisposable {
   readonly #watches: readonly Reflector<Pod>[];
   readonly #sources: readonly PodSource[];
   #pending = false;
-  /** The fewest since the last call of `from`. */
+  /** The lowest total since the last call of `from`. */
   #lowest = Number.POSITIVE_INFINITY;
   /** The pods of each cluster at that moment. */
   #lowestPods: readonly (readonly Pod[])[] = [];
@@ -52,7 +52,7 @@ export class AvailabilityJudge implements AsyncDisposable {
     return availability;
   }
 
-  /** Versions of pods that were seen so far. */
+  /** The number of versions of pods so far. */
   get versions(): number {
     return this.#versions;
   }
@@ -62,7 +62,7 @@ export class AvailabilityJudge implements AsyncDisposable {
     return Math.min(this.#lowest, this.counts().total);
   }
 
-  /** The pods that were not available when the fewest were, by cluster, and why: a broken promise has to say it. */
+  /** The pods that were not available at the lowest total, by cluster, and why: explains a broken promise. */
   get lowestBecause(): string {
     return this.#lowestPods
       .map((pods, index) => {
@@ -79,7 +79,7 @@ export class AvailabilityJudge implements AsyncDisposable {
     listener(this.counts());
   }
 
-  /** Resolves when the watches have brought every pod as its cluster lists it now: they can lag behind others. */
+  /** Resolves when the watches have delivered every pod in its present version: a watch can lag. */
   async catchUp(): Promise<void> {
     await Promise.all(
       this.#watches.map((watch, index) => {
@@ -121,8 +121,8 @@ export class AvailabilityJudge implements AsyncDisposable {
   }
 
   /**
-   * One cluster's events come in their order, so each counts. The streams of two clusters have no common order: all
-   * events that have arrived are applied before the sum is read. Otherwise a pod that one cluster gained before the
+   * The events of one cluster arrive in order, so each counts. The streams of two clusters have no common order, so all
+   * events that have arrived are applied before the sum is read. Otherwise, a pod that one cluster gained before the
    * other lost one could seem to come later.
    */
   #changed(): void {

@@ -1,4 +1,4 @@
-/** `kubectl podseidon doctor` of the demo's installation: nothing but ok. */
+/** `kubectl podseidon doctor` in the demo's installation: only ok. */
 import { execFile } from "node:child_process";
 import { delimiter, join } from "node:path";
 import { messageOf } from "../options.ts";
@@ -9,7 +9,7 @@ interface Examination {
   readonly stdout: string;
 }
 
-/** Shows the findings once they are nothing but ok, or what they are when the time is over. */
+/** Shows the findings once all are ok, or at the end of the time limit. */
 export async function examine(stage: DemoStage, bundles: string): Promise<void> {
   const { core, workers, narrator } = stage;
   const names = workers.map(({ name }) => name);

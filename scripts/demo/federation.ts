@@ -1,6 +1,7 @@
 /**
- * A federation in a few lines: each worker gets an equal share of the replicas of each of the core's Deployments, as a
- * Deployment that an object of the federation's own kind owns. It is not part of the project; it stands for yours.
+ * A federation in a few lines: each worker gets an equal share of the replicas of each Deployment in the core, as a
+ * Deployment whose owner is an object of the federation's own kind. Not part of the project; represents the user's
+ * federation.
  */
 import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
@@ -14,7 +15,10 @@ const DEPLOYMENTS = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments`;
 const OWNERS = `/apis/fleet.example.com/v1/namespaces/${NAMESPACE}/workloads`;
 const APPLY = { contentType: "application/apply-patch+yaml" };
 
-/** The kind whose objects own the workers' Deployments. Deleting the kind deletes everything that its objects own. */
+/**
+ * The kind whose objects own the workers' Deployments. The deletion of the kind deletes everything that its objects
+ * own.
+ */
 export const ownerCrd = {
   apiVersion: "apiextensions.k8s.io/v1",
   kind: "CustomResourceDefinition",
@@ -63,7 +67,7 @@ export class Federation {
     }
   }
 
-  /** One worker's share. A cluster that lacks the owner's kind gets nothing until it is back. */
+  /** Writes one worker's share. A cluster without the owner's kind gets nothing until the kind is back. */
   async #share(wanted: unknown, worker: Cluster, index: number): Promise<void> {
     try {
       const spec = field(wanted, "spec");

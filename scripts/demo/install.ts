@@ -1,4 +1,4 @@
-/** Installs the project in the three clusters by `manifests/`, as an operator would, and starts its processes. */
+/** Installs the project in the three clusters from `manifests/`, like an operator, and starts its processes. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join, relative } from "node:path";
@@ -67,15 +67,15 @@ const WEBHOOK_CONFIGURATIONS = ["ValidatingWebhookConfiguration", "MutatingWebho
 
 export interface OverlayOptions {
   /**
-   * The port of the balancer in place of the webhook's Service or address, the one thing that the manifests can't know
-   * of this machine. A Service is only a name (ExternalName), because nothing here routes to the addresses of Services.
+   * The port of the balancer, which replaces the webhook's Service or address: only this machine knows it. A Service is
+   * only a name here (ExternalName), because there is no routing to the addresses of Services.
    */
   readonly servicePort?: number;
   readonly components?: readonly string[];
   readonly patches?: readonly OverlayPatch[];
 }
 
-/** `kubectl apply -k` of an overlay, with what is added to it. */
+/** `kubectl apply -k` of an overlay, with additions. */
 export async function applyOverlay(cluster: Cluster, overlay: string, options: OverlayOptions = {}): Promise<void> {
   const directory = join(cluster.directory, "overlay");
   mkdirSync(directory, { recursive: true });
@@ -121,7 +121,7 @@ async function kubectl(cluster: Cluster, ...args: string[]): Promise<{ readonly 
   return { stdout };
 }
 
-/** Waits until the aggregator has put the CA of the webhook's certificate into both webhook configurations. */
+/** Waits until the aggregator has written the CA of the webhook's certificate to both webhook configurations. */
 export async function untilTrusted(worker: Cluster): Promise<void> {
   for (const kind of ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]) {
     await worker.waitFor(`caBundle of ${kind}`, async () => {
@@ -133,8 +133,8 @@ export async function untilTrusted(worker: Cluster): Promise<void> {
 }
 
 /**
- * Kubeconfigs for the ServiceAccounts of one cluster that are used from another: what the operator of several clusters
- * has to give.
+ * Kubeconfigs for the ServiceAccounts of one cluster that are used from another, which the operator of several clusters
+ * has to provide.
  */
 async function makeSecrets(core: Cluster, workers: readonly Cluster[]): Promise<void> {
   const cells = await Promise.all(

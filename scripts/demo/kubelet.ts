@@ -18,11 +18,11 @@ import { type Container, Deployment, type Probe } from "./deployment.ts";
 import { PodFiles } from "./pod-files.ts";
 
 const START_TIMEOUT_MS = 60_000;
-/** A real kubelet takes up to two minutes for a changed Secret. */
+/** A real kubelet takes up to two minutes to update a mounted Secret. */
 const SYNC_EVERY_MS = 1_000;
 const PROBE_TIMEOUT_MS = 1_000;
 const ADDRESS_TRIES = 100;
-/** A process that dies is started again at once; each time that it dies again takes twice as long. */
+/** A process that dies is started again at once. After each further death, the delay doubles. */
 const FIRST_BACKOFF_MS = 10_000;
 const MAX_BACKOFF_MS = 300_000;
 /** The log level of the webhook's replicas; the manifests' by default. */
@@ -41,9 +41,9 @@ export interface PlayedPod {
 export interface KubeletOptions {
   readonly cluster: Cluster;
   readonly namespace: string;
-  /** Directory of the built bundles, in place of the image. */
+  /** Directory of the built bundles, which replace the image. */
   readonly bundles: string;
-  /** Called for what a kubelet would report in an Event. */
+  /** Called with problems that a kubelet would report in an Event. */
   readonly onTrouble: (description: string) => void;
   readonly startTimeoutMs?: number;
   /** Starts a container of the image instead of a process of the bundles. */
@@ -55,7 +55,7 @@ export interface PlayedContainer {
   readonly name: string;
   readonly words: readonly string[];
   readonly environment: Readonly<Record<string, string>>;
-  /** The directory of its files, which has to be at the same path in the container. */
+  /** The directory of the container's files, which must have the same path in the container. */
   readonly files: string;
 }
 
@@ -67,7 +67,7 @@ interface Running {
   /** Liveness probes that failed in a row. */
   failures: number;
   probedMs: number;
-  /** How often it died by itself, and when it is started again. */
+  /** How often the process died by itself, and when it is started again. */
   crashes: number;
   restartMs: number | undefined;
 }
@@ -87,7 +87,7 @@ export class DemoKubelet implements AsyncDisposable {
     return this.#running.map(({ pod }) => pod);
   }
 
-  /** Starts every replica of every Deployment of the namespace, or of some, and resolves when all of them are ready. */
+  /** Starts every replica of all Deployments of the namespace, or of some, and resolves when all are ready. */
   async start(only?: readonly string[]): Promise<void> {
     const { cluster, namespace } = this.#options;
     const list = await cluster.admin.get(`/apis/apps/v1/namespaces/${namespace}/deployments`);
@@ -100,7 +100,7 @@ export class DemoKubelet implements AsyncDisposable {
       this.#syncing = this.#syncing.then(() => this.#sync());
     }, SYNC_EVERY_MS);
     await Promise.all(starting);
-    // A Deployment controller says so itself.
+    // A Deployment controller writes the status itself.
     if (cluster.hasControllerManager) return;
     for (const { metadata, spec } of chosen) {
       const path = `/apis/apps/v1/namespaces/${namespace}/deployments/${metadata.name}/status`;
@@ -194,14 +194,14 @@ export class DemoKubelet implements AsyncDisposable {
     };
   }
 
-  /** Files follow their Secrets, and a process that dies, or fails its liveness probe, is started again. */
+  /** Updates files from their Secrets, and restarts a process that died or fails its liveness probe. */
   async #sync(): Promise<void> {
     for (const one of this.#running) {
       if (this.#stopped) return;
       try {
         await one.files.sync();
       } catch {
-        // The apiserver does not answer, as in some scenes: the files stay.
+        // The apiserver does not answer, as in some scenes, so the files stay.
       }
       await this.#watchLife(one);
     }
@@ -250,7 +250,7 @@ function portOf(port: string | number, { name, ports }: Container): number {
   return found;
 }
 
-/** An address of 127.0.0.0/8 on which all of these ports are free. */
+/** An address of 127.0.0.0/8 where all of these ports are free. */
 async function freeAddress(ports: readonly number[]): Promise<string> {
   const octet = (): number => 1 + Math.floor(Math.random() * 254);
   for (let tries = 0; tries < ADDRESS_TRIES; tries++) {

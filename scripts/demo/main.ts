@@ -1,6 +1,6 @@
 /**
- * `npm run demo`: three real clusters with this project, and what it does in accidents. Read `setup.ts` and
- * `install.ts` for what runs, `scenes.ts` for what happens, `stage.ts` and `availability.ts` for how it is judged.
+ * `npm run demo`: three real clusters with this project, and its behaviour in accidents. `setup.ts` and `install.ts`
+ * start the processes, `scenes.ts` has the accidents, `stage.ts` and `availability.ts` judge them.
  */
 import { closeSync, openSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -44,7 +44,7 @@ interface DemoOptions {
   readonly report?: string | undefined;
 }
 
-/** Plays every scene; a scene that can't go on counts as a broken promise and ends the demo. */
+/** Plays every scene. A scene that can't continue counts as a broken promise, and ends the demo. */
 async function play(stage: DemoStage): Promise<void> {
   for (const { title, play: act } of SCENES) {
     stage.narrator.heading(title);
@@ -145,7 +145,7 @@ async function run(options: DemoOptions): Promise<number> {
   );
   // Allowed disruptions are in the log only at this level.
   if (options.report !== undefined) process.env[LOG_LEVEL_VARIABLE] ??= "debug";
-  // Prints its own progress: it takes minutes the first time.
+  // Prints its own progress, because it takes minutes the first time.
   await ensureBinaries();
   narrator.say(
     `Starting a core cluster and two worker clusters of Kubernetes ${VERSIONS.kubernetes}; bundling the project.`,
@@ -198,19 +198,19 @@ const asked = readOptions(process.argv.slice(2), HELP, {
   report: { type: "string" },
 });
 if (typeof asked === "number") process.exit(asked);
-// npm runs this in the root of the clone, wherever the user stands.
+// npm runs this in the root of the clone, whatever the user's directory is.
 const report = asked.report === undefined ? undefined : resolve(process.env.INIT_CWD ?? "", asked.report);
 const options: DemoOptions = { ...asked, report };
 try {
-  // At the end of the demo is late to learn that the report can't be written.
+  // Fails now instead of at the end if the report can't be written.
   if (report !== undefined) closeSync(openSync(report, "a"));
 } catch (error) {
   process.exit(misused(`--report: ${messageOf(error)}`, HELP));
 }
-// The reaper ends all processes and removes all files, at whatever moment this process exits.
+// The reaper ends all processes and removes all files, whenever this process exits.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
   process.once(signal, () => process.exit(EXIT_INTERRUPTED));
-// Whoever reads the output may leave, as `head` does.
+// The reader of the output may end, like `head` does.
 process.stdout.on("error", () => process.exit(EXIT_INTERRUPTED));
 try {
   process.exitCode = await run(options);

@@ -7,12 +7,12 @@ import { type Asker, askersOf, type Recorder } from "../report/record.ts";
 export interface Narrator {
   heading(text: string): void;
   say(text: string): void;
-  /** A command as a person types it. */
+  /** A command, as a user would type it. */
   command(text: string): void;
-  /** The output of something else, indented; long lines are folded. */
+  /** The output of another program, indented; long lines are folded. */
   quote(text: string): void;
   verdict(held: boolean, text: string): void;
-  /** The present counts; shown when they changed, in a log at most every second. */
+  /** The present counts; shown after a change, in a log at most every second. */
   counts(text: string): void;
 }
 
@@ -72,7 +72,7 @@ export function narrator(): Narrator {
   };
 }
 
-/** Commands that take pods away are marked as faults in the report. */
+/** Commands that remove pods are marked as faults in the report. */
 const DISRUPTS = /\b(delete|drain)\b/;
 
 /** Prints like `narrator`, and marks everything in the recorder, if one is active. */

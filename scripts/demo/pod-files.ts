@@ -1,5 +1,5 @@
 /**
- * The files of one pod: each volume at its path in the pod, below the directory in PODSEIDON_MOUNT_ROOT. As with a
+ * The files of one pod: each volume at its path in the pod, below the directory in PODSEIDON_MOUNT_ROOT. Like with a
  * kubelet, all files of a volume change at once, by the rename of a link, and a pod waits for a volume that lacks a
  * key.
  */
@@ -40,12 +40,12 @@ export class PodFiles {
     this.root = root;
     this.#cluster = cluster;
     this.#deployment = deployment;
-    // Readable for the user of the container that mounts it; its parent directories are not.
+    // Readable for the container's user, unlike its parent directories.
     mkdirSync(dirname(root), { recursive: true, mode: 0o700 });
     mkdirSync(root, { recursive: true });
   }
 
-  /** Resolves when every file is there; rejects after a minute, naming what is missing. */
+  /** Resolves when every file exists; rejects after a minute, naming the missing ones. */
   async mount(): Promise<void> {
     const deadlineMs = performance.now() + WAIT_MS;
     for (;;) {
@@ -56,7 +56,7 @@ export class PodFiles {
     }
   }
 
-  /** Updates the files; resolves with what is missing. A volume with a missing part stays as it is. */
+  /** Updates the files; resolves with the missing parts. A volume with a missing part stays unchanged. */
   async sync(): Promise<string | undefined> {
     const { containers, volumes, automountServiceAccountToken } = this.#deployment.spec.template.spec;
     if (automountServiceAccountToken) await this.#syncAccount();
@@ -99,7 +99,7 @@ export class PodFiles {
     return Object.fromEntries(items.map((item) => [item.path, Buffer.from(data[item.key] ?? "", encoding)]));
   }
 
-  /** All files of the directory at once, as the kubelet's AtomicWriter does it; nothing when they are the same. */
+  /** Replaces all files of the directory at once, like the kubelet's AtomicWriter. Does nothing for equal files. */
   #replace(mountPath: string, files: Files): void {
     const content = JSON.stringify(Object.entries(files).map(([name, data]) => [name, data.toString("base64")]));
     if (this.#written.get(mountPath) === content) return;

@@ -11,7 +11,7 @@ const SCALED_DOWN = 6;
 const HOLD_MS = 5_000;
 const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/${WORKLOAD}`;
 
-/** Plays `act` and judges that no version of any pod made fewer than `floor` available meanwhile. */
+/** Plays `act`, and checks that at least `floor` pods were available after every change of a pod. */
 async function withFloor(stage: DemoStage, floor: number, act: () => Promise<void>): Promise<void> {
   stage.availability.from();
   await act();
@@ -132,7 +132,8 @@ const cascade: DemoScene = {
         const { total, terminating } = stage.availability.counts();
         return total === PROMISED && terminating === 0 && (await workloads(stage)) === 0;
       });
-      // Each denial doubles the time until a collector asks for that pod again: denials count from the start.
+      // Counts denials from the start, because each one doubles the time until a collector tries to delete the pod
+      // again.
       const sinceMs = performance.now();
       await stage.until("the garbage collectors to be denied, and some time to pass", async () => {
         const { refused } = reviewsSince(await stage.reviews(), before);
@@ -182,7 +183,7 @@ const countedGate: DemoScene = {
         "contains it, so no controller asks for an old pod too early.",
     );
     await stage.kubectl(stage.workers, `label namespace ${NAMESPACE} ${COUNTED_GATE}=enabled --overwrite`);
-    // An apiserver matches with its own copy of the namespace, which follows by watch.
+    // An apiserver matches with its own copy of the namespace, which a watch updates.
     await stage.until("new pods to get the gate", async () =>
       (await Promise.all(stage.workers.map(addsGate))).every(Boolean),
     );
@@ -226,7 +227,7 @@ export const SCENES: readonly DemoScene[] = [
   ...[guardedDeletion, countedGate, killedAggregator],
 ];
 
-/** Whether the gate would be added to a pod like those of the workload, by a dry run. */
+/** Whether a dry run adds the gate to a pod like those of the workload. */
 async function addsGate(worker: Cluster): Promise<boolean> {
   const [pod] = await podsOf(worker);
   const labels = field(pod, "metadata", "labels");

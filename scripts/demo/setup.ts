@@ -49,7 +49,7 @@ const workload = {
   },
 };
 
-/** Everything that runs; `stop` ends it in order. */
+/** All running parts; `stop` ends them in order. */
 export interface Demo {
   readonly clusters: readonly Cluster[];
   readonly stage: DemoStage;

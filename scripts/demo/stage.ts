@@ -1,7 +1,4 @@
-/**
- * What every scene works with: the clusters, the availability judge, the narrator, and how to wait while the counts are
- * shown.
- */
+/** The tools of every scene: the clusters, the availability judge, the narrator, and waits that show the counts. */
 import { setTimeout as delay } from "node:timers/promises";
 import { field } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
@@ -21,7 +18,7 @@ export interface Promised {
 
 export interface DemoScene {
   readonly title: string;
-  /** Reports its promises to `DemoStage.promise`; rejects when it can't go on. */
+  /** Reports promises to `DemoStage.promise`; rejects when the scene can't continue. */
   readonly play: (stage: DemoStage) => Promise<void>;
 }
 
@@ -29,7 +26,7 @@ const POLL_MS = 100;
 const COUNTS_EVERY_MS = 500;
 const UNTIL_TIMEOUT_MS = 180_000;
 const HTTP_OK = 200;
-/** Both are equal when no disruption was admitted since the count. */
+/** Both numbers are equal when no disruption was admitted since the count. */
 const COUNTED = ["aggregatedAvailableReplicas", "estimatedAvailableReplicas"];
 
 export class DemoStage {
@@ -65,7 +62,7 @@ export class DemoStage {
     this.narrator.verdict(held, text);
   }
 
-  /** From now on `recorder` records the counts. */
+  /** From now on, `recorder` records the counts. */
   record(recorder: Recorder): void {
     this.#recorder = recorder;
     this.availability.listen(({ available }) => recorder.available(available));
@@ -99,8 +96,8 @@ export class DemoStage {
   }
 
   /**
-   * Runs a command, whose words have no blanks, in each of the clusters at the same moment, shows the counts meanwhile,
-   * and prints the command as a person types it.
+   * Runs a command, whose words have no blanks, in all of the clusters at the same time, shows the counts meanwhile,
+   * and prints the command like a user would type it.
    */
   async kubectl(clusters: readonly Cluster[], command: string): Promise<KubectlResult[]> {
     for (const { name } of clusters) this.narrator.command(`kubectl --context ${name} ${command}`);
@@ -123,7 +120,10 @@ export class DemoStage {
     return await finished;
   }
 
-  /** Resolves when `condition` does with true, showing the counts; rejects after three minutes, naming `what`. */
+  /**
+   * Resolves when `condition` resolves with true, and shows the counts meanwhile; rejects after three minutes, naming
+   * `what`.
+   */
   async until(what: string, condition: () => boolean | Promise<boolean>, timeoutMs = UNTIL_TIMEOUT_MS): Promise<void> {
     await this.during(this.#poll(what, condition, timeoutMs));
   }

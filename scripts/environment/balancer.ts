@@ -1,6 +1,6 @@
 /**
- * A TCP balancer in place of the webhook's Service: round robin over the replicas that accept a connection. It balances
- * connections, as kube-proxy does, and closes them with the replica.
+ * A TCP balancer instead of the webhook's Service: round robin over the replicas that accept a connection. Like
+ * kube-proxy, it balances connections, and closes them with the replica.
  */
 import { connect, createServer, type Server, type Socket } from "node:net";
 
@@ -14,7 +14,7 @@ export class Balancer implements AsyncDisposable {
   readonly #open = new Set<Socket>();
   /** May change while the balancer runs; new connections go to the present endpoints. */
   endpoints: readonly Endpoint[];
-  /** Connections that an endpoint refused and the next one took. With kube-proxy they would have failed. */
+  /** Connections that an endpoint refused and the next one accepted. With kube-proxy, they would have failed. */
   refused = 0;
   #next = 0;
 
@@ -23,7 +23,7 @@ export class Balancer implements AsyncDisposable {
     this.#server = createServer((client) => this.#serve(client));
   }
 
-  /** Resolves when it accepts connections on a free port of `host`, or on `port`. */
+  /** Resolves when the balancer accepts connections on `port`, or on a free port of `host`. */
   static async listen(endpoints: readonly Endpoint[], host = "127.0.0.1", port = 0): Promise<Balancer> {
     const balancer = new Balancer(endpoints);
     await new Promise<void>((resolve, reject) => {

@@ -7,7 +7,7 @@ const RBAC = "rbac.authorization.k8s.io";
 
 type CellAccount = `${"webhook" | "aggregator"}.${string}`;
 
-/** Creates the two accounts of a cell with the permissions of `manifests/base`, which the core has to have. */
+/** Creates the two accounts of a cell with the permissions of `manifests/base`, which must be applied in the core. */
 export async function createCellAccounts(core: Cluster, cell: string): Promise<void> {
   const objects = ["webhook", "aggregator"].flatMap((component) => {
     const name = `podseidon-${component}.${cell}`;
@@ -28,7 +28,10 @@ export async function createCellAccounts(core: Cluster, cell: string): Promise<v
   await core.apply(objects);
 }
 
-/** The core as one ServiceAccount of podseidon: `aggregator` is the one that cells share, `aggregator.a` that of a. */
+/**
+ * A client of the core as a ServiceAccount of podseidon: `aggregator` is the one that cells share, `aggregator.a` is
+ * that of cell a.
+ */
 export async function asAccount(core: Cluster, account: CellAccount | "webhook" | "aggregator") {
   const token = await core.serviceAccountToken(SYSTEM, `podseidon-${account}`);
   return new ApiserverClient({ url: core.url, certificateAuthorityPem: core.identity.certificateAuthorityPem, token });

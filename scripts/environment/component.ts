@@ -26,9 +26,9 @@ export interface ComponentOptions {
   readonly address?: string;
   /** The folder of the bundles; PODSEIDON_BUNDLES or `dist` by default. */
   readonly bundles?: string;
-  /** `ADDRESS:PORT` of /metrics, where it is not that of the other endpoints. */
+  /** `ADDRESS:PORT` of /metrics, where it differs from that of the other endpoints. */
   readonly metricsAddress?: string;
-  /** Added to the few variables that every process gets. */
+  /** In addition to the few variables of every process. */
   readonly environment?: Readonly<Record<string, string>>;
 }
 
@@ -79,7 +79,7 @@ export class Component implements AsyncDisposable {
 
   /** The sum of one metric over all label sets that contain `labels`; undefined without a sample. */
   async metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number | undefined> {
-    // A connection of its own: one that was kept may be closed by the server while this process is busy.
+    // Uses a new connection: the server may close an idle one while this process is busy.
     const text = await (await fetch(`${this.healthUrl}/metrics`, { headers: { connection: "close" } })).text();
     let sum: number | undefined;
     for (const line of text.split("\n")) {

@@ -40,7 +40,7 @@ export interface EnvironmentOptions {
    */
   readonly kubeconfig?: (component: string, cluster: Cluster) => Promise<string>;
   readonly environment?: Readonly<Record<string, string>>;
-  /** Opens a port in front of the webhooks' balancer, at which the cells call them; the balancer itself by default. */
+  /** Opens a port in front of the webhooks' balancer for the cells' calls; the balancer itself by default. */
   readonly front?: (core: Cluster, balancer: Balancer) => Promise<number>;
 }
 
@@ -94,7 +94,7 @@ export class TestEnvironment implements AsyncDisposable {
   async #install(): Promise<void> {
     this.#port = (await this.#options.front?.(this.core, this.balancer)) ?? this.balancer.port;
     await this.core.apply(readFileSync(CRD, "utf8"));
-    // For the release register in the core and the backups of protectors in the cells.
+    // Creates the namespace of the release register in the core, and of the backups of protectors in the cells.
     const clusters = [...new Set([this.core, ...this.cells.values()])];
     await Promise.all(clusters.map((cluster) => cluster.apply([SYSTEM_NAMESPACE])));
     const ids = [...this.cells.keys()];
@@ -130,14 +130,15 @@ export class TestEnvironment implements AsyncDisposable {
   }
 
   /**
-   * Removes a replica from the balancer, as a Service removes an endpoint that is not ready; its connections stay open.
+   * Removes a replica from the balancer, like a Service removes an endpoint that is not ready; its connections stay
+   * open.
    */
   forgetWebhook(replica: WebhookReplica): void {
     this.webhooks.splice(this.webhooks.indexOf(replica), 1);
     this.#balance();
   }
 
-  /** Replaces every replica by a new one, as a rollout does. */
+  /** Replaces every replica by a new one, like a rollout. */
   async replaceWebhooks(names: readonly string[], args: readonly string[] = []): Promise<void> {
     const old = [...this.webhooks];
     for (const name of names) await this.addWebhook(name, args);
@@ -163,7 +164,7 @@ export class TestEnvironment implements AsyncDisposable {
     return component;
   }
 
-  /** A generator of the core, with the administrator's account. Who starts it stops it. */
+  /** Starts a generator of the core, with the administrator's account. The caller has to stop it. */
   startGenerator(flags: readonly string[] = ["--leader-elect=false"], name = "generator"): Promise<Component> {
     const args = ["--kubeconfig", this.core.kubeconfig, ...flags];
     return Component.start({ kind: "generator", name, directory: this.#directory, args });
@@ -215,7 +216,7 @@ export class TestEnvironment implements AsyncDisposable {
   }
 }
 
-/** Starts all clusters at once; when one fails, none is left. */
+/** Starts all clusters at once; when one fails, stops all. */
 async function startClusters(
   core: ClusterOptions,
   cells: readonly ClusterOptions[],

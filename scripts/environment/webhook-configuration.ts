@@ -1,6 +1,6 @@
 /**
- * The webhook configurations of a cell as in the manifests (docs/design.md#webhook-configuration), for a webhook that
- * is reached by URL.
+ * The webhook configurations of a cell, like in the manifests (docs/design.md#webhook-configuration), for a webhook
+ * with a URL.
  */
 
 import { readFileSync } from "node:fs";
@@ -9,7 +9,7 @@ import { loadAll } from "js-yaml";
 import { isRecord } from "../../shared/schema/check.ts";
 import { root } from "../root.ts";
 
-/** Webhooks whose match conditions decide what is asked: as they ship. */
+/** Webhooks whose match conditions select requests; taken from the manifests. */
 const SHIPPED = ["nodes", "statuses"].map((name) => `${name}.podseidon.kubewharf.io`);
 
 export interface RegistrationOptions {

@@ -7,7 +7,7 @@ const ADDRESS = "127.0.0.1";
 export interface WebhookProcessOptions {
   readonly name: string;
   readonly directory: string;
-  /** Whose CA issues the serving certificate. */
+  /** The cluster whose CA issues the serving certificate. */
   readonly authority: Cluster;
   /** Core clusters by name: kubeconfig files. */
   readonly cores: Readonly<Record<string, string>>;
@@ -15,7 +15,7 @@ export interface WebhookProcessOptions {
   readonly cells: Readonly<Record<string, string>>;
   readonly args?: readonly string[];
   readonly environment?: Readonly<Record<string, string>>;
-  /** As {@link Component} takes it. */
+  /** As in {@link Component}. */
   readonly bundles?: string;
 }
 

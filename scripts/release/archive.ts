@@ -1,4 +1,4 @@
-/** Archives that are the same for the same files, whenever and wherever they are made. Pure. */
+/** Archives that only depend on their files, not on time or machine. Pure. */
 import { createHash } from "node:crypto";
 import { gzipSync } from "node:zlib";
 
@@ -12,10 +12,10 @@ export interface ArchivedFile {
 const BLOCK = 512;
 /** The longest name of the old header, which every reader knows. */
 const MAX_NAME = 100;
-/** "Unknown" in place of the operating system that compressed it (RFC 1952), which zlib writes at this position. */
+/** "Unknown" instead of the operating system (RFC 1952), which zlib writes at this position. */
 const [GZIP_SYSTEM, UNKNOWN_SYSTEM] = [9, 255];
 
-/** A ustar archive: files by name, of user 0, from the beginning of time. Throws for a name that does not fit. */
+/** A ustar archive: files sorted by name, of user 0, with time 0. Throws for a name that is too long. */
 export function tar(files: readonly ArchivedFile[]): Buffer {
   const sorted = [...files].sort((a, b) => (a.path < b.path ? -1 : 1));
   const blocks = sorted.flatMap(({ path, bytes, executable }) => {

@@ -1,6 +1,7 @@
 /**
- * The Helm chart, made from the kustomize overlays: each object once, with the list of those overlays that have it just
- * so. So the chart renders what `kubectl kustomize` does, and there is no second description of the project.
+ * The Helm chart, generated from the kustomize overlays: each object once, with the list of the overlays that contain
+ * exactly this object. So the chart renders the same as `kubectl kustomize`, without a second description of the
+ * project.
  */
 import { dump, loadAll } from "js-yaml";
 import * as v from "valibot";
@@ -16,7 +17,7 @@ const FOLDERS: Readonly<Record<Step, string>> = {
 };
 
 export interface ChartVariant {
-  /** As the template names it: `MODE/STEP`. */
+  /** The name in the template: `MODE/STEP`. */
   readonly name: string;
   readonly overlay: string;
   readonly mode: "single-cluster" | "core" | "cell";
@@ -29,7 +30,7 @@ export const VARIANTS: readonly ChartVariant[] = STEPS.flatMap((step): ChartVari
   { name: `cell/${step}`, overlay: `${FOLDERS[step]}/worker`, mode: "cell", step },
 ]);
 
-/** Stands in rendered objects for what a value of the chart replaces. Valid as a cell's id and in a path. */
+/** Placeholder in rendered objects that a value of the chart replaces. Valid as a cell's id and in a path. */
 export const CHART_CELL = "podseidon-chart-cell-id";
 const IMAGE_LINE = /^(\s*(?:- )?image:) podseidon$/gm;
 /** An object with this annotation stays when the chart is uninstalled. */
@@ -67,8 +68,8 @@ export function chartFiles({ version, image, render }: ChartOptions): readonly A
 }
 
 /**
- * With the CRD go all protectors: it outlives the chart. (Helm never upgrades what is in `crds`, and installs it in a
- * cell, too.)
+ * The deletion of the CRD would delete all protectors, so the CRD outlives the chart. (Helm never upgrades objects in
+ * `crds`, and would install them in a cell, too.)
  */
 function kept(object: v.InferOutput<typeof Manifest>): unknown {
   if (object.kind !== "CustomResourceDefinition") return object;
@@ -120,7 +121,7 @@ const SCHEMA = {
   additionalProperties: false,
   required: ["mode", "step", "image", "cell"],
   properties: {
-    // Helm sets it in every chart.
+    // Helm sets this value in every chart.
     global: { type: "object" },
     mode: { enum: ["single-cluster", "core", "cell"] },
     step: { enum: STEPS },

@@ -1,6 +1,6 @@
 /**
  * The image as an OCI layout (https://github.com/opencontainers/image-spec): the layers of the base, and one layer with
- * the bundles, which are the same for every architecture.
+ * the bundles, which is the same for every architecture.
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -11,7 +11,7 @@ const MANIFEST = "application/vnd.oci.image.manifest.v1+json";
 const INDEX = "application/vnd.oci.image.index.v1+json";
 const LAYER = "application/vnd.oci.image.layer.v1.tar+gzip";
 const CONFIG = "application/vnd.oci.image.config.v1+json";
-/** Of registries that kept Docker's names. The bytes are the same. */
+/** OCI names of Docker's media types, which some registries use. The bytes are the same. */
 const OCI_NAMES: Readonly<Record<string, string>> = { "application/vnd.docker.image.rootfs.diff.tar.gzip": LAYER };
 const INDEXES = [INDEX, "application/vnd.docker.distribution.manifest.list.v2+json"];
 export const ARCHITECTURES = ["amd64", "arm64"] as const;
@@ -43,7 +43,7 @@ interface BaseImage {
 }
 
 export interface ImageOptions {
-  /** Where the layout is written; a folder that is not there, or empty. */
+  /** The folder for the layout, which must not exist or must be empty. */
   readonly directory: string;
   readonly tag: string;
   readonly version: string;
@@ -52,7 +52,7 @@ export interface ImageOptions {
   readonly base?: { readonly directory: string; readonly name: string };
 }
 
-/** Writes the layout; returns the digest by which a cluster asks for the image. Throws for a base that is damaged. */
+/** Writes the layout; returns the digest that a cluster pulls the image by. Throws for a damaged base. */
 export function writeImage({ directory, tag, version, files, base }: ImageOptions): string {
   const store = new Blobs(directory);
   const archive = tar(files);
@@ -85,7 +85,7 @@ function configOf(base: BaseImage, diffId: string, version: string): unknown {
     created: EPOCH,
     config: {
       ...base.config.config,
-      // As in the Containerfile: the Deployments' commands begin with `node`.
+      // Like in the Containerfile: the Deployments' commands begin with `node`.
       Env: [...Env.filter((one) => !one.startsWith("PATH=")), "PATH=/nodejs/bin"],
       Entrypoint: undefined,
       Cmd: ["node", "/podseidon/webhook.mjs", "--help"],
@@ -120,7 +120,7 @@ function baseImage(directory: string, architecture: Architecture, store: Blobs):
   return { config: v.parse(Config, from.json(config)), layers: copied, platform: found.platform };
 }
 
-/** The manifests of single images, which indexes of indexes hold. */
+/** The manifests of single images in nested indexes. */
 function leaves(manifests: readonly Descriptor[], from: Blobs): readonly Descriptor[] {
   return manifests.flatMap((one) =>
     INDEXES.includes(one.mediaType) ? leaves(v.parse(Index, from.json(one)).manifests, from) : [one],
@@ -146,7 +146,7 @@ class Blobs {
     return this.put(Buffer.from(JSON.stringify(value)), mediaType);
   }
 
-  /** Throws when the bytes are not those of the digest. */
+  /** Throws when the bytes do not match the digest. */
   get({ digest }: Descriptor): Buffer {
     const bytes = readFileSync(join(this.#directory, digest.slice("sha256:".length)));
     if (`sha256:${sha256(bytes)}` !== digest) throw new Error(`the base is damaged: ${digest} has other bytes`);

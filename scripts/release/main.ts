@@ -1,6 +1,6 @@
 /**
- * `npm run release`: everything that a release consists of, in one folder. The same commit gives the same bytes: no
- * time, no name of a machine and no order of a file system goes into them.
+ * `npm run release`: all files of a release, in one folder. The same commit gives the same bytes, which do not depend
+ * on time, machine names or the order of a file system.
  */
 
 import { execFileSync } from "node:child_process";
@@ -67,7 +67,7 @@ export interface Release {
   readonly complete: boolean;
 }
 
-/** Writes the release into an empty folder. Rejects with a sentence when something of it cannot be made. */
+/** Writes the release to an empty folder. Rejects with a sentence when a part of it can't be built. */
 export async function makeRelease(options: ReleaseOptions): Promise<Release> {
   const { registry, tag, key, say = () => {} } = options;
   const version = versionOf(tag);
@@ -111,7 +111,7 @@ it, so it has no Node.js and does not start. Everything else is complete. Make t
 or buildah reaches the registry, or give it an OCI layout of the base: npm run release -- --base DIR
 `;
 
-/** The layout of the base; undefined, and said, when there is none. */
+/** The layout of the base; undefined, with a message, when there is none. */
 function findBase(
   { base }: ReleaseOptions,
   directory: string,
@@ -140,7 +140,7 @@ function imageFiles(bundles: string): readonly ArchivedFile[] {
 
 const Bill = v.looseObject({ components: v.array(v.looseObject({ name: v.string() })) });
 
-/** In the bill of materials, the base is in the place of the Node.js that made the release. */
+/** Replaces the Node.js that built the release by the base, in the bill of materials. */
 function nameBase(path: string, base: string | undefined): void {
   const bill = v.parse(Bill, JSON.parse(readFileSync(path, "utf8")));
   const components = bill.components.filter(({ name }) => name !== "node");
@@ -165,7 +165,7 @@ async function writeManifests(
   writeFileSync(join(out, `podseidon-${version}.tgz`), gzip(tar(files)));
 }
 
-/** The sums of all files, and their signature, as `sha256sum --check` and `cosign verify-blob` take them. */
+/** The sums of all files and their signature, in the formats of `sha256sum --check` and `cosign verify-blob`. */
 function writeSums(out: string, key: KeyObject | undefined): void {
   const files = globSync("**/*", { cwd: out, withFileTypes: true }).filter((one) => one.isFile());
   const lines = files.map((file) => {

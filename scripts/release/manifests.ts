@@ -1,10 +1,13 @@
-/** Renders the manifests of a release from `manifests/`, by the kubectl that the tests use. */
+/** Renders the manifests of a release from `manifests/`, with the kubectl of the tests. */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { root } from "../root.ts";
 
-/** No cell: kube-apiserver rejects it in the webhook configuration, and the aggregator as an id. */
+/**
+ * Not a valid cell: kube-apiserver rejects the placeholder in the webhook configuration, and the aggregator rejects it
+ * as an id.
+ */
 export const CELL_PLACEHOLDER = "<CELL-ID>";
 
 export interface RenderOptions {
@@ -12,14 +15,14 @@ export interface RenderOptions {
   readonly overlay: string;
   /** `NAME@DIGEST`; the manifests' own image without it. */
   readonly image?: { readonly name: string; readonly digest: string };
-  /** In place of the overlay's own id. */
+  /** Replaces the overlay's own id. */
   readonly cell?: string;
   readonly kubectl: string;
 }
 
-/** Returns what `kubectl apply --filename` takes. Throws when the overlay cannot be built. */
+/** Returns input for `kubectl apply --filename`. Throws when the overlay can't be built. */
 export function render({ overlay, image, cell, kubectl }: RenderOptions): string {
-  // Inside of the repository, because a kustomization names what it is made of by relative paths.
+  // Inside of the repository, because a kustomization uses relative paths.
   mkdirSync(join(root, ".cache"), { recursive: true });
   const directory = mkdtempSync(join(root, ".cache", "release-"));
   try {

@@ -1,4 +1,4 @@
-/** The plugin as one archive for each platform, and the manifest by which krew installs it. */
+/** The plugin as one archive for each platform, and its manifest for krew. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { dump } from "js-yaml";
@@ -17,8 +17,8 @@ export interface PluginArchive {
 }
 
 /**
- * The launcher, the bundle and what kubectl asks for completion, which are the same everywhere: they need Node.js. A
- * single executable of Node.js would be 120 MB for each platform, and unsigned on macOS.
+ * The launcher, the bundle and the command for completion, which are the same on all platforms, and need Node.js. A
+ * single executable with Node.js would have 120 MB for each platform, and be unsigned on macOS.
  */
 export function pluginArchives(bundles: string): readonly PluginArchive[] {
   const files: ArchivedFile[] = [

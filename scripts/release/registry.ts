@@ -1,4 +1,4 @@
-/** Fetches the base from its registry, and pushes the image, by the first tool that is there and works. */
+/** Fetches the base from its registry, and pushes the image, with the first tool that exists and works. */
 import { execFileSync } from "node:child_process";
 import { rmSync } from "node:fs";
 import { messageOf } from "../options.ts";
@@ -12,7 +12,7 @@ export type Run = (command: Command, input: string) => void;
 const PLATFORMS = ARCHITECTURES.map((one) => `linux/${one}`).join(",");
 const MANIFEST = "podseidon-release-base";
 
-/** What makes an OCI layout of an image of a registry; a build of `FROM IMAGE` alone keeps its layers. */
+/** Commands that write an image of a registry as an OCI layout; a build with only `FROM IMAGE` keeps its layers. */
 const FETCHES: readonly ((image: string, directory: string) => readonly Command[])[] = [
   (image, directory) => [["crane", "pull", "--format=oci", "--platform=all", image, directory]],
   (image, directory) => [["skopeo", "copy", "--all", `docker://${image}`, `oci:${directory}`]],

@@ -1,6 +1,6 @@
 /**
- * Charts of a recording as inline SVG without scripts. Colours are variables of the page, so that one picture serves
- * light and dark.
+ * Charts of a recording as inline SVG without scripts. Colours are variables of the page, so that one picture works in
+ * light and dark mode.
  */
 import {
   floors,
@@ -99,7 +99,7 @@ export function numbered(marks: readonly ReportMark[]): readonly ReportMark[] {
   return marks.filter(({ kind }) => kind === "fault" || kind === "scene");
 }
 
-/** Labels closer than this would cover each other. */
+/** Labels with a smaller distance would overlap. */
 const FLAG_WIDTH = 18;
 
 /** Numbered lines; lines at the same moment share a label, as `3-5`. */
@@ -150,7 +150,7 @@ export function availabilityChart(recording: Recording): string {
       `y="${y(pods)}" height="${round(y(0) - y(pods))}"/>`,
   );
   const promise = pieces.flatMap(([from, to, pods]) => {
-    // From this moment the promise can be broken; until then too few pods are there to break it.
+    // The promise can be broken from this moment on; before, there are too few pods.
     const reached =
       held.find((floor) => floor.pods === pods && floor.fromMs >= from && floor.fromMs < to)?.fromMs ?? to;
     const line = (kind: string, begin: number, end: number): string =>

@@ -1,4 +1,4 @@
-/** A recording as one HTML file that needs nothing else: no script, no font, no network. */
+/** A recording as one self-contained HTML file: no script, no font, no network. */
 import { CHART_WORDS } from "../../shared/observe/chart-words.ts";
 import { availabilityChart, clusterCharts, escapeHtml, numbered, reviewChart } from "./chart.ts";
 import { floors, type Recording } from "./record.ts";

@@ -1,5 +1,5 @@
 /**
- * Records what a report shows; `page.ts` prints it with the charts of `chart.ts`. Times are milliseconds since the
+ * Records the data of a report, which `page.ts` shows with the charts of `chart.ts`. Times are milliseconds since the
  * recording began.
  */
 
@@ -10,7 +10,7 @@ export interface Sample {
   readonly total: number;
 }
 
-/** How many pods had to be available from then on; undefined without a protector. */
+/** The number of pods that had to be available from this time on; undefined without a protector. */
 export interface PromiseChange {
   readonly atMs: number;
   readonly pods: number | undefined;
@@ -56,7 +56,7 @@ export interface Recording {
   readonly askers: readonly Asker[];
 }
 
-/** More samples than this are thinned out, keeping the lowest of each group, so that the report stays small. */
+/** Most samples in a report. Further samples are thinned out, keeping the lowest of each group. */
 const MAX_SAMPLES = 4000;
 
 /** Collects a recording; every method records the present state. */
@@ -125,7 +125,7 @@ export interface Floor {
 
 /**
  * The promises that could be broken, and when. A promise above the number of available pods (a workload is scaled up)
- * counts from the moment at which it was reached; until then the promise before it counts.
+ * counts from the moment at which it is reached; until then, the previous promise counts.
  */
 export function floors({
   promises,
@@ -153,7 +153,7 @@ function reachedAt(samples: readonly Sample[], atMs: number, pods: number): numb
 }
 
 /**
- * At most {@link MAX_SAMPLES} samples: of each group the one with the fewest available pods, which a reader looks for.
+ * At most {@link MAX_SAMPLES} samples: from each group the one with the fewest available pods, which readers look for.
  */
 export function thinned(samples: readonly Sample[]): readonly Sample[] {
   const group = Math.ceil(samples.length / MAX_SAMPLES);
@@ -167,7 +167,7 @@ export function thinned(samples: readonly Sample[]): readonly Sample[] {
   return kept;
 }
 
-/** By the outcome in log lines and metrics: what was decided by quota, or although there was none. */
+/** The sum for each outcome in log lines and metrics that was decided by quota, or without quota. */
 export const SUMMED: Readonly<Record<string, keyof ReviewSums>> = {
   allowed: "admitted",
   forced: "admitted",

@@ -15,7 +15,7 @@ import { BINARY_NAMES, goArchitecture, VERSIONS } from "./versions.ts";
 /** The variable that moves the cache, whose default is `podseidon/control-plane` in `$XDG_CACHE_HOME` or `~/.cache`. */
 export const CACHE_VARIABLE = "PODSEIDON_CONTROL_PLANE_CACHE";
 
-/** One way to get the binaries: it fills the directory, or rejects with the reason. */
+/** One way to get the binaries: fills the directory, or rejects with the reason. */
 export interface Way {
   readonly name: string;
   readonly fill: (directory: string, progress: BuildProgress) => Promise<void>;
@@ -46,8 +46,8 @@ const manifestSchema = v.object({ sizes: v.record(v.string(), v.number()) });
 
 /**
  * The binaries of a control plane at the versions of {@link VERSIONS}: the installed ones, else those in the user's
- * cache, else new ones by the first way that works, which go into the cache for every clone. Two processes at once
- * prepare them once; an interrupted process leaves the cache as it was. The error names each way and why it failed.
+ * cache, else new ones by the first way that works. New ones are cached for every clone. Concurrent processes prepare
+ * them only once; an interrupted process leaves the cache unchanged. The error names each way, and why it failed.
  */
 export async function ensureBinaries(options: EnsureOptions = {}): Promise<Binaries> {
   const environment = options.environment ?? process.env;
@@ -71,7 +71,7 @@ export async function ensureBinaries(options: EnsureOptions = {}): Promise<Binar
   });
 }
 
-/** Where this user's binaries of these versions are kept; shared by all clones. */
+/** The directory of this user's binaries at these versions; shared by all clones. */
 export function cacheDirectory(environment: NodeJS.ProcessEnv): string {
   const caches = environment.XDG_CACHE_HOME || join(environment.HOME || homedir(), ".cache");
   const root = environment[CACHE_VARIABLE] || join(caches, "podseidon", "control-plane");
@@ -90,7 +90,7 @@ function readCache(directory: string): { readonly binaries: Binaries } | { reado
   const damaged = BINARY_NAMES.find((name) => {
     const stat = statSync(join(directory, name), { throwIfNoEntry: false });
     if (stat === undefined || !manifest.success) return true;
-    // Copies through archives and artifacts of a CI lose the mode.
+    // Archives and CI artifacts lose the mode.
     return stat.size !== manifest.output.sizes[name] || (stat.mode & constants.S_IXUSR) === 0;
   });
   if (damaged !== undefined) return { problem: `${join(directory, damaged)} is not as it was left` };
@@ -104,7 +104,7 @@ async function prepare(
   progress: BuildProgress,
 ): Promise<Binaries> {
   const root = resolve(directory, "..");
-  // Under the lock an unfinished directory belongs to a process that has ended.
+  // Under the lock, an unfinished directory belongs to a process that has ended.
   for (const entry of readdirSync(root)) {
     if (entry.startsWith(STAGING_PREFIX)) rmSync(join(root, entry), { recursive: true, force: true });
   }

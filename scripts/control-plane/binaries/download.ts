@@ -11,9 +11,9 @@ import type { BuildProgress } from "./progress.ts";
 import { type BinaryName, goArchitecture, VERSIONS } from "./versions.ts";
 
 /**
- * Downloads the official binaries. Each is checked against the checksum that is pinned here, or else against the one
- * that its publisher serves beside it over TLS, which guards against a broken download and a mirror's mistake, not
- * against a publisher that was broken into.
+ * Downloads the official binaries. Each is checked against a checksum that is pinned here, or else against its
+ * publisher's checksum, fetched by TLS. The latter detects a broken download and a mirror's mistake, but not a
+ * compromised publisher.
  */
 
 /** The publishers' servers; tests use their own. */
@@ -29,13 +29,13 @@ const OFFICIAL_SITES: ReleaseSites = {
   kwok: "https://github.com/kubernetes-sigs/kwok/releases/download",
 };
 
-/** SHA-256 of files whose name tells version and architecture. */
+/** SHA-256 by file names, which contain version and architecture. */
 const PINNED_SHA256: Readonly<Record<string, string>> = {
   "kwok-0.8.0-amd64": "f5a4385a2ae1b9dd7f8acae18e002a75c0ebba124ae9d7259aa8dadb50711f46",
   "kwok-0.8.0-arm64": "628f7d277860f524a2a775c217adcc58828e7b59ab0933680315784f1b8b0e37",
 };
 
-/** A machine without network finds that out soon, because the build from sources is waiting. */
+/** Short, so that a machine without network soon starts the build from sources. */
 const ANSWER_TIMEOUT_MS = 6_000;
 const STALL_TIMEOUT_MS = 30_000;
 const MEGABYTE = 1_000_000;
@@ -46,7 +46,7 @@ interface Artifact {
   readonly url: string;
   /** Resolves with the expected SHA-256, in hexadecimal. */
   readonly checksum: () => Promise<string>;
-  /** The file's path in a .tar.gz; undefined when what is downloaded is the binary itself. */
+  /** The file's path in a .tar.gz; undefined when the download is the binary itself. */
   readonly member?: string;
 }
 
@@ -77,8 +77,8 @@ function artifacts(sites: ReleaseSites): Artifact[] {
 }
 
 /**
- * Puts all binaries into `directory`, through the proxy that `environment` names. Rejects with what could not be
- * reached or did not have its checksum; tries nothing twice.
+ * Puts all binaries into `directory`, through the proxy that `environment` names. Rejects with the downloads that
+ * failed or had a wrong checksum. Does not retry.
  */
 export async function download(
   directory: string,

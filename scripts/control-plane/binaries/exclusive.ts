@@ -5,10 +5,9 @@ import type { BuildProgress } from "./progress.ts";
 
 /**
  * Mutual exclusion between processes of one machine: the process that listens on an abstract Unix socket holds the
- * lock. The kernel gives the name to one process at a time and frees it when that process ends in whatever way, so that
- * a lock is never stale. A waiting process connects to the holder, reads its progress and notices its end. Containers
- * with other network namespaces do not see each other's locks, so the result of the work is moved into place by one
- * atomic rename.
+ * lock. The kernel gives the name to one process at a time, and frees it however that process ends, so that a lock is
+ * never stale. A waiting process connects to the holder, reads its progress and notices its end. Containers with other
+ * network namespaces do not see each other's locks, so the result of the work is moved into place by one atomic rename.
  */
 
 const RETRY_MS = 50;
@@ -20,9 +19,8 @@ export function lockNameOf(path: string): string {
 }
 
 /**
- * Runs `work` while no other process runs work under the same name, after waiting for as long as that takes; `waiting`
- * then shows the holder's progress. What `work` reports to its argument is what the others see. Rejects with what
- * `work` rejects with.
+ * Waits until no other process runs work under the same name, then runs `work`. Meanwhile, `waiting` shows the holder's
+ * progress, which is what the holder's `work` reports to its argument. Rejects like `work`.
  */
 export async function exclusively<T>(
   name: string,
@@ -76,7 +74,7 @@ function tryListen(name: string): Promise<Holder | undefined> {
   });
 }
 
-/** Resolves when the holder has ended, or could not be reached because it just did. */
+/** Resolves when the holder has ended, or can't be reached because it has just ended. */
 async function follow(name: string, waiting: BuildProgress): Promise<void> {
   await new Promise<void>((resolve) => {
     const socket = connect({ path: name });

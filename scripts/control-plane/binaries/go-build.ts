@@ -20,7 +20,7 @@ export function pinnedVersion(module: ModuleName, path: string): string {
   return version.slice(1);
 }
 
-/** Without these the apiserver says that it is v0.0.0, and clients that negotiate by version take the wrong way. */
+/** Without these flags, the apiserver reports v0.0.0, which misleads clients that negotiate by version. */
 function kubernetesLinkFlags(version: string): string {
   const [major, minor] = version.split(".");
   const set = (name: string, value = ""): string => `-X ${VERSION_PACKAGE}.${name}=${value}`;
@@ -29,7 +29,7 @@ function kubernetesLinkFlags(version: string): string {
 
 interface Module {
   readonly packages: readonly string[];
-  /** Of the release of Kubernetes that is built; undefined for others. */
+  /** The version of Kubernetes to build; undefined for other modules. */
   readonly kubernetes?: () => string;
 }
 
@@ -38,7 +38,7 @@ export type ModuleName =
   | ("kruise" | "descheduler" | "argo-rollouts" | "karpenter");
 
 const MODULES: Readonly<Record<ModuleName, Module>> = {
-  // One module for all, so that what they have in common (client-go, the API types) is compiled once.
+  // One module for all, so that shared packages (client-go, the API types) are compiled once.
   kubernetes: {
     packages: [
       "go.etcd.io/etcd/server/v3",
@@ -73,11 +73,11 @@ function directoryOf(module: ModuleName): string {
   return join(import.meta.dirname, "build", module);
 }
 
-/** Linking a large binary says nothing for a minute on a slow machine; ten minutes of silence are a hang. */
+/** Linking a large binary prints nothing for a minute on a slow machine; ten minutes of silence are a hang. */
 const SILENCE_LIMIT_MS = 10 * 60_000;
 const KEPT_MESSAGES = 12;
 /**
- * Percent. Compilers live for seconds and need not collect much; two at a time then hold some two gigabytes at most.
+ * Percent. Compilers run for seconds, and need little garbage collection; two of them use some two gigabytes at most.
  */
 const COMPILER_GOGC = "400";
 const PACKAGE_LINE = /^[a-z0-9][\w.~-]*(\/[\w.~-]+)*$/i;
@@ -91,7 +91,7 @@ export async function buildControlPlane(directory: string, progress: BuildProgre
   renameSync(join(directory, "server"), join(directory, "etcd"));
 }
 
-/** Copies files of a module that is among the requirements of `build/MODULE`, flat, into a new directory. */
+/** Copies files of a required module of `build/MODULE` into a new flat directory. */
 export async function copySources(
   module: ModuleName,
   path: string,
@@ -132,7 +132,7 @@ function go(args: readonly string[], module: ModuleName, onLine: (line: string) 
     env: {
       ...process.env,
       ...theReaper().environment,
-      // The user's settings for other work must not change what is built here.
+      // The user's other settings must not change this build.
       GOFLAGS: "-trimpath -mod=readonly -buildvcs=false",
       GOWORK: "off",
       GO111MODULE: "on",

@@ -31,8 +31,8 @@ export async function problemWith(name: BinaryName, path: string): Promise<strin
 }
 
 /**
- * The binaries in `KUBEBUILDER_ASSETS` and on `PATH`, when all of them are there and say that they are of the right
- * version. Throws an error that names what is missing or of another version.
+ * The binaries in `KUBEBUILDER_ASSETS` and `PATH`, if all exist and report the right version. Throws an error that
+ * names the missing ones and those of another version.
  */
 export async function installedBinaries(environment: NodeJS.ProcessEnv): Promise<BinaryPaths> {
   const directories = [environment.KUBEBUILDER_ASSETS, ...(environment.PATH ?? "").split(":")].filter(isGiven);

@@ -18,7 +18,7 @@ export const BINARY_NAMES = [
 
 export type BinaryName = (typeof BINARY_NAMES)[number];
 
-/** How each binary is asked for its version: the arguments, and where the version stands in what it prints. */
+/** How to get the version of each binary: the arguments, and the position of the version in the output. */
 export const VERSION_QUESTIONS: Readonly<
   Record<BinaryName, { readonly release: ReleaseName; readonly args: readonly string[]; readonly answer: RegExp }>
 > = {
@@ -30,7 +30,7 @@ export const VERSION_QUESTIONS: Readonly<
   kwok: { release: "kwok", args: ["--version"], answer: /^kwok version v?(\S+)/m },
 };
 
-/** The machine's architecture as Go and the releases name it. Throws on one without releases. */
+/** The machine's architecture by the name that Go and the releases use. Throws for one without releases. */
 export function goArchitecture(): "amd64" | "arm64" {
   if (process.platform === "linux" && process.arch === "x64") return "amd64";
   if (process.platform === "linux" && process.arch === "arm64") return "arm64";

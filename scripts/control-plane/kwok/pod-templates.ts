@@ -1,8 +1,8 @@
 import { KWOK_ANNOTATIONS as annotation, TIMER_CONDITION } from "./annotations.ts";
 
 /**
- * What each stage writes to a pod's status: Go templates of YAML for a strategic merge patch, with the functions of
- * sprig and of KWOK. Reasons and messages are the kubelet's (pkg/kubelet/status/generate.go).
+ * The status of a pod that each stage writes: Go templates of YAML for a strategic merge patch, with the functions of
+ * sprig and KWOK. Reasons and messages are the kubelet's (pkg/kubelet/status/generate.go).
  */
 
 /** `$now`, `$annotations`, and the timer after which the containers that start now are ready. */
@@ -42,7 +42,7 @@ const CONTAINERS_NOT_READY =
 const READY = condition("Ready", "True");
 const GATES_NOT_READY = condition("Ready", "False", "ReadinessGatesNotReady", GATES_MESSAGE);
 
-/** Ready with the containers; with readiness gates a stage of their own decides in the next round. */
+/** Ready together with the containers; for readiness gates, another stage decides in the next round. */
 const READY_WITHOUT_GATES = `${CONTAINERS_READY}
 {{ if .spec.readinessGates }}${GATES_NOT_READY}{{ else }}${READY}{{ end }}`;
 
@@ -122,8 +122,8 @@ ${startedContainer("{{ $startsReady }}")}
 `;
 
 /**
- * The list is written as a whole, from the pod that KWOK last saw, together with the generation of that pod, so that a
- * sync in between is repeated and not lost.
+ * Writes the whole list from the pod that KWOK last saw, together with this pod's generation, so that a sync in between
+ * is repeated instead of lost.
  */
 const containersTurn = (ready: boolean): string => `
 {{ with .status.observedGeneration }}
@@ -141,7 +141,7 @@ ${LAPSE_TIMER}
 ${containersTurn(true)}
 `;
 
-/** By annotation: ready again as soon as that is gone. */
+/** By annotation: ready again as soon as the annotation is removed. */
 export const BECOME_UNREADY = `${PREAMBLE}
 conditions:
 ${CONTAINERS_NOT_READY}
@@ -177,9 +177,9 @@ ${condition("Ready", "False", "ContainersNotReady", NOT_READY_MESSAGE)}
 `;
 
 /**
- * The spec has changed. A container with another image restarts; one with other resources restarts when its resize
+ * For a changed spec. A container with another image restarts. A container with other resources restarts if its resize
  * policy says so, and the resize is done, deferred or found infeasible. A restarted container is unready until its time
- * to ready has passed.
+ * to become ready has passed.
  */
 export const SYNC = `${PREAMBLE}
 {{ $refused := get $annotations "${annotation.resize}" }}

@@ -11,13 +11,13 @@ import {
   TERMINATED,
 } from "./pod-templates.ts";
 
-/** KWOK's configuration: the stages of pods and nodes, and how many of them it plays at once. */
+/** KWOK's configuration: the stages of pods and nodes, and how many run concurrently. */
 
 const CONFIG_VERSION = "config.kwok.x-k8s.io/v1alpha1";
 const STAGE_VERSION = "kwok.x-k8s.io/v1alpha1";
 const POD_WORKERS = 16;
 const NODE_WORKERS = 4;
-/** As the kubelet's. Node leases keep the node lifecycle controller from tainting the nodes. */
+/** Like the kubelet's. With node leases, the node lifecycle controller does not taint the nodes. */
 const NODE_LEASE_SECONDS = 40;
 const POD_CIDR = "10.244.0.0/16";
 const TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000;
@@ -54,7 +54,7 @@ const podStages: readonly unknown[] = [
   podStage("sync", [patchStatus(SYNC)]),
   podStage("delete", [{ delete: true }]),
   podStage("terminate", [patchStatus(TERMINATED), { delete: true }], atTime(TERMINATION_TIME)),
-  // Does nothing, but replaces a stage that waited for its time and no longer applies.
+  // Does nothing except for replacing a waiting stage that no longer applies.
   podStage("rest", [patchStatus("{}")], { durationMilliseconds: TEN_YEARS_MS }),
 ];
 
