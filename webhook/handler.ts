@@ -321,7 +321,7 @@ function isUncovered(verdict: Verdict): boolean {
   return verdict.decisions.every(({ decision }) => decision.decision.reason === "NotProtected");
 }
 
-/** As with x-pdb, pre-activities hold back the deletion or eviction of a pod that nothing else protects from it. */
+/** As with x-pdb, pre-activities deny the deletion or eviction of a pod even if no protector covers it. */
 function holdsUncovered({ pod, operation, done }: DisruptionTarget): boolean {
   // Neither a status write that ends the pod, nor an in-place change.
   const isDirect = operation !== "UPDATE" && done === undefined;

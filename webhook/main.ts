@@ -50,7 +50,7 @@ try {
   process.exit(EXIT_CONFIGURATION);
 }
 void checkCallers();
-// Loading the rest holds the event loop: apiservers that are connecting already get a response first.
+// Loading the rest blocks the event loop, so apiservers that are already connecting get a response first.
 await sleep(systemPorts, FIRST_RESPONSES_MS);
 const { run } = await import("./run.ts");
 process.exitCode = await run(options, server);

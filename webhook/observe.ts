@@ -51,7 +51,7 @@ const LOST_EVENTS = ["vanished", "back", "released"] as const;
 export const NAMES = { max: 100 };
 
 export const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
-/** Lost protectors that have a series of their own. */
+/** Lost protectors with their own series. */
 const LOST = { max: 200 };
 const SIZES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 

@@ -38,7 +38,7 @@ export interface CertificateState {
   readonly rotationAsked: boolean;
   /** The published authorities, oldest first, PEM. */
   readonly published: readonly string[];
-  /** What the webhook serves; undefined when the Secret holds no usable certificate. */
+  /** The webhook's serving certificate; undefined when the Secret has no usable one. */
   readonly serving: KeyAndCertificate | undefined;
   /** By cell, the fingerprint of the authorities that it trusts. */
   readonly trusted: ReadonlyMap<string, string>;

@@ -221,7 +221,7 @@ export function needsNoQuota(state: ProtectorState, request: DisruptionRequest):
   return (isSuspended(state, request) || state.spec.minAvailable <= 0) && preActivitiesOf(request.pod).length === 0;
 }
 
-/** The decision where {@link needsNoQuota} holds and the record could not be written. */
+/** The decision where {@link needsNoQuota} is true, but the record could not be written. */
 export function allowUnrecorded(state: ProtectorState, request: DisruptionRequest): Allowed {
   const unenforced = state.spec.warnsOnly ? "NotEnforced" : "NothingPromised";
   const reason = isSuspended(state, request) ? "Suspended" : unenforced;

@@ -6,7 +6,7 @@ const TAG_LENGTH = 4;
 const COUNTER_LENGTH = 4;
 const COUNTER_RANGE = DIGITS.length ** COUNTER_LENGTH;
 
-/** Stands for a writer that leaves no nonces: an upstream webhook. */
+/** Represents a writer without nonces: an upstream webhook. */
 export const UNKNOWN_WRITER = "";
 
 /**

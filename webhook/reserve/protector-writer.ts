@@ -14,7 +14,7 @@ const MAX_PENDING = 4_000;
 const MAX_BATCH = 1_000;
 /** A live read delays the whole batch, so that only its own request fails after this time. */
 export const MAX_REREAD_MS = 250;
-/** After so many conflicts in a row, the writer waits this long before each attempt. */
+/** After this many conflicts in a row, the writer waits for a random time before each attempt. */
 const CONFLICTS_BEFORE_WAIT = 3;
 const CONFLICT_WAIT_MIN_MS = 5;
 const CONFLICT_WAIT_MAX_MS = 20;

@@ -8,7 +8,10 @@ const MAX_TURN_MS = 400;
 const PAUSE_PER_REQUEST_MS = 0.5;
 const MAX_PAUSE_MS = 40;
 const COURTESY_ROUND_TRIPS = 0.5;
-/** A pause after the first writes of a rush, each of at least so many requests, shows which other replicas compete. */
+/**
+ * A pause after this many first writes of a rush, each of at least this many requests, shows which other replicas
+ * compete.
+ */
 const LOOK_OUT_WRITES = 2;
 const LOOK_OUT_REQUESTS = 4;
 /** Round trips that a competitor needs after a conflict: the response, a read, and the way of its next write. */
@@ -21,7 +24,7 @@ const MAX_ROUND_TRIP_MS = 1_000;
 const MAX_WAIT_MS = 1_000;
 /** A competitor that did not write for this long no longer competes. */
 const COMPETITION_ENDS_MS = 500;
-/** A competitor that misses so many turns in a row is left out. Fewer may be lost to unseen conflicts. */
+/** A competitor that misses this many turns in a row is skipped. Fewer may be lost to unseen conflicts. */
 const MISSED_TURNS_UNTIL_LEFT_OUT = 3;
 /** Weight of the newest measurement in a moving average. */
 const NEWEST = 0.25;

@@ -49,7 +49,7 @@ export interface AdmissionResponse {
   readonly outcome: AdmissionOutcome;
   /** Status of an HTTP error instead of an AdmissionReview, so that failurePolicy decides. */
   readonly errorStatus?: number;
-  /** Of the denial or the failure. */
+  /** Message of the denial or the failure. */
   readonly message?: string;
   /** Undefined where the disruption is allowed. */
   readonly denial?: DenyStatus;

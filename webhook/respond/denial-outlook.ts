@@ -5,9 +5,9 @@ import { formatMs, parseMs } from "../../shared/schema/time.ts";
 import type { Denial } from "../reserve/verdict.ts";
 
 export interface DenialContext {
-  /** Named in commands that the text recommends. */
+  /** Namespace in the commands that the text recommends. */
   readonly ownNamespace: string;
-  /** Of the pod; undefined where that is not known. */
+  /** The pod's cell; undefined where it is not known. */
   readonly cell?: string;
   readonly hasSeveralCores: boolean;
   /** Wall clock, Unix milliseconds. */

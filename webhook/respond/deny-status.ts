@@ -77,11 +77,12 @@ export function denied(
     ...(bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings }),
   };
   if (rollBack === undefined) return response;
-  // Not earlier: a caller that gave up may go on (failurePolicy Ignore), so its reservations stay.
+  // Rolls back only after the delivery: a caller that gave up may admit (failurePolicy Ignore), so its reservations
+  // stay.
   return { ...response, delivered: (isComplete) => isComplete && rollBack() };
 }
 
-/** The response to the disruption of a pod that only its pre-activities hold back, because no protector covers it. */
+/** The response to the disruption of a pod that only its pre-activities deny, because no protector covers it. */
 export function heldBack(
   { pod, operation, dryRun }: Pick<DisruptionTarget, "pod" | "operation" | "dryRun">,
   bypass: BypassResult | undefined,

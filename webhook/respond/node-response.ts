@@ -79,7 +79,8 @@ function denied(
     },
   };
   if (rollBack === undefined) return response;
-  // Not earlier: a caller that gave up may go on (failurePolicy Ignore), so its reservations stay.
+  // Rolls back only after the delivery: a caller that gave up may admit (failurePolicy Ignore), so its reservations
+  // stay.
   return { ...response, delivered: (isComplete) => isComplete && rollBack() };
 }
 

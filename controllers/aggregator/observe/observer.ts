@@ -19,7 +19,7 @@ import {
   WRITE_CAUSES,
 } from "./events.ts";
 
-/** At most this many cores have series of their own. */
+/** At most this many cores have their own series. */
 export const MAX_CORES = 100;
 /** An outage of a core fails the writes of all its protectors, so the log has one line in this time. */
 const FAILURE_EVERY_MS = 10_000;

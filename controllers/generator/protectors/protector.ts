@@ -198,7 +198,7 @@ function repairedMetadata(
   };
 }
 
-/** The protector to write in place of `present`; undefined when nothing has to change. */
+/** The protector to write instead of `present`; undefined when nothing has to change. */
 export function repairedProtector(
   present: PodProtector,
   kind: SourceKind,

@@ -23,7 +23,7 @@ export interface HttpsTransportOptions {
   readonly ports: Ports;
   /** `User-Agent`, such as `podseidon-webhook/0.1.0`. */
   readonly userAgent: string;
-  /** Connections for reads, and as many for writes; lists and streams have connections of their own. Default 16. */
+  /** Connections for reads, and as many for writes; lists and streams have their own connections. Default 16. */
   readonly maxRequestSockets?: number;
   /** Connections for pages of lists. Default 16. */
   readonly maxListSockets?: number;
