@@ -12,6 +12,7 @@ import {
   describeProcesses,
   etcdUrl,
   type FlagOverrides,
+  type Flags,
   type Processes,
   type Setting,
   serverUrl,
@@ -19,7 +20,7 @@ import {
 import { copyEtcdData, EtcdClient, type EtcdSnapshot, replaceEtcdData } from "./etcd.ts";
 import { credentialOf, Identity, type KubeconfigUserEntry, requestToken, type StaticToken } from "./identity.ts";
 import { type KubectlOptions, type KubectlResult, runKubectl } from "./kubectl.ts";
-import { StartError } from "./managed-process.ts";
+import { type ManagedProcess, StartError } from "./managed-process.ts";
 import { reservePort } from "./ports.ts";
 import { theReaper } from "./reaper.ts";
 
@@ -56,6 +57,14 @@ export interface KubeconfigOptions {
   readonly path?: string;
 }
 
+/** One more kube-apiserver of a cluster. */
+export interface AnotherApiserver {
+  readonly url: string;
+  readonly process: ManagedProcess;
+  /** Calls it as the administrator. */
+  readonly admin: ApiserverClient;
+}
+
 const START_ATTEMPTS = 3;
 const POLL_MS = 40;
 const WAIT_TIMEOUT_MS = 60_000;
@@ -79,6 +88,8 @@ export class Cluster implements AsyncDisposable {
   readonly processes: Processes;
   readonly #setting: Setting;
   readonly #enabled: ReadonlySet<ComponentName>;
+  readonly #anotherApiserver: (name: string, port: number, flags: Flags) => ManagedProcess;
+  readonly #others: AnotherApiserver[] = [];
   #stopping = false;
   #nodes = 0;
   #snapshots = 0;
@@ -125,25 +136,26 @@ export class Cluster implements AsyncDisposable {
       tokens,
       hasControllerManager: enabled.has("kube-controller-manager"),
     };
-    const processes = await describeProcesses(setting, flags, (description) => {
+    const described = await describeProcesses(setting, flags, (description) => {
       if (!cluster.#stopping) process.stderr.write(`control plane: ${name}: ${description}\n`);
     });
     const clientCertificate = await identity.clientCertificate("etcd-client");
-    const cluster = new Cluster(name, setting, processes, enabled, clientCertificate);
+    const cluster = new Cluster(name, setting, described, enabled, clientCertificate);
     return cluster;
   }
 
   private constructor(
     name: string,
     setting: Setting,
-    processes: Processes,
+    described: Awaited<ReturnType<typeof describeProcesses>>,
     enabled: ReadonlySet<ComponentName>,
     clientCertificate: KeyAndCertificate,
   ) {
     this.name = name;
     this.directory = setting.directory;
     this.identity = setting.identity;
-    this.processes = processes;
+    this.processes = described.processes;
+    this.#anotherApiserver = described.anotherApiserver;
     this.#setting = setting;
     this.#enabled = enabled;
     this.url = serverUrl(setting);
@@ -164,6 +176,21 @@ export class Cluster implements AsyncDisposable {
     const last = this.#setting.hasControllerManager ? `${namespace}/serviceaccounts/default` : namespace;
     await this.waitFor(`${last} to exist`, async () => (await this.admin.request("GET", last)).status === 200);
     await Promise.all(Array.from({ length: nodes }, () => this.createNode()));
+  }
+
+  /**
+   * Starts one more kube-apiserver over the same etcd, with certificates and keys of the first one and a watch cache of
+   * its own; `flags` come beside those of the first one, or in their place. Resolves when it serves.
+   */
+  async addApiserver(flags: Flags = {}): Promise<AnotherApiserver> {
+    const { certificateAuthorityPem, adminToken } = this.identity;
+    const port = await reservePort(this.#setting.address);
+    const process = this.#anotherApiserver(`kube-apiserver-${this.#others.length + 2}`, port, flags);
+    const url = `https://${this.#setting.address}:${port}`;
+    const other = { url, process, admin: new ApiserverClient({ url, certificateAuthorityPem, token: adminToken }) };
+    this.#others.push(other);
+    await process.start();
+    return other;
   }
 
   get hasControllerManager(): boolean {
@@ -287,7 +314,9 @@ export class Cluster implements AsyncDisposable {
     this.admin.close();
     this.etcd.close();
     // An apiserver without etcd does not end on SIGTERM, and no data has to be saved.
-    await Promise.all(COMPONENT_NAMES.map((name) => this.processes[name].kill("SIGKILL")));
+    for (const { admin } of this.#others) admin.close();
+    const processes = [...COMPONENT_NAMES.map((name) => this.processes[name]), ...this.#others.map((one) => one.process)];
+    await Promise.all(processes.map((process) => process.kill("SIGKILL")));
     rmSync(this.directory, { recursive: true, force: true, maxRetries: 5 });
   }
 

@@ -161,6 +161,12 @@ export type FlagOverrides = Readonly<Partial<Record<ComponentName, Flags>>>;
 
 export type Processes = Readonly<Record<ComponentName, ManagedProcess>>;
 
+interface DescribedProcesses {
+  readonly processes: Processes;
+  /** One more kube-apiserver over the same etcd, with the flags of the first one and `flags`. */
+  readonly anotherApiserver: (name: string, port: number, flags: Flags) => ManagedProcess;
+}
+
 const START_TIMEOUT_MS = 60_000;
 
 /**
@@ -171,7 +177,7 @@ export async function describeProcesses(
   setting: Setting,
   overrides: FlagOverrides,
   onUnexpectedEnd: (description: string) => void,
-): Promise<Processes> {
+): Promise<DescribedProcesses> {
   const { identity, address, ports, binaries, directory } = setting;
   const serving = await identity.serverFiles(
     "serving",
@@ -180,28 +186,39 @@ export async function describeProcesses(
   );
   const shared = { serving, serviceAccount: identity.serviceAccountKeyFiles() };
   const certificate = await identity.clientCertificate("readiness-probe", ["system:masters"]);
-  const describe = (name: ComponentName, usual: Flags, url: string): ManagedProcess =>
+  const describe = (
+    component: ComponentName,
+    usual: Flags,
+    url: string,
+    own: { readonly name: string; readonly flags: Flags } = { name: component, flags: {} },
+  ): ManagedProcess =>
     new ManagedProcess({
-      name,
-      logFile: join(directory, "logs", `${name}.log`),
+      name: own.name,
+      logFile: join(directory, "logs", `${own.name}.log`),
       workingDirectory: directory,
-      launch: () => ({
-        binary: binaries[name],
-        args: toArguments({ ...usual, ...insertDirectory(overrides[name] ?? {}, join(directory, "files")) }),
-      }),
+      launch: () => {
+        const flags = insertDirectory({ ...overrides[component], ...own.flags }, join(directory, "files"));
+        return { binary: binaries[component], args: toArguments({ ...usual, ...flags }) };
+      },
       isReady: probeOf(setting, certificate, url),
       startTimeoutMs: START_TIMEOUT_MS,
       onUnexpectedEnd,
     });
   const health = (port: number): string => `https://${address}:${port}/healthz`;
   const controllerManager = await controllerManagerFlags(setting, shared);
-  return {
+  const apiserver = await apiserverFlags(setting, shared);
+  const processes = {
     etcd: describe("etcd", etcdFlags(setting, shared), `${etcdUrl(setting)}/readyz`),
-    "kube-apiserver": describe("kube-apiserver", await apiserverFlags(setting, shared), `${serverUrl(setting)}/readyz`),
+    "kube-apiserver": describe("kube-apiserver", apiserver, `${serverUrl(setting)}/readyz`),
     "kube-controller-manager": describe("kube-controller-manager", controllerManager, health(ports.controllerManager)),
     "kube-scheduler": describe("kube-scheduler", await schedulerFlags(setting, shared), health(ports.scheduler)),
     kwok: describe("kwok", await kwokFlags(setting, shared), health(ports.kwok)),
   };
+  const anotherApiserver: DescribedProcesses["anotherApiserver"] = (name, port, flags) => {
+    const own = { name, flags: { ...flags, "secure-port": String(port) } };
+    return describe("kube-apiserver", apiserver, `https://${address}:${port}/readyz`, own);
+  };
+  return { processes, anotherApiserver };
 }
 
 type Probe = (signal: AbortSignal) => Promise<boolean>;

@@ -79,6 +79,10 @@ export class EtcdClient {
     }
   }
 
+  get url(): string {
+    return this.#client.url;
+  }
+
   close(): void {
     this.#client.close();
   }
