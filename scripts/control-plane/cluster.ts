@@ -315,7 +315,10 @@ export class Cluster implements AsyncDisposable {
     this.etcd.close();
     // An apiserver without etcd does not end on SIGTERM, and no data has to be saved.
     for (const { admin } of this.#others) admin.close();
-    const processes = [...COMPONENT_NAMES.map((name) => this.processes[name]), ...this.#others.map((one) => one.process)];
+    const processes = [
+      ...COMPONENT_NAMES.map((name) => this.processes[name]),
+      ...this.#others.map((one) => one.process),
+    ];
     await Promise.all(processes.map((process) => process.kill("SIGKILL")));
     rmSync(this.directory, { recursive: true, force: true, maxRetries: 5 });
   }

@@ -85,4 +85,16 @@ describe("stream", () => {
     expect(written).toBeLessThan(64 * 1024 * 1024);
     stream.close();
   });
+
+  test("one that is moved takes a new connection, and the next one keeps it", async () => {
+    const used: unknown[] = [];
+    const it = await startServer((request, response) => {
+      used.push(request.socket);
+      response.end("one\n");
+    });
+    for (const isMoved of [false, false, true, false])
+      await collect((await it.transport.stream({ ...GET, isMoved })).chunks);
+    const [first, second, third, fourth] = used;
+    expect([second === first, third === first, fourth === third]).toEqual([true, false, true]);
+  });
 });

@@ -196,6 +196,7 @@ class HttpsTransport implements Transport {
     const isForwarded = hop !== base;
     const account = isForwarded ? proxyAuthorization(hop) : undefined;
     const secure = hop.protocol === "https:";
+    if (request.isMoved) this.#connections.closeIdle();
     const prefix = (isForwarded ? base.origin : "") + base.pathname.replace(/\/$/, "");
     return (secure ? httpsRequest : httpRequest)({
       protocol: hop.protocol,

@@ -20,6 +20,8 @@ export interface ApiRequest {
   readonly ignoresManagedFields?: boolean;
   /** For `request`: one page of a list, which has connections of its own, so that other requests don't wait for it. */
   readonly isList?: boolean;
+  /** Takes a new connection, and closes idle ones: the server behind them lags, and a balancer may choose another. */
+  readonly isMoved?: boolean;
   /** For `request`: the transport may call it with the first characters of the body before the rest arrives. */
   readonly onBodyBegins?: (head: string) => void;
 }

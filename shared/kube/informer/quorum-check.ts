@@ -67,6 +67,11 @@ export class QuorumCheck {
     return this.#confirmedSentMs;
   }
 
+  /** Monotonic send time of the oldest LIST that the stream has not reached. */
+  get unreachedSentMs(): number | undefined {
+    return this.#pending[0]?.sentMs;
+  }
+
   /** Runs until `signal` aborts. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {

@@ -2,6 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
+import type { ApiRequest } from "../client/transport.ts";
 
 describe("a server whose versions went back (restored from a snapshot)", () => {
   test("is noticed by a quorum check while the stream is silent; everything is listed again and reported", async () => {
@@ -104,6 +105,22 @@ describe("a server that was restored and has passed the position unnoticed", () 
     await it.time.advance(5000);
     expect(it.events.some(({ kind }) => kind === "versionWentBack")).toBe(isNoticed);
     expect(it.notices.includes("a@5 > a@5")).toBe(isNoticed);
+  });
+
+  test("is not told from a server that lags by a list that is older than the response to an own call", async () => {
+    const it = reflectorHarness();
+    it.transport.watches.push(statusAnswer(410));
+    await it.start(new ScriptedStream());
+    it.source.learned("ns/b", "12");
+    // Another apiserver than the one that has answered the call: its watch cache is at 11.
+    const cached = ({ path }: ApiRequest) =>
+      path.includes("resourceVersion=12")
+        ? statusAnswer(504, { details: { causes: [{ reason: "ResourceVersionTooLarge", message: "" }] } })
+        : page("11", [raw("a", "5"), raw("b", "6")]);
+    it.transport.lists.push(cached, page("13", [raw("a", "5"), raw("b", "12")]));
+    await it.time.advance(1000);
+    expect(it.events.map(({ kind }) => kind)).not.toContain("versionWentBack");
+    expect(it.state()).toBe("13: a@5 b@12");
   });
 
   test("is not taken for restored by another object of the same name", async () => {

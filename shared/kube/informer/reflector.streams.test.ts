@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { EXPIRED, parseThing, raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
-import { ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
+import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 
 describe("streams", () => {
@@ -225,5 +225,22 @@ describe("streams", () => {
     expect(it.state()).toBe("12: a@12 b@6");
     await time.advance(0);
     expect(it.state()).toBe("13: a@13 b@6");
+  });
+
+  test.each([
+    ["that has not reached a LIST from before its last bookmarks moves to another connection", "15", ", moved"],
+    ["that has reached every LIST keeps its connection", "10", ""],
+  ])("a stream %s", async (_, version, moved) => {
+    const it = reflectorHarness({ confirmEveryMs: 3000 });
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    // The apiserver of the stream lags behind etcd, and its LISTs do not: they are quorum reads.
+    for (let time = 0; time < 5; time++) it.transport.confirmations.push(page(version, []));
+    await it.time.advance(7000);
+    stream.end();
+    await it.time.settle();
+    expect(it.transport.requests.findLast((request) => request.startsWith("WATCH"))).toBe(
+      `WATCH resourceVersion=10${moved}`,
+    );
   });
 });

@@ -40,6 +40,8 @@ const LISTS_APART_MS = 10_000;
 const LAST_BOOKMARKS_MS = 2_000;
 /** A LIST makes the server's cache catch up with etcd within 100 ms. The bookmark then carries its version. */
 const LIST_BEFORE_BOOKMARK_MS = 300;
+/** A stream that ends on time has reached every LIST of this long before: its last bookmarks carry their versions. */
+const LAGS_AFTER_MS = 3_000;
 /** A stream that lived this long and delivered something was healthy, whatever ended it. */
 const HEALTHY_AFTER_MS = 3_000;
 
@@ -234,9 +236,11 @@ export class Reflector<T> implements LearningInformer<T> {
     const { clock } = this.#options.ports;
     const startedMs = clock.monotonicMs();
     this.#listStartedMs = startedMs;
-    const { position } = this.#store;
-    const floor = reason !== "versionWentBack" && isComparableVersion(position) ? position : undefined;
     const owed = this.#store.owed();
+    // Another apiserver than the one that showed what is owed may lag behind it.
+    let newest = this.#store.position;
+    for (const version of owed.values()) if (isOlderVersion(newest, version)) newest = version;
+    const floor = reason !== "versionWentBack" && isComparableVersion(newest) ? newest : undefined;
     const listed = await listNotOlderThan(this.#lister, this.#options.pageSize ?? DEFAULT_PAGE_SIZE, floor, signal);
     const restored = this.#store.contradictedBy(listed, owed) ?? this.#wentBack;
     this.#wentBack = undefined;
@@ -289,6 +293,7 @@ export class Reflector<T> implements LearningInformer<T> {
         ...this.#lister,
         resourceVersion: position,
         timeoutSeconds,
+        isMoved: startedMs - (this.#quorumCheck.unreachedSentMs ?? startedMs) >= LAGS_AFTER_MS,
         signal: stream.signal,
         opened: () => {
           // The server responded so late that the stream can't resume.

@@ -24,6 +24,8 @@ interface WatchRequest {
   /** The server ends the stream after this many seconds, and sends a bookmark up to 2 s before. */
   readonly timeoutSeconds: number;
   readonly signal: AbortSignal;
+  /** The server of the last stream lags; this one may reach another. */
+  readonly isMoved: boolean;
   /** Called whenever the server sends something. */
   readonly contact: () => void;
   readonly opened: () => void;
@@ -37,7 +39,7 @@ interface WatchRequest {
  * the watch. After that nothing of the stream is delivered, and its connection is closed or drained.
  */
 export async function readWatch(request: WatchRequest): Promise<number> {
-  const { transport, ports, collection, resourceVersion, timeoutSeconds, signal, name } = request;
+  const { transport, ports, collection, resourceVersion, timeoutSeconds, signal, isMoved, name } = request;
   const startedMs = ports.clock.monotonicMs();
   const query = { ...collection.query, resourceVersion, watch: 1, allowWatchBookmarks: true, timeoutSeconds };
   const stream = await transport.stream({
@@ -45,6 +47,7 @@ export async function readWatch(request: WatchRequest): Promise<number> {
     path: withQuery(collection.path, query),
     timeoutMs: timeoutSeconds * 1000 + IDLE_GRACE_MS,
     signal,
+    isMoved,
   });
   try {
     request.contact();

@@ -81,7 +81,7 @@ export class ScriptedTransport implements Transport {
   }
 
   async stream(request: ApiRequest): Promise<ApiStream> {
-    this.requests.push(`WATCH ${readable(request.path)}`);
+    this.requests.push(`WATCH ${readable(request.path)}${request.isMoved ? ", moved" : ""}`);
     const step = await (this.watches.shift() ?? "refused");
     if (typeof step === "string") throw new TransportError(step, step !== "refused", `scripted ${step}`);
     const { status, headers, body } =
