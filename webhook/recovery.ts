@@ -6,6 +6,7 @@ import type { ProtectorVersion } from "../shared/decide/state/protector-version.
 import type { Transport } from "../shared/kube/client/transport.ts";
 import type { Reflector } from "../shared/kube/informer/reflector.ts";
 import { BackupReader } from "../shared/recovery/backup/backup-reader.ts";
+import { askIfBehind } from "../shared/recovery/backup/core-versions.ts";
 import { ReleaseRegister } from "../shared/recovery/register/release-register.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import type { PodProtector } from "../shared/schema/podprotector.ts";
@@ -47,8 +48,10 @@ export class WebhookRecovery {
     this.#backups = new BackupReader({
       ...{ ports, cells, namespace },
       cores: watched.map(({ cache }) => cache),
-      whenKnown: async (core, signal) => {
-        await Promise.all([find(core)?.watch.whenSynced(signal), this.#registers.get(core)?.whenKnown(signal)]);
+      whenKnown: async (core, versions, signal) => {
+        const watch = find(core)?.watch;
+        await Promise.all([watch?.whenSynced(signal), this.#registers.get(core)?.whenKnown(signal)]);
+        if (watch !== undefined) await askIfBehind(watch, versions, ports, signal);
       },
       onRead: (cell, result, detail) => onEvent({ kind: "backupRead", cell, result, detail }),
     });

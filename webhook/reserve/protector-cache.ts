@@ -3,12 +3,11 @@ import type { ProtectorVersion } from "../../shared/decide/state/protector-versi
 import type { LearningInformer } from "../../shared/kube/informer/informer.ts";
 import { SelectorIndex } from "../../shared/kube/selectors/set-trie.ts";
 import type { BackupTarget, CoreBackup } from "../../shared/recovery/backup/backup-reader.ts";
-import { isBumped } from "../../shared/recovery/backup/core-versions.ts";
+import { isBehindAny, isBumped } from "../../shared/recovery/backup/core-versions.ts";
 import { LostProtectorIndex } from "../../shared/recovery/lost-protector-index.ts";
 import type { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector, ProtectorId } from "../../shared/schema/podprotector.ts";
-import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
 import { parseMs } from "../../shared/schema/time.ts";
 import type { PendingRequest } from "./pending-queue.ts";
 import { ProtectorWriter, type ProtectorWriterOptions } from "./protector-writer.ts";
@@ -52,11 +51,6 @@ export interface ProtectorCacheOptions
    * decide.
    */
   readonly selects?: ((labels: Labels) => boolean) | undefined;
-}
-
-function isBehind(position: string | undefined, versions: readonly string[]): boolean {
-  if (!isComparableVersion(position)) return false;
-  return versions.some((seen) => isComparableVersion(seen) && compareVersions(position, seen) < 0);
 }
 
 function isSame(a: ProtectorVersion, b: ProtectorVersion): boolean {
@@ -192,7 +186,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     const { source, onEvent, assumeOutage } = this.#options;
     const isRaised = isBumped(source.position, versions);
     if (isRaised) assumeOutage?.();
-    const isOlder = isBehind(source.position, versions);
+    const isOlder = isBehindAny(source.serverVersion ?? source.position, versions);
     for (const version of entries) {
       const isRestored = isOlder || isRaised || lost?.has(version.uid) === true;
       const known = this.#lost.get(version.key);

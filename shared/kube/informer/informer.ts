@@ -57,6 +57,10 @@ export interface ConfirmedInformer<T> extends Informer<T> {
 
 /** An informer of objects that its reader also reads and writes by its own calls. */
 export interface LearningInformer<T> extends ConfirmedInformer<T> {
+  /** The newest version that the server has shown: the position, or a quorum LIST that the stream has not reached. */
+  readonly serverVersion?: string | undefined;
+  /** Monotonic send time of the newest quorum LIST that was answered, whether the stream has reached it or not. */
+  readonly quorumSentMs?: number | undefined;
   /**
    * The response to an own read or write has shown the object `key` at `version`. A later list with an older version of
    * the object is from another history: the server was restored. There may be no other sign of it

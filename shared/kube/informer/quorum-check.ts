@@ -72,6 +72,11 @@ export class QuorumCheck {
     return this.#pending[0]?.sentMs;
   }
 
+  /** The newest LIST, where the stream has not reached it. */
+  get ahead(): QuorumRead | undefined {
+    return this.#pending.at(-1);
+  }
+
   /** Runs until `signal` aborts. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {

@@ -162,6 +162,14 @@ export class Reflector<T> implements LearningInformer<T> {
     return this.#quorumCheck.confirmedSentMs;
   }
 
+  get serverVersion(): string | undefined {
+    return this.#quorumCheck.ahead?.version ?? this.#store.position;
+  }
+
+  get quorumSentMs(): number | undefined {
+    return this.#quorumCheck.ahead?.sentMs ?? this.#quorumCheck.confirmedSentMs;
+  }
+
   /** True after this process stalled, until a later quorum check or list shows that the stream kept up. */
   get hasStalled(): boolean {
     return this.#continuity.hasStalled;

@@ -244,6 +244,27 @@ test("backups that can't be read are reported and counted", async () => {
   expect(events).toContainEqual({ kind: "unreadable", keys: [`${chunkName(CELL, 0)}/other-uid`] });
 });
 
+test.each([
+  ["whose stream lags behind what another leader noted is asked, and not taken for restored", "2100", []],
+  ["that is older than what another leader noted was restored", "1001", ["east 2000 > 1001"]],
+])("a core %s", async (_, serverVersion, wentBack) => {
+  const { time, cell, maps, events, run, east, west } = rig();
+  const chunks = new BackupChunks({ api: maps, cellID: CELL, namespace: "system", timeoutMs: 1_000 });
+  await chunks.putVersions({ east: "2000" }, new AbortController().signal);
+  const found = (): string[] =>
+    events.flatMap((event) => (event.kind === "coreWentBack" ? [`${event.core} ${event.from} > ${event.to}`] : []));
+  cell.sync();
+  east.core.put("p", protector("p").spec);
+  east.core.sync();
+  west.core.sync();
+  run();
+  await time.advance(40_000);
+  expect([found(), east.protectors.asked]).toEqual([[], 1]);
+  Object.assign(east.protectors, { serverVersion, quorumSentMs: time.elapsedMs });
+  await time.advance(40_000);
+  expect(found()).toEqual(wentBack);
+});
+
 describe("a core that can't be reached", () => {
   test("delays neither backups nor restores of the other cores", async () => {
     const { time, cell, maps, created, run, east } = rig();

@@ -6,7 +6,6 @@
 
 import type { ApiClient } from "../../kube/client/api-client.ts";
 import { type ApiFailure, describeFailure } from "../../kube/client/api-result.ts";
-import type { Informer } from "../../kube/informer/informer.ts";
 import type { ReflectorEvent } from "../../kube/informer/reflector-options.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
 import { cellEntry, namespacedName, type PodProtector } from "../../schema/podprotector.ts";
@@ -16,14 +15,14 @@ import type { ReleaseRegister } from "../register/release-register.ts";
 import { BackupChunks } from "./backup-chunks.ts";
 import { type BackupContents, decodeBackup, encodeBackup, type ProtectorBackup } from "./backup-format.ts";
 import { BackupRestorer } from "./backup-restorer.ts";
-import { CoreVersions } from "./core-versions.ts";
+import { askIfBehind, CoreVersions, type CoreWatch } from "./core-versions.ts";
 import { Lanes } from "./lanes.ts";
 
 /** What a backup keeper needs of a core cluster. */
 interface BackupCore {
   readonly name: string;
   readonly api: Pick<ApiClient, "create" | "patch" | "putPodProtectorStatus" | "getPodProtector">;
-  readonly protectors: Pick<Informer<PodProtector>, "position"> & { whenSynced(signal: AbortSignal): Promise<void> };
+  readonly protectors: CoreWatch & { whenSynced(signal: AbortSignal): Promise<void> };
   readonly releases: Pick<
     ReleaseRegister,
     "hasEnded" | "inForce" | "refresh" | "start" | "stop" | "whenKnown" | "segments"
@@ -238,6 +237,7 @@ class KeeperRun {
 
   async #compareWhenKnown({ name, protectors, releases }: BackupCore, signal: AbortSignal): Promise<void> {
     await Promise.all([protectors.whenSynced(signal), releases.whenKnown(signal)]);
+    await askIfBehind(protectors, [this.#versions.highest[name]], this.#options.ports, signal);
     if (signal.aborted) return;
     this.#knownCores.add(name);
     this.#observeVersion(name);
@@ -347,7 +347,9 @@ class KeeperRun {
   }
 
   #observeVersion(name: string): void {
-    this.#versions.observe(name, this.#core(name)?.protectors.position, this.#options.ports.clock.monotonicMs());
+    const protectors = this.#core(name)?.protectors;
+    const version = protectors?.serverVersion ?? protectors?.position;
+    this.#versions.observe(name, version, this.#options.ports.clock.monotonicMs());
   }
 
   #core(name: string): BackupCore | undefined {

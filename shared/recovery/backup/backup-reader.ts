@@ -37,8 +37,8 @@ interface BackupReaderOptions {
   /** Of the backups, in each cell. */
   readonly namespace: string;
   readonly cores: readonly BackupTarget[];
-  /** Resolves when the protectors and the release register of this core are known. */
-  readonly whenKnown: (core: string, signal: AbortSignal) => Promise<void>;
+  /** Resolves when the protectors and the release register of this core are known, as new as `versions` if it is. */
+  readonly whenKnown: (core: string, versions: readonly string[], signal: AbortSignal) => Promise<void>;
   readonly onRead: (cell: string, result: BackupReadResult, detail: string) => void;
 }
 
@@ -96,13 +96,14 @@ export class BackupReader {
     const { ports, whenKnown } = this.#options;
     const { signal } = this.#stopping;
     const atMs = ports.clock.monotonicMs();
-    await whenKnown(core.name, signal);
+    const versions = backup.versions.filter((highest) => highest.core === core.name).map(({ version }) => version);
+    await whenKnown(core.name, versions, signal);
     if (signal.aborted) return;
     const protectors = backup.protectors.filter((protector) => protector.core === core.name);
     core.adopt({
       entries: protectors.map(({ object }) => new ProtectorVersion(object, atMs)),
       lost: new Set(protectors.filter(({ isLost }) => isLost).map(({ object }) => object.metadata.uid)),
-      versions: backup.versions.filter((highest) => highest.core === core.name).map(({ version }) => version),
+      versions,
     });
   }
 

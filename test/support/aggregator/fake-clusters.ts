@@ -23,6 +23,8 @@ class FakeInformer<T> implements LearningInformer<T> {
   readonly store: ObjectStore<T>;
   confirmedSentMs: number | undefined;
   lastContactMs: number | undefined;
+  serverVersion: string | undefined;
+  quorumSentMs: number | undefined;
   /** How often a quorum LIST was requested. */
   asked = 0;
   readonly #synced = Promise.withResolvers<void>();
