@@ -95,3 +95,11 @@ test("a connection with a request in flight stays; when all have one, the new co
   for (const socket of known) socket.destroy();
   expect(await request(await caller())).toMatch(/^HTTP\/1\.1 200 /);
 });
+
+test.each([
+  ["a decision keeps its connection", 200, "keep-alive"],
+  ["a replica that can't decide ends the connection, so that the next request may reach another one", 503, "close"],
+])("%s", async (_, status, connection) => {
+  answer = () => ({ status, body: "{}" });
+  expect((await request(await caller())).toLowerCase()).toContain(`\r\nconnection: ${connection}\r\n`);
+});

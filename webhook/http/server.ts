@@ -307,7 +307,8 @@ export class WebhookServer {
 
   #send({ status, body, delivered }: HttpResponse, outgoing: ServerResponse): Response {
     if (delivered !== undefined) followDelivery(outgoing, delivered);
-    if (status !== 200) return this.#text(status, body);
+    // This replica could not decide, and keeps no connection: the next request may reach one that can.
+    if (status !== 200) return this.#text(status, body, { connection: "close" });
     return new Response(body, { headers: this.#draining ? CLOSING_JSON_HEADERS : JSON_HEADERS });
   }
 

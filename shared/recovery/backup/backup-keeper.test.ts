@@ -245,10 +245,11 @@ test("backups that can't be read are reported and counted", async () => {
 });
 
 test.each([
-  ["whose stream lags behind what another leader noted is asked, and not taken for restored", "2100", []],
-  ["that is older than what another leader noted was restored", "1001", ["east 2000 > 1001"]],
-])("a core %s", async (_, serverVersion, wentBack) => {
-  const { time, cell, maps, events, run, east, west } = rig();
+  ["whose stream lags behind what another leader noted is asked, and has lost nothing", "2100", [], 0],
+  ["that is older than what another leader noted was restored", "1001", ["east 2000 > 1001"], 1],
+])("a core %s", async (_, serverVersion, wentBack, lost) => {
+  const { time, cell, maps, events, keeper, run, east, west } = rig();
+  await stored(maps, [["east", "late"]]);
   const chunks = new BackupChunks({ api: maps, cellID: CELL, namespace: "system", timeoutMs: 1_000 });
   await chunks.putVersions({ east: "2000" }, new AbortController().signal);
   const found = (): string[] =>
@@ -262,7 +263,7 @@ test.each([
   expect([found(), east.protectors.asked]).toEqual([[], 1]);
   Object.assign(east.protectors, { serverVersion, quorumSentMs: time.elapsedMs });
   await time.advance(40_000);
-  expect(found()).toEqual(wentBack);
+  expect([found(), keeper.lost]).toEqual([wentBack, lost]);
 });
 
 describe("a core that can't be reached", () => {

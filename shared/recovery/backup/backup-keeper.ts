@@ -15,7 +15,7 @@ import type { ReleaseRegister } from "../register/release-register.ts";
 import { BackupChunks } from "./backup-chunks.ts";
 import { type BackupContents, decodeBackup, encodeBackup, type ProtectorBackup } from "./backup-format.ts";
 import { BackupRestorer } from "./backup-restorer.ts";
-import { askIfBehind, CoreVersions, type CoreWatch } from "./core-versions.ts";
+import { askIfBehind, CoreVersions, type CoreWatch, isBehindAny } from "./core-versions.ts";
 import { Lanes } from "./lanes.ts";
 
 /** What a backup keeper needs of a core cluster. */
@@ -237,10 +237,14 @@ class KeeperRun {
 
   async #compareWhenKnown({ name, protectors, releases }: BackupCore, signal: AbortSignal): Promise<void> {
     await Promise.all([protectors.whenSynced(signal), releases.whenKnown(signal)]);
-    await askIfBehind(protectors, [this.#versions.highest[name]], this.#options.ports, signal);
+    const noted = [this.#versions.highest[name]];
+    await askIfBehind(protectors, noted, this.#options.ports, signal);
+    this.#observeVersion(name);
+    // What a stream that lags has not shown yet is not lost.
+    while (!this.#versions.isRestored(name) && isBehindAny(protectors.position, noted) && !signal.aborted)
+      await sleep(this.#options.ports, RETRY_MS, signal);
     if (signal.aborted) return;
     this.#knownCores.add(name);
-    this.#observeVersion(name);
     this.#compare(name);
   }
 

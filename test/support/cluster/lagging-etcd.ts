@@ -12,7 +12,7 @@ import {
   type IncomingHttpHeaders,
   type ServerHttp2Stream,
 } from "node:http2";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 
 const WATCH = "/etcdserverpb.Watch/Watch";
@@ -21,7 +21,7 @@ const SETTINGS = { maxConcurrentStreams: 100_000 };
 
 export class LaggingEtcd implements AsyncDisposable {
   readonly #server: Http2SecureServer;
-  readonly #sessions = new Set<Http2Session>();
+  readonly #sockets = new Set<Socket>();
   readonly #watches = new Set<(go: boolean) => void>();
   #holding = false;
 
@@ -46,10 +46,13 @@ export class LaggingEtcd implements AsyncDisposable {
 
   private constructor(server: Http2SecureServer, open: () => ClientHttp2Session) {
     this.#server = server;
+    server.on("connection", (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.once("close", () => this.#sockets.delete(socket));
+    });
     server.on("session", (session) => {
       const upstream = open();
-      this.#keep(session, upstream);
-      this.#keep(upstream, session);
+      endTogether(session, upstream);
       session.on("stream", (stream, headers) => this.#pass(stream, headers, upstream));
     });
   }
@@ -66,17 +69,8 @@ export class LaggingEtcd implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const session of this.#sessions) session.destroy();
+    for (const socket of this.#sockets) socket.destroy();
     await new Promise<void>((resolve) => this.#server.close(() => resolve()));
-  }
-
-  #keep(session: Http2Session, peer: Http2Session): void {
-    this.#sessions.add(session);
-    session.on("error", () => session.destroy());
-    session.once("close", () => {
-      this.#sessions.delete(session);
-      peer.destroy();
-    });
   }
 
   #pass(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, upstream: ClientHttp2Session): void {
@@ -109,5 +103,14 @@ export class LaggingEtcd implements AsyncDisposable {
     this.#watches.add(set);
     stream.once("close", () => this.#watches.delete(set));
     if (this.#holding) set(false);
+  }
+}
+
+function endTogether(...sessions: readonly Http2Session[]): void {
+  for (const session of sessions) {
+    session.on("error", () => session.destroy());
+    session.once("close", () => {
+      for (const one of sessions) one.destroy();
+    });
   }
 }
