@@ -184,7 +184,7 @@ export class Reflector<T> implements LearningInformer<T> {
   distrustHistory(): void {
     // A sign that this list itself shows needs no further list.
     if (this.#isSwapping || !this.synced) return;
-    this.#doubt("what is held may be of a history that is gone");
+    this.#doubt("the cached objects may belong to a history that the server has rolled back");
   }
 
   requestEvidence(): void {
