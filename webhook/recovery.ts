@@ -6,7 +6,7 @@ import type { ProtectorVersion } from "../shared/decide/state/protector-version.
 import type { Transport } from "../shared/kube/client/transport.ts";
 import type { Reflector } from "../shared/kube/informer/reflector.ts";
 import { BackupReader } from "../shared/recovery/backup/backup-reader.ts";
-import { askIfBehind } from "../shared/recovery/backup/core-versions.ts";
+import { askIfBehind } from "../shared/recovery/backup/core-lag.ts";
 import { ReleaseRegister } from "../shared/recovery/register/release-register.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import type { PodProtector } from "../shared/schema/podprotector.ts";

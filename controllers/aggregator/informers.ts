@@ -6,8 +6,8 @@ import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { PODPROTECTORS_PATH, podPath } from "../../shared/kube/client/api-path.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
 import { Reflector } from "../../shared/kube/informer/reflector.ts";
-import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
-import { ShardedReflector } from "../../shared/kube/informer/sharded-reflector.ts";
+import type { ReflectorEvent, ReflectorOptions } from "../../shared/kube/informer/reflector-options.ts";
+import type { ShardedReflector } from "../../shared/kube/informer/sharded-reflector.ts";
 import { offersShards } from "../../shared/kube/informer/shards.ts";
 import type { Log } from "../../shared/observe/log.ts";
 import type { WatchObserver } from "../../shared/observe/watch-observer.ts";
@@ -61,9 +61,14 @@ export async function watchPods(
     ...(onHeard === undefined ? {} : { onHeard }),
   } as const;
   const shards = await shardsOf(context);
-  const pods = shards === 1 ? new Reflector<Pod>(watch) : new ShardedReflector<Pod>({ ...watch, shards });
+  const pods = shards === 1 ? new Reflector<Pod>(watch) : await sharded(watch, shards);
   watches.track("pods", pods);
   return pods;
+}
+
+async function sharded(watch: ReflectorOptions<Pod>, shards: number): Promise<ShardedReflector<Pod>> {
+  const { ShardedReflector } = await import("../../shared/kube/informer/sharded-reflector.ts");
+  return new ShardedReflector<Pod>({ ...watch, shards });
 }
 
 /**

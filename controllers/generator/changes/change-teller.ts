@@ -8,7 +8,8 @@ import type { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { PROTECTOR_KIND } from "../protectors/events.ts";
-import { CHANGES, changesOf, type ProtectorChange } from "./protector-changes.ts";
+import { CHANGES } from "./change-reasons.ts";
+import type { ProtectorChange } from "./protector-changes.ts";
 
 interface ChangeTellerOptions {
   readonly api: Pick<ApiClient, "get">;
@@ -83,12 +84,18 @@ export function changeTeller(options: ChangeTellerOptions) {
     const regarding = { ...PROTECTOR_KIND, namespace, name, uid };
     events.record({ regarding, type, reason, message: text, ...(series === undefined ? {} : { series }) });
   };
+  // The texts are loaded with the first change.
+  let texts: Promise<typeof import("./protector-changes.ts")> | undefined;
   return (before: PodProtector | undefined, after: PodProtector | undefined): void => {
     const about = after ?? before;
     if (about === undefined) return;
-    for (const change of changesOf(before, after, clock.nowMs())) {
-      if (change.field === undefined || after === undefined) tell(about, change, change.by);
-      else void ask(after, change.field).then((by) => tell(about, change, by));
-    }
+    const nowMs = clock.nowMs();
+    texts ??= import("./protector-changes.ts");
+    void texts.then(({ changesOf }) => {
+      for (const change of changesOf(before, after, nowMs)) {
+        if (change.field === undefined || after === undefined) tell(about, change, change.by);
+        else void ask(after, change.field).then((by) => tell(about, change, by));
+      }
+    });
   };
 }

@@ -9,20 +9,7 @@ import {
 } from "../../../shared/schema/annotations.ts";
 import { type Aggregation, isDeleting, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
-
-/** The `reason` of the Events, and a metric label. */
-export const CHANGES = [
-  "ProtectorCreated",
-  "ProtectorDeleted",
-  "ProtectorReleased",
-  "PromiseRaised",
-  "PromiseLowered",
-  "SpecChanged",
-  "SuspensionStarted",
-  "SuspensionEnded",
-  "HoldStarted",
-  "HoldEnded",
-] as const;
+import type { CHANGES } from "./change-reasons.ts";
 
 export interface ProtectorChange {
   readonly reason: (typeof CHANGES)[number];

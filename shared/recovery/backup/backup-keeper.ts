@@ -15,7 +15,8 @@ import type { ReleaseRegister } from "../register/release-register.ts";
 import { BackupChunks } from "./backup-chunks.ts";
 import { type BackupContents, decodeBackup, encodeBackup, type ProtectorBackup } from "./backup-format.ts";
 import { BackupRestorer } from "./backup-restorer.ts";
-import { askIfBehind, CoreVersions, type CoreWatch, isBehindAny } from "./core-versions.ts";
+import { askIfBehind, type CoreWatch } from "./core-lag.ts";
+import { CoreVersions, isBehindAny } from "./core-versions.ts";
 import { Lanes } from "./lanes.ts";
 
 /** What a backup keeper needs of a core cluster. */

@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
-import { askIfBehind, isBehindAny } from "./core-versions.ts";
+import { askIfBehind } from "./core-lag.ts";
+import { isBehindAny } from "./core-versions.ts";
 
 test.each([
   ["is asked, and not taken for restored, where only its stream lags", "12", "13", false],

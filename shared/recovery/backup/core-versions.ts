@@ -1,5 +1,3 @@
-import type { LearningInformer } from "../../kube/informer/informer.ts";
-import { type Ports, sleep } from "../../runtime/clock.ts";
 import { compareVersions, isComparableVersion, isOlderVersion } from "../../schema/resource-version.ts";
 
 /**
@@ -8,35 +6,9 @@ import { compareVersions, isComparableVersion, isOlderVersion } from "../../sche
  */
 const LEAST_BUMP = 900_000_000;
 
-const POLL_MS = 50;
-
-/** What a process knows of a core's versions. */
-export type CoreWatch = Pick<
-  LearningInformer<unknown>,
-  "position" | "serverVersion" | "quorumSentMs" | "requestEvidence"
->;
-
 /** True when a core at `version` is older than one of those that were noted. */
 export function isBehindAny(version: string | undefined, noted: readonly (string | undefined)[]): boolean {
   return noted.some((one) => isOlderVersion(version, one));
-}
-
-/**
- * A stream is older than what another process has noted where its apiserver lags behind another one, and, while nothing
- * happens, until its next bookmark. So a core that seems to be older is asked first: resolves when a quorum LIST that
- * was sent from now on is answered.
- */
-export async function askIfBehind(
-  watch: CoreWatch,
-  noted: readonly (string | undefined)[],
-  ports: Pick<Ports, "clock" | "timers">,
-  signal: AbortSignal,
-): Promise<void> {
-  const sinceMs = ports.clock.monotonicMs();
-  const isBehind = (): boolean => isBehindAny(watch.serverVersion ?? watch.position, noted);
-  if (isBehind()) watch.requestEvidence();
-  while (isBehind() && (watch.quorumSentMs ?? Number.NEGATIVE_INFINITY) < sinceMs && !signal.aborted)
-    await sleep(ports, POLL_MS, signal);
 }
 
 /** True when a core's versions were raised since any aggregator noted them, and not by writes: it was restored. */
