@@ -105,7 +105,8 @@ export class TestEnvironment implements AsyncDisposable {
     ]);
     this.webhooks.push(...replicas);
     this.#balance();
-    await Promise.all(ids.map((id) => this.register(id)));
+    // In turn: two ids may name one cluster, and kubectl fails where another call creates the object first.
+    for (const id of ids) await this.register(id);
   }
 
   async addWebhook(name: string, more: readonly string[] = []): Promise<WebhookReplica> {
