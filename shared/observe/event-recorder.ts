@@ -56,6 +56,8 @@ export class EventRecorder {
   readonly #correlator: EventCorrelator;
   readonly #bucket: TokenBucket;
   readonly #pending = new Map<string, Pending>();
+  /** Pending Events by namespace. */
+  readonly #counts = new Map<string | undefined, number>();
   readonly #sent = new BoundedMap<string, Sent>(MAX_REMEMBERED);
   readonly #abort = new AbortController();
   #stopped = false;
@@ -88,6 +90,7 @@ export class EventRecorder {
       return "counted";
     }
     if (this.#pending.size >= MAX_PENDING && !this.#makeRoom(note.regarding.namespace)) return "dropped";
+    this.#count(note.regarding.namespace, 1);
     this.#pending.set(correlation.key, { note: correlation.note, firstMs: nowMs, lastMs: nowMs, count: 1 });
     this.#sending ??= this.#send();
     return undefined;
@@ -95,13 +98,25 @@ export class EventRecorder {
 
   /** The namespace with most Events gives way: its users can cause any number of them. */
   #makeRoom(namespace: string | undefined): boolean {
-    const groups = Map.groupBy(this.#pending, ([, { note }]) => note.regarding.namespace);
-    const [most = []] = [...groups.values()].sort((a, b) => b.length - a.length);
-    // One more than others, so that what is being sent stays.
-    const last = most.slice((groups.get(namespace)?.length ?? 0) + 1).pop();
+    const [most, count] = [...this.#counts].reduce((one, other) => (other[1] > one[1] ? other : one));
+    // One more than others, so that the Event that is being sent stays.
+    if (count <= (this.#counts.get(namespace) ?? 0) + 1) return false;
+    const last = [...this.#pending].findLast(([, { note }]) => note.regarding.namespace === most);
     if (!last) return false;
     this.#told("dropped");
-    return this.#pending.delete(last[0]);
+    this.#remove(...last);
+    return true;
+  }
+
+  #remove(key: string, { note }: Pending): void {
+    this.#pending.delete(key);
+    this.#count(note.regarding.namespace, -1);
+  }
+
+  #count(namespace: string | undefined, change: number): void {
+    const count = (this.#counts.get(namespace) ?? 0) + change;
+    if (count > 0) this.#counts.set(namespace, count);
+    else this.#counts.delete(namespace);
   }
 
   /** Sends the pending Events for at most `limitMs`, and ends. */
@@ -120,7 +135,7 @@ export class EventRecorder {
       await sleep(this.#ports, this.#bucket.waitMs(), signal);
       this.#bucket.tryTake();
       // Removed only now, so that repeats during the wait count in the same request.
-      this.#pending.delete(key);
+      this.#remove(key, pending);
       this.#told(signal.aborted ? "dropped" : await this.#deliver(key, pending));
     }
     this.#sending = undefined;

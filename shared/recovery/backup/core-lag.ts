@@ -22,8 +22,8 @@ export async function askIfBehind(
   signal: AbortSignal,
 ): Promise<void> {
   const sinceMs = ports.clock.monotonicMs();
-  const isBehind = (): boolean => isBehindAny(watch.serverVersion ?? watch.position, noted);
-  if (isBehind()) watch.requestEvidence();
-  while (isBehind() && (watch.quorumSentMs ?? Number.NEGATIVE_INFINITY) < sinceMs && !signal.aborted)
+  const seemsOlder = (): boolean => isBehindAny(watch.serverVersion ?? watch.position, noted);
+  if (seemsOlder()) watch.requestEvidence();
+  while (seemsOlder() && (watch.quorumSentMs ?? Number.NEGATIVE_INFINITY) < sinceMs && !signal.aborted)
     await sleep(ports, POLL_MS, signal);
 }
