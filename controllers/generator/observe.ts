@@ -25,7 +25,7 @@ const STEPS = [
   "statusWritten",
   "registerDropped",
 ] as const satisfies readonly GeneratorEvent["kind"][];
-const PROBLEMS = ["ignored", "unresolved", "namespaceTerminating"] as const satisfies readonly Problem[];
+const PROBLEMS = ["ignored", "unresolved", "namespaceTerminating", "refused"] as const satisfies readonly Problem[];
 const STATUS_LEFT = { level: "info", message: "The status of a budget is another manager's and is left" } as const;
 /** Kinds of sources that are watched, and protectors. */
 const MAX_RESOURCES = 32;
@@ -105,7 +105,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
     {
       ...{ held: step, letGo: step, created: step, updated: step, restored: step, replaced: step, released: step },
       ...{ cellsRemoved: step, noted: step, statusWritten: step, registerDropped: step },
-      ...{ ignored: problem, unresolved: problem, namespaceTerminating: problem },
+      ...{ ignored: problem, unresolved: problem, namespaceTerminating: problem, refused: problem },
       registerBlocked: {
         level: "warn",
         message:

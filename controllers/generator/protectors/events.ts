@@ -4,7 +4,8 @@ import { GROUP, KIND, VERSION } from "../../../shared/schema/annotations.ts";
 import { apiVersionOf, type ProtectionSource, type SourceKind } from "../sources/protection-source.ts";
 import type { ReleaseReason } from "./plan.ts";
 
-export type Problem = "ignored" | "unresolved" | "namespaceTerminating";
+/** `refused`: the core denies a write that the protection needs, such as by a policy or a quota of objects. */
+export type Problem = "ignored" | "unresolved" | "namespaceTerminating" | "refused";
 
 /** A protector by its name, and its source by its key. */
 interface ProtectorOfSource {
@@ -48,6 +49,14 @@ export function referenceTo(kind: SourceKind, { namespace, name, uid }: Protecti
   return { apiVersion: apiVersionOf(kind), kind: kind.kind, namespace, name, uid };
 }
 
+/** Problems that exclude each other share an aspect: the one replaces the other. */
+const ASPECTS: Readonly<Record<Problem, string>> = {
+  ignored: "source",
+  unresolved: "source",
+  namespaceTerminating: "namespace",
+  refused: "write",
+};
+
 /**
  * Reports a problem of a source once, and again when the problem changes. Stores one text for each source with a
  * problem.
@@ -68,13 +77,14 @@ export class ProblemReports {
     source: ProtectionSource | undefined,
     why: string | undefined,
   ): void {
+    const aspect = `${key}#${ASPECTS[problem]}`;
     if (source === undefined || why === undefined) {
-      this.#reported.delete(key);
+      this.#reported.delete(aspect);
       return;
     }
     const text = `${problem} ${source.uid} ${why}`;
-    if (this.#reported.get(key) === text) return;
-    this.#reported.set(key, text);
+    if (this.#reported.get(aspect) === text) return;
+    this.#reported.set(aspect, text);
     this.#onEvent({ kind: problem, source: key, about: referenceTo(sourceKind, source), why });
   }
 }

@@ -16,12 +16,12 @@ import {
   type SourcePlugin,
 } from "../sources/protection-source.ts";
 import type { BudgetStatusWriter } from "./budget-status-writer.ts";
-import { ProblemReports } from "./events.ts";
+import { type Problem, ProblemReports } from "./events.ts";
 import { alternativeName, protectorName } from "./names.ts";
 import { plan } from "./plan.ts";
 import { requiredBy } from "./protector.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
-import { failedCall, perform, type StepContext, type StepOptions } from "./steps.ts";
+import { failedCall, isRefused, perform, type StepContext, type StepOptions } from "./steps.ts";
 
 export interface ReconcilerOptions extends StepOptions {
   readonly plugins: readonly SourcePlugin[];
@@ -61,8 +61,8 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     if (source === undefined) statuses?.forget(key);
     // Most clusters have no budget whose status the generator writes.
     if (source?.budgetStatus !== undefined) statuses ??= await newStatusWriter(options);
-    const reportTerminating = (why: string | undefined): void =>
-      reports.report(`${key}#namespace`, "namespaceTerminating", work.kind, watched, why);
+    const report = (problem: Problem, why: string | undefined): void =>
+      reports.report(key, problem, work.kind, watched, why);
     const steps = plan({
       ...{ kind: watch.kind, plugins, identity, source, protectors: own, lost: options.lost.of(key) },
       named: (other) => protectors.get(`${namespace}/${other}`),
@@ -72,10 +72,12 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
       if (!mayWrite()) return DONE;
       const outcome = await perform({ ...work, source }, step);
       // Only a creation shows that the namespace is terminating: the earlier steps succeed there.
-      if (step.kind === "create" && outcome.kind === "later") reportTerminating(NAMESPACE_TERMINATING);
+      if (step.kind === "create" && outcome.kind === "later") report("namespaceTerminating", NAMESPACE_TERMINATING);
+      if (isRefused(outcome)) report("refused", outcome.error.message);
       if (outcome.kind !== "done") return outcome;
     }
-    reportTerminating(undefined);
+    report("namespaceTerminating", undefined);
+    report("refused", undefined);
     const again = resolved.recheck ? later(resolved.soon ? KEEP_SCALE_MS : RECHECK_MS) : DONE;
     const present = source?.deleting === true || steps.length > 0 ? undefined : own[0];
     if (statuses === undefined || source === undefined || present === undefined || !mayWrite()) return again;

@@ -249,6 +249,11 @@ class StepError extends Error {
   }
 }
 
+/** True where a step failed because the apiserver, a policy or a quota denies the write, so that people must act. */
+export function isRefused(outcome: ReconcileOutcome): outcome is ReconcileOutcome & { readonly kind: "failed" } {
+  return outcome.kind === "failed" && outcome.error instanceof StepError && outcome.error.tag === "rejected";
+}
+
 /**
  * Emits the failure. Every call is retried: after a conflict, the watch delivers the newer version, and permissions and
  * other webhooks may change without a change of the object.
