@@ -92,8 +92,8 @@ describe("the command", () => {
   ])("where nobody is asked, all pods of the node go, with %s to spare", async (_, minAvailable) => {
     const pods = [running, pod("web-1", "Running", "ReplicaSet"), pod("web-2", "Running", "ReplicaSet")];
     const { code, out } = await drainCheck(pods, ["web-2"], [protector(minAvailable)]);
-    expect(out).toMatch(/^UNPROTECTED: nobody is asked before pods of namespace shop go/);
-    expect(out).toMatch(/^shop +web-0 +deployment-web +admitted +goes +nobody is asked$/m);
+    expect(out).toMatch(/^UNPROTECTED: the webhook is not called before pods of namespace shop go/);
+    expect(out).toMatch(/^shop +web-0 +deployment-web +admitted +goes +the webhook is not called$/m);
     expect(out).toContain("2 pods can go at once, 0 wait");
     expect(out).toContain("1 could not be told");
     expect(code).toBe(1);
@@ -115,7 +115,7 @@ describe("the command", () => {
   ])("why says that nobody is asked, with %s to spare: %s %j", async (_, minAvailable, flags) => {
     const command = ["why", "web-0", "-n", "shop", ...flags];
     const { code, out } = await run(command, [running], [], [protector(minAvailable)]);
-    expect(out).toMatch(/^UNPROTECTED: c asks nobody before pods of namespace shop are deleted/);
+    expect(out).toMatch(/^UNPROTECTED: c does not call the webhook before pods of namespace shop are deleted/);
     expect(code).toBe(1);
   });
 

@@ -122,7 +122,7 @@ function isAdmitted({ now, protectors }: DrainLine): boolean {
 
 /** Why no webhook protects the pods of some namespaces. */
 interface Unheld {
-  readonly why: "nobody is asked" | "the webhook only warns";
+  readonly why: "the webhook is not called" | "the webhook only warns";
   readonly namespaces: ReadonlySet<string>;
 }
 
@@ -140,7 +140,7 @@ function unprotectedText({ why, namespaces }: Unheld): string {
   return `${what} See kubectl podseidon doctor.\n\n`;
 }
 
-const HELD: Unheld = { why: "nobody is asked", namespaces: new Set() };
+const HELD: Unheld = { why: "the webhook is not called", namespaces: new Set() };
 
 export function drainText(
   node: string,
@@ -196,7 +196,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const unheld = await context.progress.during("asking whether anybody holds them back", async (): Promise<Unheld> => {
     if (warned || (namespaces.size > 0 && (await runsDry(cluster, core, context.systemNamespace))))
       return { why: "the webhook only warns", namespaces };
-    return { why: "nobody is asked", namespaces: await unasked(cluster, configuration, namespaces) };
+    return { why: "the webhook is not called", namespaces: await unasked(cluster, configuration, namespaces) };
   });
   const unprotected = unheld.namespaces.size > 0;
   const lines = unheldLines(plan, unheld);

@@ -153,7 +153,7 @@ describe("why", () => {
 
   test("begins with what is worse than any answer: nobody is asked", () => {
     expect(explain(admitted, protector, true)).toMatch(
-      /^UNPROTECTED: worker asks nobody before pods of namespace default/,
+      /^UNPROTECTED: worker does not call the webhook before pods of namespace default/,
     );
   });
 

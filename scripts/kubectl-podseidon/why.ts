@@ -99,7 +99,7 @@ export function explanationText(explanation: Explanation): string {
   const passes = answer.retryAfterSeconds !== undefined;
   const parts = [
     isUnprotected
-      ? `UNPROTECTED: ${cluster} asks nobody before pods of namespace ${pod.namespace} are deleted. ` +
+      ? `UNPROTECTED: ${cluster} does not call the webhook before pods of namespace ${pod.namespace} are deleted. ` +
         "See kubectl podseidon doctor.\n\n"
       : "",
     fields([

@@ -1,6 +1,6 @@
 /**
  * The generator dies at each of its writes, before the write or after it. The next generator finishes the work, and the
- * state is the same as without a crash.
+ * state is the same as without a crash. And a write that the core denies.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
@@ -268,4 +268,40 @@ test("a repair of the spec meets no conflict with writes of the status, and undo
   expect(field(found, "spec", "suspend", "enabled")).toBe(true);
   expect(failures()).toMatchObject([{ tag: "conflict" }]);
   await stop();
+});
+
+test("a protector that a quota denies is told at its source, and created once the quota is gone", async () => {
+  const space = new Space();
+  const { namespace } = space;
+  const hard = { "count/podprotectors.podseidon.kubewharf.io": "0" };
+  const quota = `/api/v1/namespaces/${namespace}/resourcequotas/few`;
+  await cluster.apply([
+    { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } },
+    { apiVersion: "v1", kind: "ResourceQuota", metadata: { name: "few", namespace }, spec: { hard } },
+  ]);
+  // What the quota controller of a whole cluster writes.
+  await space.patch(`${quota}/status`, { status: { hard, used: hard } });
+  const probe = {
+    ...{ apiVersion: `${GROUP}/v1alpha1`, kind: "PodProtector", metadata: { name: "probe", namespace } },
+    spec: { minAvailable: 1, selector: { matchLabels: { app: "probe" } } },
+  };
+  const collection = space.protector.slice(0, space.protector.lastIndexOf("/"));
+  await cluster.waitFor("a quota that denies protectors", async () => {
+    return (await cluster.admin.request("POST", `${collection}?dryRun=All`, probe)).status === 403;
+  });
+  await space.apply();
+  const one = space.start(transport);
+  const told = (): readonly object[] => one.events.filter(({ kind }) => kind === "refused");
+  await cluster.waitFor("an event", async () => told().length > 0);
+  expect(told()).toMatchObject([
+    {
+      source: `deployment/${namespace}/web`,
+      about: { kind: "Deployment", name: "web", namespace },
+      why: expect.stringContaining("exceeded quota: few"),
+    },
+  ]);
+  await cluster.admin.call("DELETE", quota);
+  await cluster.waitFor("the protector", async () => (await minimum(space)) === 8);
+  expect(told()).toHaveLength(1);
+  await one.stop();
 });

@@ -352,34 +352,6 @@ describe("a protector", () => {
     expect(one.generator.lostSources()).toEqual([]);
   });
 
-  test("that a quota denies is told at its source, and created once the quota is gone", async () => {
-    const hard = { "count/podprotectors.podseidon.kubewharf.io": "0" };
-    const quotas = `/api/v1/namespaces/${namespace}/resourcequotas`;
-    await cluster.apply([
-      { apiVersion: "v1", kind: "ResourceQuota", metadata: { name: "few", namespace }, spec: { hard } },
-    ]);
-    // What the quota controller of a whole cluster writes.
-    await cluster.admin.call("PATCH", `${quotas}/few/status`, { status: { hard, used: hard } });
-    await cluster.waitFor("a quota that denies protectors", async () => {
-      const probe = { apiVersion: `${GROUP}/v1alpha1`, kind: "PodProtector", metadata: { name: "probe", namespace } };
-      const path = protectorPath(namespace, "").replace(/\/$/, "");
-      const spec = { minAvailable: 1, selector: { matchLabels: { app: "probe" } } };
-      const { status } = await cluster.admin.request("POST", `${path}?dryRun=All`, { ...probe, spec });
-      return status === 403;
-    });
-    const one = start();
-    await cluster.apply([workload("Deployment", { replicas: 4 })]);
-    await told(one, "refused");
-    expect(one.events.find(({ kind }) => kind === "refused")).toMatchObject({
-      source: `deployment/${namespace}/web`,
-      about: { kind: "Deployment", name: "web", namespace },
-      why: expect.stringContaining("exceeded quota: few"),
-    });
-    await cluster.admin.call("DELETE", `${quotas}/few`);
-    await minimum("deployment-web", 3);
-    expect(one.events.filter(({ kind }) => kind === "refused")).toHaveLength(1);
-  });
-
   test("stays in a namespace that is being deleted, where a new one is not created repeatedly", async () => {
     const first = start();
     await cluster.apply([workload("Deployment", { replicas: 4 })]);

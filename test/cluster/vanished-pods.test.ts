@@ -82,7 +82,7 @@ test("a pod that is removed from etcd raises it, and counts no more", async () =
   const [metric, [message], condition] = await told();
   expect(metric).toBe(1);
   expect(message).toBe(
-    `1 available pod of cell cell went without a deletion that anybody was asked about: ${name}. ` +
+    `1 available pod of cell cell disappeared without a deletion request: ${name}. ` +
       "The etcd of the cell may have lost them.",
   );
   expect(condition).toMatchObject({ status: "True", reason: "WithoutDeletion" });

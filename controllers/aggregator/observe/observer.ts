@@ -258,13 +258,13 @@ function podRows(options: AggregatorObserverOptions): Rows<PodKind> {
   const limited = limitLines(clock, FAILURE_EVERY_MS);
   const vanished = metrics.counter({
     name: "aggregator_vanished_pods_total",
-    help: "Pods that counted as available and were gone without a deletion that anybody was asked about, by core.",
+    help: "Available pods that disappeared without a deletion request, by core.",
     labels: { core: { max: MAX_CORES, known: options.cores } },
   });
   return {
     vanished: {
       level: "error",
-      message: "Pods are gone without a deletion that anybody was asked about; etcd may have lost them",
+      message: "Pods disappeared without a deletion request; etcd may have lost them",
       count: ({ id, pods }) => vanished.inc({ core: id.core }, pods),
     },
     badSelector: {

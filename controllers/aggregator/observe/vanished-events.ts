@@ -32,8 +32,8 @@ export class VanishedEvents {
     const regarding = { apiVersion: `${GROUP}/${VERSION}`, kind: KIND, namespace, name };
     const more = pods > names.length ? ` and ${pods - names.length} more` : "";
     const message =
-      `${pods} available pod${pods === 1 ? "" : "s"} of cell ${this.#options.cellID} went without a deletion that ` +
-      `anybody was asked about: ${names.join(", ")}${more}. The etcd of the cell may have lost them.`;
+      `${pods} available pod${pods === 1 ? "" : "s"} of cell ${this.#options.cellID} disappeared without a deletion ` +
+      `request: ${names.join(", ")}${more}. The etcd of the cell may have lost them.`;
     this.#recorderOf(core).record({
       ...{ type: "Warning", reason: "PodsVanished", message, series: this.#options.cellID },
       regarding: uid === undefined ? regarding : { ...regarding, uid },

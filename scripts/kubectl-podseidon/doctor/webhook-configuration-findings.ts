@@ -41,7 +41,13 @@ export function webhookConfigurationFindings(
   const check = "webhook configuration";
   const hooks = v.safeParse(Webhooks, validating);
   if (validating === undefined || !hooks.success)
-    return [problem(check, "the cluster asks nobody: ValidatingWebhookConfiguration podseidon is missing", APPLY)];
+    return [
+      problem(
+        check,
+        "the cluster does not call the webhook: ValidatingWebhookConfiguration podseidon is missing",
+        APPLY,
+      ),
+    ];
   const asks = (operation: string, resource: string): boolean =>
     hooks.output.webhooks.some(({ rules }) => asksAbout(rules, operation, resource));
   const findings: Finding[] = [];

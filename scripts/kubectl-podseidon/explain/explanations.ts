@@ -198,7 +198,7 @@ const CONDITIONS: Readonly<Record<string, Meaning>> = {
     act: "If two budgets are not meant for the same pods: correct a selector, or give one of them up.",
   },
   PodsVanished: {
-    means: "Available pods were gone in the last hour, and nobody was asked about a deletion: etcd may have lost them.",
+    means: "Available pods disappeared in the last hour without a deletion request: etcd may have lost them.",
     act: "docs/runbooks/PodseidonPodsVanished.md.",
   },
   Suspended: {

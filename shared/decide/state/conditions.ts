@@ -143,7 +143,7 @@ function podsVanished({ state, nowMs }: ConditionInput, previous: readonly Condi
     return [`${aggregation.vanishedPods ?? 1} in cell ${cellID}, the last at ${last}`];
   });
   if (found.length > 0) {
-    const what = "Pods went without a deletion that anybody was asked about, so etcd may have lost them";
+    const what = "Pods disappeared without a deletion request, so etcd may have lost them";
     return [finding(PODS_VANISHED, "True", "WithoutDeletion", `${what}: ${listed(found.sort())}`)];
   }
   if (previous.every(({ type }) => type !== PODS_VANISHED)) return [];
