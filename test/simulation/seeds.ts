@@ -53,6 +53,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "the same, of a pod that was set to Failed 27 s after that was allowed",
   },
   {
+    seed: 3193120,
+    features: ["backups", "oddPod", "reviewedTwice"],
+    what: "a replica starts on a core that was restored to before its protector's successor, at a higher version",
+  },
+  {
     seed: 3184818,
     features: ["suspend", "nodes"],
     what: "a status write allowed as suspended has no record while only that of its node's deletion is there",

@@ -136,6 +136,22 @@ describe("the backups of the cells, at the start", () => {
     expect(harness.told).toEqual(["default/other vanished"]);
   });
 
+  test.each<[string, string, readonly string[]]>([
+    ["its predecessor", "2036-01-01T00:00:00Z", ["wentBack default/web"]],
+    ["its successor", "2016-01-01T00:00:00Z", []],
+  ])("a core at a higher version that has %s of what was backed up", (_name, creationTimestamp, lost) => {
+    const { metadata, ...rest } = generated();
+    const created = (uid: string, at: string): PodProtector => ({
+      ...rest,
+      metadata: { ...metadata, uid, creationTimestamp: at },
+    });
+    const harness = new LostProtectorHarness(created("uid-of-web", "2026-01-01T00:00:00Z"));
+    const entry = version(created("other", creationTimestamp));
+    harness.core.adopt({ entries: [entry], versions: ["1"] });
+    expect(harness.lost).toEqual(lost);
+    expect(harness.core.lostCount).toBe(0);
+  });
+
   test("a core that went on by what a restore adds has lost protectors made by hand", async () => {
     const harness = new LostProtectorHarness(undefined);
     harness.source.swap(new Map(), "1000000070", false);

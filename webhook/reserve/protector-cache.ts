@@ -88,7 +88,8 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     let left = max;
     for (const { object } of this.#lost.values()) {
       if (left-- <= 0) return;
-      yield { namespace: object.metadata.namespace ?? "", name: object.metadata.name };
+      const { namespace = "", name } = object.metadata;
+      yield { namespace, name };
     }
   }
 
@@ -101,20 +102,22 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   }
 
   get isEmpty(): boolean {
-    return this.size === 0 && this.lostCount === 0;
+    return this.size + this.lostCount === 0;
   }
 
   /** Number of protectors that decide nothing, because --protector-selector leaves them out. */
   get leftOut(): number {
-    let count = 0;
-    for (const version of this.#options.source.values()) if (!this.#isSelected(version)) count++;
-    return count;
+    return this.#count((version) => !this.#isSelected(version));
   }
 
   /** Number of protectors that are suspended at this wall clock time. */
   suspended(nowMs: number): number {
+    return this.#count(({ state }) => nowMs < state.spec.suspendedUntilMs);
+  }
+
+  #count(isCounted: (version: ProtectorVersion) => boolean): number {
     let count = 0;
-    for (const { state } of this.#options.source.values()) if (nowMs < state.spec.suspendedUntilMs) count++;
+    for (const version of this.#options.source.values()) if (isCounted(version)) count++;
     return count;
   }
 
@@ -158,12 +161,16 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   /** UID of a protector that is cached or lost, by `namespace/name`. */
   uidOf(key: string): string | undefined {
-    return (this.#options.source.get(key) ?? this.#lost.get(key))?.uid;
+    return this.#known(key)?.uid;
+  }
+
+  #known(key: string): ProtectorVersion | undefined {
+    return this.#options.source.get(key) ?? this.#lost.get(key);
   }
 
   /** The last version of a protector that a read found gone before the watch did; undefined when it was released. */
   #lastVersion(key: string): ProtectorVersion | undefined {
-    const last = this.#options.source.get(key) ?? this.#lost.get(key);
+    const last = this.#known(key);
     // A core that has just come back may have been restored without the watch having noticed.
     const isRestored = this.#isRestored || this.#options.isRecovering?.() === true;
     return last === undefined || this.#lost.isReleased(last, isRestored) ? undefined : last;
@@ -180,29 +187,35 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   /**
    * Compares a cell's backup of this core with the first list. A protector that is neither in the core nor in its
-   * release register is lost. A core that is older than the backup has lost history.
+   * release register is lost. A core that is older than the backup, or has an older protector, has lost history.
    */
   adopt({ entries, versions, lost }: CoreBackup): void {
     const { source, onEvent, assumeOutage } = this.#options;
     const isRaised = isBumped(source.position, versions);
     if (isRaised) assumeOutage?.();
     const isOlder = isBehindAny(source.serverVersion ?? source.position, versions);
+    const wentBack = (before: ProtectorVersion, now: ProtectorVersion): void =>
+      onEvent({ kind: "historyLost", finding: "wentBack", before, now });
     for (const version of entries) {
       const isRestored = isOlder || isRaised || lost?.has(version.uid) === true;
-      const known = this.#lost.get(version.key);
-      if (source.get(version.key) !== undefined) continue;
+      const { key } = version;
+      const known = this.#lost.get(key);
+      const present = source.get(key);
+      if (present !== undefined) {
+        // A core that has the predecessor of what was backed up was restored, whatever its version says.
+        if (isYounger(version, present)) wentBack(version, present);
+        continue;
+      }
       if (known?.uid === version.uid) {
         this.#place(version, this.#lost.addVariant(version, isRestored));
         continue;
       }
       if ((known !== undefined && !isYounger(version, known)) || !this.#lost.add(version, isRestored)) continue;
-      this.#endVariants(version.key);
-      this.#place(version, version.key);
+      this.#endVariants(key);
+      this.#place(version, key);
       onEvent({ kind: "lost", protector: version, isKept: true });
     }
-    if (!isOlder) return;
-    for (const version of source.values())
-      onEvent({ kind: "historyLost", finding: "wentBack", before: version, now: version });
+    if (isOlder) for (const version of source.values()) wentBack(version, version);
   }
 
   /**
@@ -216,8 +229,8 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   /** Queues a re-assertion after lost history. */
   submit(key: string, pending: PendingRequest): void {
-    const slash = key.indexOf("/");
-    this.#writer(key.slice(0, slash), key.slice(slash + 1)).submit(pending);
+    const [namespace = "", name = ""] = key.split("/");
+    this.#writer(namespace, name).submit(pending);
   }
 
   /**
