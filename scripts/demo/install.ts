@@ -58,7 +58,7 @@ export function webhookEndpoints(pods: readonly PlayedPod[]): { host: string; po
   );
 }
 
-interface OverlayPatch {
+export interface OverlayPatch {
   readonly target: { readonly kind: string; readonly name?: string };
   readonly patch: string;
 }

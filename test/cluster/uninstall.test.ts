@@ -11,7 +11,7 @@ import { conditionStatus, field, items } from "../../scripts/control-plane/api-c
 import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
 import { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS } from "../../scripts/control-plane/kwok/annotations.ts";
-import { applyOverlay, kubelet } from "../../scripts/demo/install.ts";
+import { applyOverlay, kubelet, type OverlayPatch } from "../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { root } from "../../scripts/root.ts";
 import { shellCommand } from "../support/cluster/documented.ts";
@@ -20,6 +20,7 @@ const PAGE = readFileSync(new URL("../../docs/operations.md", import.meta.url), 
 const NAMESPACE = "shop";
 const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/web`;
 const PROTECTOR = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/deployment-web`;
+const PODS = "/api/v1/namespaces/podseidon-system/pods";
 const RECORD = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
 const REGISTRATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
 const GATE_REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/podseidon-gate";
@@ -32,19 +33,14 @@ let cluster: Cluster;
 let pods: DemoKubelet;
 let aggregators: DemoKubelet;
 
-/** A pod takes a moment from its deletion to the end of its process. */
-const SLOW_TO_END = {
-  target: { kind: "Deployment", name: "podseidon-aggregator" },
-  patch: JSON.stringify([
-    {
-      ...{
-        op: "add",
-        path: `/spec/template/metadata/annotations/${KWOK_ANNOTATIONS.terminateAfter.replace("/", "~1")}`,
-      },
-      value: "3s",
-    },
-  ]),
-};
+/** How long an aggregator's pod stays after its deletion. */
+function terminatesAfter(value: string): OverlayPatch {
+  const path = `/spec/template/metadata/annotations/${KWOK_ANNOTATIONS.terminateAfter.replace("/", "~1")}`;
+  return {
+    target: { kind: "Deployment", name: "podseidon-aggregator" },
+    patch: JSON.stringify([{ op: "add", path, value }]),
+  };
+}
 
 const workload = {
   apiVersion: "apps/v1",
@@ -65,7 +61,7 @@ const workload = {
 beforeAll(async () => {
   cluster = await Cluster.start({ nodes: 1 });
   await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } }, workload]);
-  await applyOverlay(cluster, "single-cluster", { patches: [SLOW_TO_END] });
+  await applyOverlay(cluster, "single-cluster", { patches: [terminatesAfter("never")] });
   pods = kubelet(cluster, BUNDLES);
   await pods.start(["podseidon-generator"]);
   await startAggregators();
@@ -82,18 +78,31 @@ async function startAggregators(): Promise<void> {
     return (await cluster.admin.request("GET", RECORD)).text.includes("ValidatingWebhookConfiguration");
   });
   await cluster.admin.call("DELETE", REGISTRATION);
-  await cluster.waitFor("the registration to be put back", async () => {
-    return (await cluster.admin.request("GET", REGISTRATION)).status === 200;
-  });
+  await untilRestored();
 }
 
-/** As a kubelet does: the processes end with their pods. */
-async function endAggregatorsWithTheirPods(): Promise<void> {
+/**
+ * As a kubelet does: the process ends before its pod. An aggregator whose pod is terminating still restores the webhook
+ * configuration.
+ */
+async function endAggregatorsBeforeTheirPods(): Promise<void> {
   const query = "labelSelector=app.kubernetes.io/name%3Dpodseidon-aggregator";
-  await cluster.waitFor("the aggregator's pods to be gone", async () => {
-    return items(await cluster.admin.get(`/api/v1/namespaces/podseidon-system/pods?${query}`)).length === 0;
-  });
+  const list = async (): Promise<readonly unknown[]> => items(await cluster.admin.get(`${PODS}?${query}`));
+  await cluster.waitFor("the aggregator's pods to be terminating", async () =>
+    (await list()).every((pod) => typeof field(pod, "metadata", "deletionTimestamp") === "string"),
+  );
+  await cluster.admin.call("DELETE", REGISTRATION);
+  await untilRestored();
   await aggregators.stop();
+  const metadata = { annotations: { [KWOK_ANNOTATIONS.terminateAfter]: "1ms" } };
+  for (const pod of await list())
+    await cluster.admin.call("PATCH", `${PODS}/${field(pod, "metadata", "name")}`, { metadata });
+}
+
+async function untilRestored(): Promise<void> {
+  await cluster.waitFor("the webhook configuration to be restored", async () => {
+    return (await cluster.admin.request("GET", REGISTRATION)).status === 200;
+  });
 }
 
 afterAll(async () => {
@@ -118,12 +127,12 @@ test("nobody is asked once the last command of the break-glass has ended, until 
   const kind = { apiVersion: "admissionregistration.k8s.io/v1", kind: "MutatingWebhookConfiguration" };
   await cluster.apply([{ ...kind, metadata: { name: "podseidon-gate" }, webhooks: [] }]);
   const { stdout: context } = await cluster.kubectl(["config", "current-context"]);
-  const ended = endAggregatorsWithTheirPods();
+  const ended = endAggregatorsBeforeTheirPods();
   await shellCommand(cluster, PAGE.replaceAll("CONTEXT", context.trim()), "nobody is asked");
   await ended;
   for (const path of [REGISTRATION, GATE_REGISTRATION])
     expect((await cluster.admin.request("GET", path)).status).toBe(404);
-  await applyOverlay(cluster, "single-cluster", { patches: [SLOW_TO_END] });
+  await applyOverlay(cluster, "single-cluster", { patches: [terminatesAfter("3s")] });
   await startAggregators();
 });
 
