@@ -31,11 +31,14 @@ describe.each([
 
   afterAll(() => cluster?.stop());
 
+  async function podsOf(name: string): Promise<readonly unknown[]> {
+    const query = `labelSelector=app.kubernetes.io/name%3D${name}`;
+    return items(await cluster.admin.get(`/api/v1/namespaces/${SYSTEM}/pods?${query}`));
+  }
+
   /** The value of a node's label for each pod of a Deployment. */
   async function places(name: string, label: string): Promise<readonly unknown[]> {
-    const query = `labelSelector=app.kubernetes.io/name%3D${name}`;
-    const pods = items(await cluster.admin.get(`/api/v1/namespaces/${SYSTEM}/pods?${query}`));
-    const nodes = pods.map((pod) => String(field(pod, "spec", "nodeName") ?? ""));
+    const nodes = (await podsOf(name)).map((pod) => String(field(pod, "spec", "nodeName") ?? ""));
     return await Promise.all(
       nodes.map(async (node) => field(await cluster.admin.get(`/api/v1/nodes/${node}`), "metadata", "labels", label)),
     );
@@ -49,5 +52,33 @@ describe.each([
     );
     expect(new Set(await places(name, topologyKey)).size).toBe(replicas);
     expect(await places(name, HOST)).not.toContain("windows");
+  });
+
+  test("in the network of their nodes, replicas of the webhook listen there, and replace each other", async () => {
+    const name = "podseidon-webhook";
+    for (const revision of ["first", "second"]) {
+      const patch = JSON.stringify([
+        { op: "add", path: "/spec/template/metadata/annotations/revision", value: revision },
+      ]);
+      const patches = [{ target: { kind: "Deployment", name }, patch }];
+      await applyOverlay(cluster, "single-cluster", { components: ["host-network"], patches });
+      const isPlaced = (pod: unknown): boolean =>
+        field(pod, "metadata", "annotations", "revision") === revision && field(pod, "spec", "nodeName") !== undefined;
+      await cluster.waitFor(`the ${revision} replicas`, async () => (await podsOf(name)).every(isPlaced), WITHIN_MS);
+    }
+    expect(new Set(await places(name, HOST)).size).toBe(3);
+    const port = { name: "webhook", containerPort: 18443, hostPort: 18443 };
+    for (const pod of await podsOf(name)) expect(field(pod, "spec", "containers", 0, "ports", 0)).toMatchObject(port);
+  });
+
+  test("its other ports are those of its probes and of Prometheus", async () => {
+    const deployment = await cluster.admin.get(`/apis/apps/v1/namespaces/${SYSTEM}/deployments/podseidon-webhook`);
+    const container = field(deployment, "spec", "template", "spec", "containers", 0);
+    const args = items(container, "args").map(String);
+    const ports = items(container, "ports").map((port) => field(port, "containerPort"));
+    const flags = ["--secure-port=", "--metrics-bind-address=:", "--health-probe-bind-address=:"];
+    expect(args).toEqual(expect.arrayContaining(flags.map((flag, index) => `${flag}${ports[index]}`)));
+    const annotations = field(deployment, "spec", "template", "metadata", "annotations");
+    expect(field(annotations, "prometheus.io/port")).toBe(String(ports[1]));
   });
 });
