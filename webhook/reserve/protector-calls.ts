@@ -15,7 +15,7 @@ import type { WritePacing } from "./write-pacing.ts";
 /** No call takes longer, whatever the deadlines are. */
 const MAX_CALL_MS = 3_000;
 /**
- * Pauses between the calls for one protector while its core does not answer: a short interruption costs milliseconds, a
+ * Pauses between the calls for one protector while its core does not answer, or fails each write: a short interruption costs milliseconds, a
  * core gets at most ten calls in the first ten seconds of an outage, and a request with ten seconds left is still
  * decided if the core comes back.
  */
@@ -44,6 +44,8 @@ export class ProtectorCalls {
   readonly #lost: LostReservations;
   readonly #backoff: Backoff;
   #isWriting = false;
+  /** The newest write failed, so a read shows nothing new: writes alone may fail, by a webhook or a full disk. */
+  #writesFail = false;
   #conflicts = 0;
 
   constructor(options: ProtectorCallsOptions, versions: VersionTracker, queue: PendingQueue, pacing: WritePacing) {
@@ -95,6 +97,7 @@ export class ProtectorCalls {
       tookMs,
       error: failureMessage(result),
     });
+    this.#writesFail = result.kind === "unavailable";
     if (result.kind === "ok") {
       this.#pacing.wrote(this.#nowMs(), tookMs, writes.length);
       this.#written(batch, new ProtectorVersion(result.object, this.#nowMs(), sentMs));
@@ -142,7 +145,7 @@ export class ProtectorCalls {
     const result = await client.read(namespace, name, this.#callBudgetMs());
     onEvent({ kind: "read", purpose, result: readResult(result), error: failureMessage(result) });
     if (result.kind === "ok") {
-      this.#succeeded();
+      if (!this.#writesFail) this.#succeeded();
       const version = new ProtectorVersion(result.object, this.#nowMs(), sentMs);
       this.#learn(version, "read");
       this.#resolveAttempts(version);
@@ -186,6 +189,7 @@ export class ProtectorCalls {
   }
 
   #absent(): void {
+    this.#writesFail = false;
     this.#succeeded();
     this.#versions.forget();
     this.#queue.settleAll({ kind: "absent" });

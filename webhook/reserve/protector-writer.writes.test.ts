@@ -87,6 +87,35 @@ describe("after a call that failed", () => {
   });
 });
 
+describe("while a core answers reads and fails each write", () => {
+  const error = new Error('PUT: HTTP 500: Internal error occurred: failed calling webhook "policy.example.com"');
+  const busy = { kind: "unavailable", error: new Error("PUT: HTTP 500: no space"), sent: true, status: 500 } as const;
+  const foreign = { ...busy, error, sent: false } as const;
+
+  test.each([
+    ["by a webhook that is down", foreign, "core-unavailable"],
+    ["by its storage", busy, "deadline"],
+  ])("%s, it gets at most ten writes of a protector in ten seconds, whoever reads it", async (_name, failure, tag) => {
+    const { time, store, writer } = setup(9);
+    store.writesFail = failure;
+    const asked = ask(time, writer, pod("web-0"));
+    for (let times = 0; times < 90; times++) {
+      // Its denial needs a read.
+      store.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: times % 2 === 0 ? 9 : 8 } }));
+      ask(time, writer, pod(`web-${times}`), { decideOnly: true });
+      await time.advance(100);
+    }
+    expect(store.failedWrites).toBeLessThanOrEqual(10);
+    await time.advance(1_000);
+    const message = expect.stringContaining(failure.error.message);
+    expect(asked.decision).toMatchObject({ kind: "failed", tag, message });
+    store.writesFail = undefined;
+    const after = ask(time, writer, pod("web-1"));
+    await time.advance(3_000);
+    expect(after.decision).toMatchObject({ kind: "allowed", written: true });
+  });
+});
+
 describe("a write with an unknown result", () => {
   test.each<[string, WriteFault, { writes: number }]>([
     ["was made: found by its nonce, and not written twice", "lostResponse", { writes: 1 }],

@@ -65,6 +65,16 @@ describe("results", () => {
       { kind: "unavailable", retryAfterMs: 1000 },
     ],
     ["500", answer(500, status(500)), { kind: "unavailable", sent: true, status: 500 }],
+    [
+      "500 of a webhook that could not be called",
+      answer(500, status(500, { message: 'Internal error occurred: failed calling webhook "a.example.com": failed to' })),
+      { kind: "unavailable", sent: false, status: 500, webhook: "a.example.com" },
+    ],
+    [
+      "500 that quotes such a failure",
+      answer(500, status(500, { message: 'etcd said: failed calling webhook "a.example.com"' })),
+      { kind: "unavailable", sent: true },
+    ],
     ["503 in HTML", answer(503, "<html>"), { kind: "unavailable", sent: true, status: 503 }],
     ["200 that is no JSON", answer(200, "{"), { kind: "unavailable", sent: true, status: 200 }],
     ["a lost connection", new TransportError("reset", true, "lost"), { kind: "unavailable", sent: true }],

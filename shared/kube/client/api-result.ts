@@ -26,7 +26,12 @@ export interface Unavailable {
   readonly status?: number;
   /** From `Retry-After`. */
   readonly retryAfterMs?: number;
+  /** The admission webhook that the server could not call. Nothing was written: admission comes first. */
+  readonly webhook?: string;
 }
+
+/** The beginning of kube-apiserver's message where a webhook with failurePolicy Fail gives no answer. */
+const UNCALLED_WEBHOOK = /^Internal error occurred: failed calling webhook "([^"]+)"/;
 
 /** Every result but `ok`. */
 export type ApiFailure = Exclude<ApiResult<never>, { readonly kind: "ok" }>;
@@ -67,12 +72,14 @@ export function failureOf(response: ApiResponse, what: string): ApiFailure {
   if (code >= 400 && code < 500 && ![401, 404, 408, 429].includes(code)) {
     return { kind: "rejected", status: code, reason: status?.reason, message };
   }
+  const webhook = code === 500 ? UNCALLED_WEBHOOK.exec(status?.message ?? "")?.[1] : undefined;
   return {
     kind: "unavailable",
     error: new Error(message),
     // Only a 5xx may come after a successful write.
-    sent: code >= 500,
+    sent: code >= 500 && webhook === undefined,
     status: code,
+    ...(webhook === undefined ? {} : { webhook }),
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
   };
 }

@@ -1,7 +1,7 @@
 /** A store of one PodProtector with compare-and-swap, latency and faults, in virtual time. */
 
 import { ProtectorVersion } from "../../../shared/decide/state/protector-version.ts";
-import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
+import type { ApiResult, Unavailable } from "../../../shared/kube/client/api-result.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { PodProtector, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
 import type { ProtectorClient } from "../../../webhook/reserve/protector-client.ts";
@@ -41,6 +41,10 @@ export class ProtectorStore {
   slowMs = 0;
   /** Reads fail while this is set. */
   isDown = false;
+  /** Writes fail while this is set, and reads don't, such as by an admission webhook that is down. */
+  writesFail: Unavailable | undefined;
+  /** Writes that {@link writesFail} has failed. */
+  failedWrites = 0;
 
   constructor(options: StoreOptions) {
     this.#options = options;
@@ -80,6 +84,10 @@ export class ProtectorStore {
         const fault = this.faults.shift();
         if (fault === "unsent") return unavailable(ports, 0, false);
         await sleep(ports, latencyMs);
+        if (this.writesFail !== undefined) {
+          this.failedWrites++;
+          return this.writesFail;
+        }
         if (this.isDown || fault === "lostRequest") return unavailable(ports, timeoutMs, true);
         if (typeof fault === "object") {
           ports.timers.after(fault.lateByMs, () => this.#commit(base, status));
