@@ -187,6 +187,7 @@ const ON_DEMAND = [
   "controllers/generator/cluster-budgets/",
   "controllers/generator/protectors/budget-status-writer.ts",
   "controllers/generator/protectors/remove-cells.ts",
+  "controllers/generator/protectors/undone-repairs.ts",
   "shared/kube/credentials/exec-credentials.ts",
   "shared/kube/credentials/impersonation.ts",
   "shared/kube/credentials/plugin-credentials.ts",

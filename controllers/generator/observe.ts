@@ -25,7 +25,14 @@ const STEPS = [
   "statusWritten",
   "registerDropped",
 ] as const satisfies readonly GeneratorEvent["kind"][];
-const PROBLEMS = ["ignored", "unresolved", "namespaceTerminating", "refused"] as const satisfies readonly Problem[];
+const PROBLEMS = [
+  "ignored",
+  "unresolved",
+  "namespaceTerminating",
+  "refused",
+  "undone",
+] as const satisfies readonly Problem[];
+const REASONS: Partial<Record<Problem, string>> = { unresolved: "BudgetUnresolved", undone: "RepairUndone" };
 const STATUS_LEFT = { level: "info", message: "The status of a budget is another manager's and is left" } as const;
 /** Kinds of sources that are watched, and protectors. */
 const MAX_RESOURCES = 32;
@@ -84,7 +91,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
     note: ({ kind, about, why }) => ({
       regarding: about,
       type: "Warning",
-      reason: kind === "unresolved" ? "BudgetUnresolved" : "NotProtected",
+      reason: REASONS[kind] ?? "NotProtected",
       message: why,
     }),
   };
@@ -105,7 +112,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
     {
       ...{ held: step, letGo: step, created: step, updated: step, restored: step, replaced: step, released: step },
       ...{ cellsRemoved: step, noted: step, statusWritten: step, registerDropped: step },
-      ...{ ignored: problem, unresolved: problem, namespaceTerminating: problem, refused: problem },
+      ...{ ignored: problem, unresolved: problem, namespaceTerminating: problem, refused: problem, undone: problem },
       registerBlocked: {
         level: "warn",
         message:

@@ -10,6 +10,8 @@ import { GROUP, KIND, RESTORED_ANNOTATION, VERSION } from "../schema/annotations
 import type { CellStatus, PodProtector } from "../schema/podprotector.ts";
 import { parsePodProtector } from "../schema/podprotector.ts";
 
+type OwnerReference = NonNullable<PodProtector["metadata"]["ownerReferences"]>[number];
+
 export type RestoreCalls = Pick<ApiClient, "create" | "putPodProtectorStatus" | "getPodProtector">;
 
 /** The reason in the mark `restored`. A cell writes its name before the reason, which the policy of the core checks. */
@@ -19,7 +21,8 @@ const MAX_CONFLICTS = 3;
 
 /**
  * The object to create; `mark` is the reason. Has owner references only `withOwners`: the garbage collector deletes an
- * object whose owner does not exist.
+ * object whose owner does not exist. No owner is blocked: that needs a permission for the owner in clusters with the
+ * plugin OwnerReferencesPermissionEnforcement, such as OpenShift, and a generator's finalizer holds the owner anyway.
  */
 export function restoredObject(lost: PodProtector, withOwners: boolean, mark = RESTORED): object {
   const { namespace, name, labels, annotations, finalizers, ownerReferences } = lost.metadata;
@@ -32,10 +35,14 @@ export function restoredObject(lost: PodProtector, withOwners: boolean, mark = R
       labels,
       annotations: { ...annotations, [RESTORED_ANNOTATION]: mark },
       finalizers,
-      ...(withOwners && ownerReferences !== undefined ? { ownerReferences } : {}),
+      ...(withOwners && ownerReferences !== undefined ? { ownerReferences: ownerReferences.map(unblocked) } : {}),
     },
     spec: lost.spec,
   };
+}
+
+function unblocked({ blockOwnerDeletion: _, ...owner }: OwnerReference): OwnerReference {
+  return owner;
 }
 
 /**

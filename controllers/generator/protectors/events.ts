@@ -4,8 +4,11 @@ import { GROUP, KIND, VERSION } from "../../../shared/schema/annotations.ts";
 import { apiVersionOf, type ProtectionSource, type SourceKind } from "../sources/protection-source.ts";
 import type { ReleaseReason } from "./plan.ts";
 
-/** `refused`: the core denies a write that the protection needs, such as by a policy or a quota of objects. */
-export type Problem = "ignored" | "unresolved" | "namespaceTerminating" | "refused";
+/**
+ * `refused`: the core denies a write that the protection needs, such as by a policy, a quota of objects or a webhook
+ * that is down. `undone`: it accepts a repair that then has no effect.
+ */
+export type Problem = "ignored" | "unresolved" | "namespaceTerminating" | "refused" | "undone";
 
 /** A protector by its name, and its source by its key. */
 interface ProtectorOfSource {
@@ -55,6 +58,7 @@ const ASPECTS: Readonly<Record<Problem, string>> = {
   unresolved: "source",
   namespaceTerminating: "namespace",
   refused: "write",
+  undone: "repair",
 };
 
 /**

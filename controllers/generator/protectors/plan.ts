@@ -55,20 +55,30 @@ export interface SourceFacts {
   readonly named: (name: string) => PodProtector | undefined;
   /** The lost protectors that named this source. */
   readonly lost: readonly PodProtector[];
+  /** True for a repair that somebody undoes and that is to wait: the other steps go on without it. */
+  readonly waits?: (step: ReconcileStep) => boolean;
+}
+
+/** Steps that may be repeated without end where somebody undoes them. */
+const REPAIRS: ReadonlySet<StepKind> = new Set(["update", "setSourceState", "addSourceFinalizer", "adopt"]);
+
+export function isRepair({ kind }: ReconcileStep): boolean {
+  return REPAIRS.has(kind);
 }
 
 /** The steps in order. A source gets the finalizer before its first protector, and loses it after the last release. */
 export function plan(facts: SourceFacts): ReconcileStep[] {
   const { source, protectors } = facts;
   if (source === undefined) {
-    return [...protectors.flatMap((protector) => first(WITHOUT_SOURCE, protector)), ...restoreWithoutSource(facts)];
+    const rules = protectors.flatMap((protector) => first(WITHOUT_SOURCE, protector, facts));
+    return [...rules, ...restoreWithoutSource(facts)];
   }
   if (source.decision === "OutOfScope") return [];
   const orphan = orphanOf(facts, source);
-  if (orphan !== undefined) return [{ kind: "adopt", source, protector: orphan }];
+  if (orphan !== undefined) return ready(facts, [{ kind: "adopt", source, protector: orphan }]);
   const places = source.protectors.map((required) => placeOf(facts, required));
   return [
-    ...addFinalizer(source),
+    ...ready(facts, addFinalizer(source)),
     ...places.flatMap((place) => createOrRepair(facts, source, place)),
     ...releaseOthers(facts, source, places),
     ...removeFinalizer(source),
@@ -99,12 +109,17 @@ function repairRules({ kind }: SourceFacts, source: ProtectionSource, required: 
 }
 
 /** The steps of the first rule that has any. Each write needs the version that was read, so the other rules wait. */
-function first(rules: readonly Rule[], protector: PodProtector): ReconcileStep[] {
+function first(rules: readonly Rule[], protector: PodProtector, facts: SourceFacts): ReconcileStep[] {
   for (const rule of rules) {
-    const steps = rule(protector);
+    const steps = ready(facts, rule(protector));
     if (steps.length > 0) return steps;
   }
   return [];
+}
+
+/** The steps, or none while one of them waits. */
+function ready({ waits }: SourceFacts, steps: ReconcileStep[]): ReconcileStep[] {
+  return waits !== undefined && steps.some(waits) ? [] : steps;
 }
 
 function isHeld(source: ProtectionSource): boolean {
@@ -147,7 +162,7 @@ function isStripped(protector: PodProtector, { plugins }: SourceFacts): boolean 
 
 function createOrRepair(facts: SourceFacts, source: ProtectionSource, place: Place): ReconcileStep[] {
   const { required, name, present } = place;
-  if (present !== undefined) return first(repairRules(facts, source, required), present);
+  if (present !== undefined) return first(repairRules(facts, source, required), present, facts);
   // A source without the finalizer that is being deleted was never protected.
   if (source.deleting && !isHeld(source)) return [];
   const lost = facts.lost.find(({ metadata }) => metadata.name === name);

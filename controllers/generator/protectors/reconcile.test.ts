@@ -223,10 +223,11 @@ test("a terminating namespace is reported once, although earlier steps are repea
   const deployments = pluginNamed("deployment");
   const spec = { replicas: 4, selector: { matchLabels: { app: "web" } }, template: {} };
   const events: GeneratorEvent[] = [];
+  const held = { metadata: { ...deployment.metadata, finalizers: [`${GROUP}/generator`] } };
   const request = async ({ method }: ApiRequest): Promise<ApiResponse> =>
     method === "POST"
       ? { status: 403, headers: {}, body: '{"kind":"Status","message":"namespace shop is being terminated"}' }
-      : { status: 200, headers: {}, body: JSON.stringify({ ...deployment, spec }) };
+      : { status: 200, headers: {}, body: JSON.stringify(held) };
   const reconcile = reconcilerOn(request, {
     // The watch lags, so the finalizer is added each time.
     kinds: new Map([["deployment", { ...deployments, get: () => deployments.interpret({ ...deployment, spec }) }]]),
@@ -239,38 +240,50 @@ test("a terminating namespace is reported once, although earlier steps are repea
   expect(events.map((event) => event.kind)).toEqual(["held", "namespaceTerminating", "held"]);
 });
 
-test("a write that the core refuses is told at the source once, and again after a success", async () => {
-  const deployment = { metadata: { namespace: "shop", name: "web", uid: "d1", resourceVersion: "7" } };
-  const deployments = pluginNamed("deployment");
-  const spec = { replicas: 4, selector: { matchLabels: { app: "web" } }, template: {} };
-  const events: GeneratorEvent[] = [];
-  let status = 403;
-  const denied = '{"kind":"Status","message":"exceeded quota: objects"}';
-  const request = async ({ method }: ApiRequest): Promise<ApiResponse> => {
-    if (method !== "POST") return { status: 200, headers: {}, body: JSON.stringify({ ...deployment, spec }) };
-    return status === 403
-      ? { status, headers: {}, body: denied }
-      : { status, headers: {}, body: JSON.stringify(protector()) };
-  };
-  const reconcile = reconcilerOn(request, {
-    kinds: new Map([["deployment", { ...deployments, get: () => deployments.interpret({ ...deployment, spec }) }]]),
-    onEvent: (event) => events.push(event),
-  });
-  const run = (): ReturnType<typeof reconcile> =>
-    reconcile("deployment/shop/web", { signal: new AbortController().signal, failures: 0 });
-  for (let time = 0; time < 2; time++) expect(await run()).toMatchObject({ kind: "failed", retriable: true });
-  const refused = events.filter((event) => event.kind === "refused");
-  expect(refused).toEqual([
-    {
-      kind: "refused",
-      source: "deployment/shop/web",
-      about: { apiVersion: "apps/v1", kind: "Deployment", namespace: "shop", name: "web", uid: "d1" },
-      why: expect.stringMatching(/^create protector deployment-web: .* \(403\): .* exceeded quota: objects$/),
-    },
-  ]);
-  status = 201;
-  expect(await run()).toEqual({ kind: "done" });
-  status = 403;
-  await run();
-  expect(events.filter((event) => event.kind === "refused")).toHaveLength(2);
-});
+test.each([
+  [403, "exceeded quota: objects", /^create protector deployment-web: .* \(403\): .* exceeded quota: objects$/],
+  [
+    500,
+    'Internal error occurred: failed calling webhook "policy.example.com": Post "https://policy": refused',
+    /^create protector deployment-web: the apiserver can't call the admission webhook policy.example.com/,
+  ],
+])(
+  "a write that the core refuses (%i) is told at the source once, and again after a success",
+  async (code, text, why) => {
+    const deployment = { metadata: { namespace: "shop", name: "web", uid: "d1", resourceVersion: "7" } };
+    const deployments = pluginNamed("deployment");
+    const spec = { replicas: 4, selector: { matchLabels: { app: "web" } }, template: {} };
+    const events: GeneratorEvent[] = [];
+    let status = code;
+    const denied = JSON.stringify({ kind: "Status", message: text });
+    const held = { spec, metadata: { ...deployment.metadata, finalizers: [`${GROUP}/generator`] } };
+    const request = async ({ method }: ApiRequest): Promise<ApiResponse> => {
+      const held = { metadata: { ...deployment.metadata, finalizers: [`${GROUP}/generator`] } };
+      if (method !== "POST") return { status: 200, headers: {}, body: JSON.stringify(held) };
+      return status === code
+        ? { status, headers: {}, body: denied }
+        : { status, headers: {}, body: JSON.stringify(protector()) };
+    };
+    const reconcile = reconcilerOn(request, {
+      kinds: new Map([["deployment", { ...deployments, get: () => deployments.interpret(held) }]]),
+      onEvent: (event) => events.push(event),
+    });
+    const run = (): ReturnType<typeof reconcile> =>
+      reconcile("deployment/shop/web", { signal: new AbortController().signal, failures: 0 });
+    for (let time = 0; time < 2; time++) expect(await run()).toMatchObject({ kind: "failed", retriable: true });
+    const refused = events.filter((event) => event.kind === "refused");
+    expect(refused).toEqual([
+      {
+        kind: "refused",
+        source: "deployment/shop/web",
+        about: { apiVersion: "apps/v1", kind: "Deployment", namespace: "shop", name: "web", uid: "d1" },
+        why: expect.stringMatching(why),
+      },
+    ]);
+    status = 201;
+    expect(await run()).toEqual({ kind: "done" });
+    status = code;
+    await run();
+    expect(events.filter((event) => event.kind === "refused")).toHaveLength(2);
+  },
+);

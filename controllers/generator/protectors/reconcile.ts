@@ -18,10 +18,11 @@ import {
 import type { BudgetStatusWriter } from "./budget-status-writer.ts";
 import { type Problem, ProblemReports } from "./events.ts";
 import { alternativeName, protectorName } from "./names.ts";
-import { plan } from "./plan.ts";
+import { isRepair, plan, type SourceFacts } from "./plan.ts";
 import { requiredBy } from "./protector.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
 import { failedCall, isRefused, perform, type StepContext, type StepOptions } from "./steps.ts";
+import type { UndoneRepairs } from "./undone-repairs.ts";
 
 export interface ReconcilerOptions extends StepOptions {
   readonly plugins: readonly SourcePlugin[];
@@ -46,6 +47,7 @@ const NAMESPACE_TERMINATING = "its namespace is being deleted and takes no new p
 export function reconciler(options: ReconcilerOptions): Reconcile<string> {
   const reports = new ProblemReports(options.onEvent);
   let statuses: BudgetStatusWriter | undefined;
+  let repairs: UndoneRepairs | undefined;
   return async (key, { signal }) => {
     const { api, timeoutMs, plugins, protectors, mayWrite } = options;
     const identity = parseSourceKey(key);
@@ -63,10 +65,15 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     if (source?.budgetStatus !== undefined) statuses ??= await newStatusWriter(options);
     const report = (problem: Problem, why: string | undefined): void =>
       reports.report(key, problem, work.kind, watched, why);
-    const steps = plan({
+    const facts: SourceFacts = {
       ...{ kind: watch.kind, plugins, identity, source, protectors: own, lost: options.lost.of(key) },
       named: (other) => protectors.get(`${namespace}/${other}`),
-    });
+    };
+    let steps = plan(facts);
+    if (steps.some(isRepair)) {
+      repairs ??= await newUndoneRepairs(options);
+      steps = repairs.plan(key, facts);
+    }
     if (isLetGo(source) && mayWrite()) await statuses?.clear({ ...work, source }, source);
     for (const step of steps) {
       if (!mayWrite()) return DONE;
@@ -74,11 +81,15 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
       // Only a creation shows that the namespace is terminating: the earlier steps succeed there.
       if (step.kind === "create" && outcome.kind === "later") report("namespaceTerminating", NAMESPACE_TERMINATING);
       if (isRefused(outcome)) report("refused", outcome.error.message);
-      if (outcome.kind !== "done") return outcome;
+      if (outcome.kind !== "done" && outcome.kind !== "undone") return outcome;
+      repairs?.made(key, step, outcome.kind === "undone", facts.named);
     }
     report("namespaceTerminating", undefined);
     report("refused", undefined);
-    const again = resolved.recheck ? later(resolved.soon ? KEEP_SCALE_MS : RECHECK_MS) : DONE;
+    report("undone", repairs?.why(key));
+    const repairMs = repairs?.nextMs(key);
+    const recheck = resolved.recheck ? later(resolved.soon ? KEEP_SCALE_MS : RECHECK_MS) : DONE;
+    const again = repairMs === undefined ? recheck : sooner(recheck, later(repairMs));
     const present = source?.deleting === true || steps.length > 0 ? undefined : own[0];
     if (statuses === undefined || source === undefined || present === undefined || !mayWrite()) return again;
     return sooner(again, await statuses.show({ ...work, source }, source, present));
@@ -88,6 +99,11 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
 async function newStatusWriter({ ports }: ReconcilerOptions): Promise<BudgetStatusWriter> {
   const { BudgetStatusWriter } = await import("./budget-status-writer.ts");
   return new BudgetStatusWriter(ports.clock);
+}
+
+async function newUndoneRepairs({ ports }: ReconcilerOptions): Promise<UndoneRepairs> {
+  const { UndoneRepairs } = await import("./undone-repairs.ts");
+  return new UndoneRepairs(ports.clock);
 }
 
 function enforced(

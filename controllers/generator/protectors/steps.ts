@@ -7,6 +7,7 @@ import { restore } from "../../../shared/recovery/restore-protector.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { DONE, failed, later, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
 import { ADOPTED, GENERATOR_FINALIZER, PROTECT_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { isRecord } from "../../../shared/schema/check.ts";
 import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { collectionPath, type ProtectionSource, type SourceKind } from "../sources/protection-source.ts";
 import { type ApiCalls, updateProtector, withoutFinalizer } from "./calls.ts";
@@ -17,6 +18,7 @@ import { release } from "./release.ts";
 import { repairProtector } from "./repair.ts";
 import { setSourceState } from "./source-condition.ts";
 
+const UNDONE = { kind: "undone" } as const;
 /** Time until the apiserver may accept a rejected creation. */
 const REPLACE_AGAIN_MS = 30_000;
 /** Time until the watch shows the protector, or the version of the source, that caused a conflict. */
@@ -44,17 +46,21 @@ export interface StepContext {
   readonly source: ProtectionSource | undefined;
 }
 
-export function perform<K extends StepKind>(context: StepContext, step: ReconcileStep<K>): Promise<ReconcileOutcome> {
+/** `undone`: the apiserver has accepted the write, and stored something else. */
+type StepOutcome = ReconcileOutcome | { readonly kind: "undone" };
+
+export function perform<K extends StepKind>(context: StepContext, step: ReconcileStep<K>): Promise<StepOutcome> {
   return STEPS[step.kind](context, step);
 }
 
 type StepFunctions = {
-  readonly [K in StepKind]: (context: StepContext, step: ReconcileStep<K>) => Promise<ReconcileOutcome>;
+  readonly [K in StepKind]: (context: StepContext, step: ReconcileStep<K>) => Promise<StepOutcome>;
 };
 
 const STEPS: StepFunctions = {
   async addSourceFinalizer(context, { source }) {
     const result = await setFinalizer(context, source, true);
+    if (result.kind === "ok" && !listOf(result.object.finalizers).includes(GENERATOR_FINALIZER)) return UNDONE;
     return finish(context, result, "add the finalizer to the source", { kind: "held", source: context.key });
   },
 
@@ -114,6 +120,7 @@ const STEPS: StepFunctions = {
   async adopt(context, { source, protector }) {
     const result = await patchSource(context, source, { annotations: { [PROTECT_ANNOTATION]: ADOPTED } });
     if (result.kind !== "ok") return failedCall(context, result, "have the source ask for protection");
+    if (!isRecord(result.object.annotations) || !(PROTECT_ANNOTATION in result.object.annotations)) return UNDONE;
     tellBoth(context, "adopted", protector);
     return DONE;
   },
@@ -199,21 +206,31 @@ async function setFinalizer(
   context: StepContext,
   source: ProtectionSource,
   present: boolean,
-): Promise<ApiResult<unknown>> {
+): Promise<ApiResult<Metadata>> {
   const others = source.finalizers.filter((finalizer) => finalizer !== GENERATOR_FINALIZER);
   const finalizers = present ? [...others, GENERATOR_FINALIZER] : others;
   return await patchSource(context, source, { finalizers });
 }
 
-/** Changes the metadata of a source, with the version that was read as precondition. */
+type Metadata = Readonly<Record<string, unknown>>;
+
+function metadataOf(raw: unknown): Metadata {
+  return isRecord(raw) && isRecord(raw.metadata) ? raw.metadata : {};
+}
+
+function listOf(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : [];
+}
+
+/** Changes the metadata of a source, with the version that was read as precondition, and returns what was stored. */
 async function patchSource(
   { calls, kind }: StepContext,
   { namespace, name, uid, resourceVersion }: ProtectionSource,
   metadata: object,
-): Promise<ApiResult<unknown>> {
+): Promise<ApiResult<Metadata>> {
   const path = `${collectionPath(kind, namespace)}/${name}`;
   const body = { metadata: { uid, resourceVersion, ...metadata } };
-  return await calls.api.patch(path, "application/merge-patch+json", body, () => undefined, calls);
+  return await calls.api.patch(path, "application/merge-patch+json", body, metadataOf, calls);
 }
 
 /** {@link finish} for a call that returns the stored protector. */
@@ -243,15 +260,17 @@ function finish(
 class StepError extends Error {
   override readonly name = "StepError";
   readonly tag: ApiFailure["kind"];
-  constructor(tag: StepError["tag"], message: string, options?: ErrorOptions) {
+  /** The apiserver, a policy, a quota or a webhook keeps the write from being made, so that people must act. */
+  readonly isRefusal: boolean;
+  constructor(failure: ApiFailure, message: string, options?: ErrorOptions) {
     super(message, options);
-    this.tag = tag;
+    this.tag = failure.kind;
+    this.isRefusal = failure.kind === "rejected" || (failure.kind === "unavailable" && failure.webhook !== undefined);
   }
 }
 
-/** True where a step failed because the apiserver, a policy or a quota denies the write, so that people must act. */
-export function isRefused(outcome: ReconcileOutcome): outcome is ReconcileOutcome & { readonly kind: "failed" } {
-  return outcome.kind === "failed" && outcome.error instanceof StepError && outcome.error.tag === "rejected";
+export function isRefused(outcome: StepOutcome): outcome is ReconcileOutcome & { readonly kind: "failed" } {
+  return outcome.kind === "failed" && outcome.error instanceof StepError && outcome.error.isRefusal;
 }
 
 /**
@@ -264,7 +283,7 @@ export function failedCall(
   what: string,
 ): ReconcileOutcome {
   const cause = failure.kind === "unavailable" ? { cause: failure.error } : undefined;
-  const error = new StepError(failure.kind, `${what}: ${reasonOf(failure)}`, cause);
+  const error = new StepError(failure, `${what}: ${reasonOf(failure)}`, cause);
   options.onEvent({ kind: "failed", source: key, tag: failure.kind, error });
   return failed(error, true, failure.kind === "unavailable" ? failure.retryAfterMs : undefined);
 }
@@ -278,6 +297,7 @@ function reasonOf(failure: ApiFailure): string {
     case "rejected":
       return `the apiserver refused (${failure.status}): ${failure.message}`;
     case "unavailable":
-      return "the apiserver gave no answer";
+      if (failure.webhook === undefined) return "the apiserver gave no answer";
+      return `the apiserver can't call the admission webhook ${failure.webhook}, and makes no such write`;
   }
 }

@@ -102,6 +102,15 @@ describe("a lost protector", () => {
     expect(told).toEqual(["vanished", "recreated"]);
   });
 
+  test("does not block its owner, which needs a permission in some clusters", async () => {
+    const { add, created, work } = rig();
+    const owner = { apiVersion: "apps/v1", kind: "Deployment", name: "web", uid: "d1", controller: true };
+    add(protector({ ownerReferences: [{ ...owner, blockOwnerDeletion: true }] }));
+    await work(HEAD_START_MS);
+    expect(created).toMatchObject([{ metadata: { ownerReferences: [owner] } }]);
+    expect(JSON.stringify(created)).not.toContain("blockOwnerDeletion");
+  });
+
   test("is not restored when it exists again before that", async () => {
     const { add, work, created, present, over, lost } = rig();
     add();

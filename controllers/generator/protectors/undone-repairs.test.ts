@@ -1,0 +1,154 @@
+/** A core or another controller that undoes what the generator repairs, in virtual time. */
+import { expect, test } from "vitest";
+import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import type { ApiRequest, ApiResponse } from "../../../shared/kube/client/transport.ts";
+import { GENERATOR_FINALIZER, SOURCE_NAME_LABEL } from "../../../shared/schema/annotations.ts";
+import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import type { ProtectionSource, RequiredProtector } from "../sources/protection-source.ts";
+import type { GeneratorEvent } from "./events.ts";
+import { newProtector, repairedProtector } from "./protector.ts";
+import { reconciler } from "./reconcile.ts";
+
+const deployments = pluginNamed("deployment");
+const KEY = "deployment/shop/web";
+
+function altered({ metadata, ...rest }: PodProtector): PodProtector {
+  return { ...rest, metadata: { ...metadata, labels: { ...metadata.labels, [SOURCE_NAME_LABEL]: "other" } } };
+}
+
+/** A Deployment, its protector with an altered label, and the generator's reconciler of both. */
+function rig({ holdsSource = true, admit = (written: PodProtector) => written } = {}) {
+  const time = new VirtualTime();
+  const events: GeneratorEvent[] = [];
+  const writes: string[] = [];
+  const state = { replicas: 4, deleted: false };
+  const object = () => ({
+    metadata: {
+      ...{ namespace: "shop", name: "web", uid: "d1", resourceVersion: "7" },
+      finalizers: holdsSource ? [GENERATOR_FINALIZER] : [],
+    },
+    spec: { replicas: state.replicas, selector: { matchLabels: { app: "web" } }, template: {} },
+  });
+  const source = (): ProtectionSource => deployments.interpret(object());
+  const required = (): RequiredProtector => {
+    const [first] = source().protectors;
+    if (first === undefined) throw new Error("the Deployment asks for no protector");
+    return first;
+  };
+  const made = newProtector(deployments.kind, source(), required(), "deployment-web");
+  const metadata = { ...made.metadata, uid: "p1", resourceVersion: "1", generation: 1 };
+  let protector = altered(parsePodProtector({ ...made, metadata }));
+  const request = async ({ method, path }: ApiRequest): Promise<ApiResponse> => {
+    writes.push(`${method} ${path.split("/").at(-1)?.replace(/\?.*/, "")}`);
+    const ofSource = path.includes("/deployments/");
+    if (!ofSource) protector = admit(repairedProtector(protector, deployments.kind, source(), required()) ?? protector);
+    return { status: 200, headers: {}, body: JSON.stringify(ofSource ? object() : protector) };
+  };
+  const reconcile = reconciler({
+    api: new ApiClient({ request, stream: () => Promise.reject(new Error("no watch")), close: () => {} }),
+    ports: time.process(),
+    plugins: [deployments],
+    kinds: new Map([["deployment", { ...deployments, get: source }]]),
+    resolver: { resolve: () => Promise.reject(new Error("nothing to resolve")), forget: () => {} },
+    protectors: { of: () => [protector], get: () => protector, wrote: () => {}, released: () => {} },
+    lost: { of: () => [] },
+    register: { record: async () => ({ kind: "ok", object: undefined }) },
+    mayWrite: () => true,
+    timeoutMs: 1000,
+    onEvent: (event) => events.push(event),
+  });
+  return {
+    ...{ time, events, writes },
+    run: () => reconcile(KEY, { signal: new AbortController().signal, failures: 0 }),
+    alter: () => {
+      protector = altered(protector);
+    },
+    deleted: () => {
+      const deletionTimestamp = "2026-01-01T00:00:00Z";
+      protector = { ...protector, metadata: { ...protector.metadata, deletionTimestamp } };
+    },
+    scale: (replicas: number) => {
+      state.replicas = replicas;
+    },
+  };
+}
+
+test("a repair that the core undoes as it stores it is told at the source, and repeated less and less often", async () => {
+  const { time, events, writes, run } = rig({ admit: altered });
+  expect(await run()).toEqual({ kind: "later", afterMs: 1_000 });
+  expect(events.find(({ kind }) => kind === "undone")).toEqual({
+    kind: "undone",
+    source: KEY,
+    about: { apiVersion: "apps/v1", kind: "Deployment", namespace: "shop", name: "web", uid: "d1" },
+    why: expect.stringMatching(/^the repair of metadata.labels\[.*source-name\] of protector deployment-web has no ef/),
+  });
+  for (const [afterMs, waitMs] of [
+    [1_000, 2_000],
+    [2_000, 4_000],
+    [4_000, 8_000],
+  ] as const) {
+    await time.advance(afterMs - 1);
+    // Whatever happens meanwhile.
+    expect(await run()).toEqual({ kind: "later", afterMs: 1 });
+    await time.advance(1);
+    expect(await run()).toEqual({ kind: "later", afterMs: waitMs });
+  }
+  expect(writes).toHaveLength(4);
+  for (let minutes = 0; minutes < 60; minutes++) {
+    await time.advance(60_000);
+    await run();
+  }
+  // Once in five minutes.
+  expect(writes.length).toBeLessThan(30);
+  expect(events.filter(({ kind }) => kind === "undone")).toHaveLength(1);
+});
+
+test("a repair that another controller undoes again and again is told and repeated less and less often", async () => {
+  const { time, events, writes, run, alter } = rig();
+  for (let times = 0; times < 100; times++) {
+    await run();
+    alter();
+    await time.advance(100);
+  }
+  expect(writes.length).toBeLessThan(10);
+  expect(events.filter(({ kind }) => kind === "undone")).toHaveLength(1);
+});
+
+test("another change of the same protector does not wait, nor what needs no repair", async () => {
+  const { writes, run, scale, deleted } = rig({ admit: altered });
+  await run();
+  scale(8);
+  await run();
+  expect(writes).toEqual(["PATCH deployment-web", "PATCH deployment-web"]);
+  // The label alone is left to repair, which waits from now on; the protector that was deleted without a release is created again all the same.
+  await run();
+  deleted();
+  await run();
+  expect(writes.slice(2)).toEqual([
+    "PATCH deployment-web",
+    ...["POST podprotectors", "PUT deployment-web", "POST podprotectors"],
+  ]);
+});
+
+test("a repair that holds is made at once for a long time after another one was undone", async () => {
+  const { time, events, writes, run, alter } = rig();
+  for (let days = 0; days < 5; days++) {
+    expect(await run()).toEqual({ kind: "done" });
+    alter();
+    await time.advance(24 * 3_600_000);
+  }
+  expect(writes).toHaveLength(5);
+  expect(events.filter(({ kind }) => kind === "undone")).toEqual([]);
+});
+
+test("a finalizer that the core takes off its source is told there, and its protector is repaired all the same", async () => {
+  const { events, writes, run } = rig({ holdsSource: false });
+  expect(await run()).toEqual({ kind: "later", afterMs: 1_000 });
+  expect(writes).toEqual(["PATCH web", "PATCH deployment-web"]);
+  expect(events.find(({ kind }) => kind === "undone")).toMatchObject({
+    why: expect.stringContaining("the repair of metadata.finalizers of deployment/shop/web has no effect"),
+  });
+  expect(events.filter(({ kind }) => kind === "held")).toEqual([]);
+});
