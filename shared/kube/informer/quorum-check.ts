@@ -12,6 +12,8 @@ const LIST_TIMEOUT_MS = 10_000;
 const INTERVAL_JITTER = 0.2;
 /** LISTs on demand are at least this far apart: one LIST serves all requests from before it was sent. */
 const MIN_GAP_MS = 200;
+/** A stream that ends on time has reached every LIST of this long before: its last bookmarks carry their versions. */
+const LAGS_AFTER_MS = 3_000;
 
 /** A quorum LIST: the collection at `version` contains everything committed before `sentMs` (monotonic). */
 interface QuorumRead {
@@ -67,9 +69,9 @@ export class QuorumCheck {
     return this.#confirmedSentMs;
   }
 
-  /** Monotonic send time of the oldest LIST that the stream has not reached. */
-  get unreachedSentMs(): number | undefined {
-    return this.#pending[0]?.sentMs;
+  /** True where a stream that ends on time should have reached an earlier LIST. */
+  get isBehind(): boolean {
+    return this.#options.ports.clock.monotonicMs() - (this.#pending[0]?.sentMs ?? Infinity) >= LAGS_AFTER_MS;
   }
 
   /** The newest LIST, where the stream has not reached it. */

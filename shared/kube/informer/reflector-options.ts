@@ -39,7 +39,15 @@ export interface ReflectorOptions<T> {
 }
 
 /** Why a complete list was made. */
-export const LIST_REASONS = ["first", "expired", "corrupt", "versionWentBack", "outage", "standstill"] as const;
+export const LIST_REASONS = [
+  "first",
+  "expired",
+  "corrupt",
+  "versionWentBack",
+  "outage",
+  "standstill",
+  "unconfirmed",
+] as const;
 export type ListReason = (typeof LIST_REASONS)[number];
 
 /** For metrics and logs; contains no objects. */

@@ -236,11 +236,34 @@ describe("streams", () => {
     await it.start(stream, new ScriptedStream());
     // The apiserver of the stream lags behind etcd, and its LISTs do not: they are quorum reads.
     for (let time = 0; time < 5; time++) it.transport.confirmations.push(page(version, []));
-    await it.time.advance(7000);
+    await it.time.advance(6900);
     stream.end();
     await it.time.settle();
     expect(it.transport.requests.findLast((request) => request.startsWith("WATCH"))).toBe(
       `WATCH resourceVersion=10${moved}`,
     );
+  });
+
+  test.each([
+    ["without bookmarks is confirmed by a complete list after two quiet streams, again and again", 3000],
+    ["without bookmarks is not listed again where nothing has to be confirmed", undefined],
+  ])("a server %s", async (_, confirmEveryMs) => {
+    const it = reflectorHarness(confirmEveryMs === undefined ? {} : { confirmEveryMs });
+    const streams = [0, 1, 2, 3].map(() => new ScriptedStream());
+    await it.start(...streams);
+    for (const version of ["15", "25"]) it.transport.lists.push(page(version, [raw("a", "5"), raw("b", "6")]));
+    const unconfirmedMs: number[] = [];
+    for (const [index, stream] of streams.entries()) {
+      it.transport.confirmations.splice(0, 9, ...Array.from({ length: 9 }, () => page(index < 2 ? "15" : "25", [])));
+      await it.time.advance(6000);
+      unconfirmedMs.push(it.time.elapsedMs - (it.source.confirmedSentMs ?? 0));
+      stream.end();
+      await it.time.settle();
+    }
+    expect(it.events.flatMap((event) => (event.kind === "listed" ? [event.reason] : []))).toEqual(
+      confirmEveryMs === undefined ? ["first"] : ["first", "unconfirmed", "unconfirmed"],
+    );
+    // As long as a webhook may decide by its cache, less three seconds for the list.
+    if (confirmEveryMs !== undefined) expect(Math.max(...unconfirmedMs)).toBeLessThanOrEqual(12_000);
   });
 });

@@ -40,8 +40,8 @@ const LISTS_APART_MS = 10_000;
 const LAST_BOOKMARKS_MS = 2_000;
 /** A LIST makes the server's cache catch up with etcd within 100 ms. The bookmark then carries its version. */
 const LIST_BEFORE_BOOKMARK_MS = 300;
-/** A stream that ends on time has reached every LIST of this long before: its last bookmarks carry their versions. */
-const LAGS_AFTER_MS = 3_000;
+/** Two streams take at most 14 s, and a webhook decides by a cache that was confirmed in the last 15 s. */
+const OVERDUE_AFTER_MS = 7_000;
 /** A stream that lived this long and delivered something was healthy, whatever ended it. */
 const HEALTHY_AFTER_MS = 3_000;
 
@@ -204,11 +204,12 @@ export class Reflector<T> implements LearningInformer<T> {
     while (!signal.aborted) {
       let during: "list" | "watch" = "list";
       try {
+        const isMoved = this.#quorumCheck.isBehind;
         reason ??= this.#continuity.brokenBy;
         if (reason !== undefined) await this.#list(reason, signal);
         reason = undefined;
         during = "watch";
-        await this.#watch(signal);
+        if (await this.#watch(isMoved, signal)) reason = this.#continuity.brokenBy ?? "unconfirmed";
       } catch (thrown) {
         if (signal.aborted) break;
         const failure = this.#rollback ?? WatchFailure.from(thrown);
@@ -248,7 +249,8 @@ export class Reflector<T> implements LearningInformer<T> {
     // Another apiserver than the one that showed what is owed may lag behind it.
     let newest = this.#store.position;
     for (const version of owed.values()) if (isOlderVersion(newest, version)) newest = version;
-    const floor = reason !== "versionWentBack" && isComparableVersion(newest) ? newest : undefined;
+    const isQuorum = reason === "versionWentBack" || reason === "unconfirmed";
+    const floor = isQuorum || !isComparableVersion(newest) ? undefined : newest;
     const listed = await listNotOlderThan(this.#lister, this.#options.pageSize ?? DEFAULT_PAGE_SIZE, floor, signal);
     const restored = this.#store.contradictedBy(listed, owed) ?? this.#wentBack;
     this.#wentBack = undefined;
@@ -276,8 +278,8 @@ export class Reflector<T> implements LearningInformer<T> {
     this.#synced.resolve();
   }
 
-  /** Reads one stream from the position on; resolves when the server has ended it on time. */
-  async #watch(signal: AbortSignal): Promise<void> {
+  /** Reads one stream from the position on, to its end on time. Resolves with true where a list has to confirm it. */
+  async #watch(isMoved: boolean, signal: AbortSignal): Promise<boolean> {
     if (this.#rollback !== undefined) throw this.#rollback;
     const { ports, confirmEveryMs, serverTimeoutSeconds = DEFAULT_SERVER_TIMEOUT_SECONDS } = this.#options;
     const [least, most] = serverTimeoutSeconds;
@@ -301,7 +303,7 @@ export class Reflector<T> implements LearningInformer<T> {
         ...this.#lister,
         resourceVersion: position,
         timeoutSeconds,
-        isMoved: startedMs - (this.#quorumCheck.unreachedSentMs ?? startedMs) >= LAGS_AFTER_MS,
+        isMoved,
         signal: stream.signal,
         opened: () => {
           // The server responded so late that the stream can't resume.
@@ -324,12 +326,13 @@ export class Reflector<T> implements LearningInformer<T> {
       if (livedMs >= HEALTHY_AFTER_MS && seen.events + seen.bookmarks > 0) this.#backoff.reset();
     }
     if (this.#rollback !== undefined) throw this.#rollback;
-    if (signal.aborted || isLate) return;
+    if (signal.aborted || isLate) return false;
     this.#backoff.reset();
     this.#emit({ kind: "ended", durationMs, ...seen });
     // A restored server is silent until its versions pass the position again. A quorum check notices the restore
     // earlier.
     if (seen.events + seen.bookmarks === 0) this.#quorumCheck.request();
+    return !!confirmEveryMs && ports.clock.monotonicMs() - (this.confirmedSentMs ?? 0) >= OVERDUE_AFTER_MS;
   }
 
   #apply(type: Exclude<EventType, "ERROR">, raw: unknown): void {
