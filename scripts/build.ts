@@ -21,8 +21,8 @@ const KB = 1000;
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
-  webhook: { entry: "webhook/main.ts", budget: 391 * KB },
-  generator: { entry: "controllers/generator/main.ts", budget: 347 * KB },
+  webhook: { entry: "webhook/main.ts", budget: 392 * KB },
+  generator: { entry: "controllers/generator/main.ts", budget: 348 * KB },
   aggregator: { entry: "controllers/aggregator/main.ts", budget: 391 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
   "eviction-retry": { entry: "controllers/eviction-retry/main.ts", budget: 247 * KB },

@@ -351,7 +351,10 @@ test("the image has what every Deployment starts, and needs nothing else", async
   for (const deployment of deployments) {
     const pod = v.parse(Pod, field(deployment, "spec", "template", "spec"));
     // A kubelet knows a user that is no root only by its number.
-    expect([pod.securityContext.runAsNonRoot, containerfile]).toEqual([true, expect.stringMatching(/^USER [1-9]\d+:/m)]);
+    expect([pod.securityContext.runAsNonRoot, containerfile]).toEqual([
+      true,
+      expect.stringMatching(/^USER [1-9]\d+:/m),
+    ]);
     const [node, ...words] = pod.containers[0].command;
     const bundle = words.pop() ?? "";
     expect([node, dirname(bundle)]).toEqual(["node", "/podseidon"]);

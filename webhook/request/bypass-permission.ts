@@ -75,7 +75,7 @@ export class BypassPermissions {
       kind: "SubjectAccessReview",
       spec: {
         user: username,
-        ...(uid === undefined ? {} : { uid }),
+        uid,
         groups,
         extra,
         resourceAttributes: { group: GROUP, resource: PLURAL, verb: "bypass", namespace },

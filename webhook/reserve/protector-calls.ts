@@ -15,9 +15,9 @@ import type { WritePacing } from "./write-pacing.ts";
 /** No call takes longer, whatever the deadlines are. */
 const MAX_CALL_MS = 3_000;
 /**
- * Pauses between the calls for one protector while its core does not answer, or fails each write: a short interruption costs milliseconds, a
- * core gets at most ten calls in the first ten seconds of an outage, and a request with ten seconds left is still
- * decided if the core comes back.
+ * Pauses between the calls for one protector while its core does not answer, or fails each write: a short interruption
+ * costs milliseconds, a core gets at most ten calls in the first ten seconds of an outage, and a request with ten
+ * seconds left is still decided if the core comes back.
  */
 const CORE_RETRY = { initialMs: 20, maxMs: 2_500, factor: 3, jitter: 0.25 };
 

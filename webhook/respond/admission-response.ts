@@ -64,7 +64,7 @@ export interface AdmissionResponse {
   /** The node whose deletion was asked for. */
   readonly node?: string;
   /** A force-delete annotation, followed or not. */
-  readonly bypass?: BypassResult;
+  readonly bypass?: BypassResult | undefined;
   readonly failure?: FailureTag;
   /** The decisions that allowed, or those that denied. */
   readonly decisions?: readonly DecisionOf[];

@@ -27,8 +27,7 @@ export function responseToVerdict(
   context: () => DenialContext,
 ): AdmissionResponse {
   const { pod, dryRun } = target;
-  const about = { pod: identityOf(pod), dryRun, ...(bypass === undefined ? {} : { bypass }) };
-  return { ...respond(verdict, target, bypass, context), ...about };
+  return { ...respond(verdict, target, bypass, context), pod: identityOf(pod), dryRun, bypass };
 }
 
 function respond(

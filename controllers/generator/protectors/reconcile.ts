@@ -72,7 +72,8 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     let steps = plan(facts);
     if (steps.some(isRepair)) {
       repairs ??= await newUndoneRepairs(options);
-      steps = repairs.plan(key, facts);
+      const undone = repairs;
+      steps = plan({ ...facts, waits: (step) => undone.isWaiting(key, step) });
     }
     if (isLetGo(source) && mayWrite()) await statuses?.clear({ ...work, source }, source);
     for (const step of steps) {

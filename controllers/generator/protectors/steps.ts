@@ -1,7 +1,7 @@
 /** Carries out the steps of a plan, one function for each kind of step. A step that fails ends the reconcile. */
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
-import type { ApiFailure, ApiResult } from "../../../shared/kube/client/api-result.ts";
+import { type ApiFailure, type ApiResult, uncalledWebhook } from "../../../shared/kube/client/api-result.ts";
 import type { RegisterWriter } from "../../../shared/recovery/register/register-writer.ts";
 import { restore } from "../../../shared/recovery/restore-protector.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
@@ -60,7 +60,7 @@ type StepFunctions = {
 const STEPS: StepFunctions = {
   async addSourceFinalizer(context, { source }) {
     const result = await setFinalizer(context, source, true);
-    if (result.kind === "ok" && !listOf(result.object.finalizers).includes(GENERATOR_FINALIZER)) return UNDONE;
+    if (result.kind === "ok" && !includes(result.object.finalizers, GENERATOR_FINALIZER)) return UNDONE;
     return finish(context, result, "add the finalizer to the source", { kind: "held", source: context.key });
   },
 
@@ -218,8 +218,8 @@ function metadataOf(raw: unknown): Metadata {
   return isRecord(raw) && isRecord(raw.metadata) ? raw.metadata : {};
 }
 
-function listOf(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? value : [];
+function includes(list: unknown, item: string): boolean {
+  return Array.isArray(list) && list.includes(item);
 }
 
 /** Changes the metadata of a source, with the version that was read as precondition, and returns what was stored. */
@@ -265,7 +265,8 @@ class StepError extends Error {
   constructor(failure: ApiFailure, message: string, options?: ErrorOptions) {
     super(message, options);
     this.tag = failure.kind;
-    this.isRefusal = failure.kind === "rejected" || (failure.kind === "unavailable" && failure.webhook !== undefined);
+    this.isRefusal =
+      failure.kind === "rejected" || (failure.kind === "unavailable" && uncalledWebhook(failure) !== undefined);
   }
 }
 
@@ -296,8 +297,10 @@ function reasonOf(failure: ApiFailure): string {
       return "the object is gone";
     case "rejected":
       return `the apiserver refused (${failure.status}): ${failure.message}`;
-    case "unavailable":
-      if (failure.webhook === undefined) return "the apiserver gave no answer";
-      return `the apiserver can't call the admission webhook ${failure.webhook}, and makes no such write`;
+    case "unavailable": {
+      const webhook = uncalledWebhook(failure);
+      if (webhook === undefined) return "the apiserver gave no answer";
+      return `the apiserver can't call the admission webhook ${webhook}, and makes no such write`;
+    }
   }
 }

@@ -6,12 +6,12 @@ import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { plan, type ReconcileStep, type SourceFacts } from "./plan.ts";
+import type { ReconcileStep, SourceFacts } from "./plan.ts";
 
 /** Repairs of the same fields to the same values that are made at once: people make a change twice, too. */
 const AT_ONCE = 3;
 const FIRST_WAIT_MS = 1_000;
-const MAX_WAIT_MS = 300_000;
+const MAX_WAIT_MS = 60_000;
 /** Longer than every wait. */
 const FORGET_MS = 900_000;
 /** Fields that a report names. */
@@ -87,9 +87,12 @@ export class UndoneRepairs {
     this.#clock = clock;
   }
 
-  /** The plan without the repairs that are to wait. */
-  plan(source: string, facts: SourceFacts): ReconcileStep[] {
-    return plan({ ...facts, waits: (step) => this.#isWaiting(source, step) });
+  /** True for a repair that is to wait. Another change than before never does. */
+  isWaiting(source: string, step: ReconcileStep): boolean {
+    const made = this.#bySource.get(source);
+    const repair = made === undefined ? undefined : repairOf(step);
+    const before = repair && made?.get(repair.target);
+    return before !== undefined && before.change === repair?.change && this.#waitMs(before) > 0;
   }
 
   /** The step was made; `undone` when the response says that it had no effect. `stored` is what the core has now. */
@@ -128,14 +131,6 @@ export class UndoneRepairs {
       );
     }
     return undefined;
-  }
-
-  /** Another change than before never waits. */
-  #isWaiting(source: string, step: ReconcileStep): boolean {
-    const made = this.#bySource.get(source);
-    const repair = made === undefined ? undefined : repairOf(step);
-    const before = repair && made?.get(repair.target);
-    return before !== undefined && before.change === repair?.change && this.#waitMs(before) > 0;
   }
 
   #waitMs({ times, atMs }: Made): number {

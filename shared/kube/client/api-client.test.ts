@@ -67,8 +67,11 @@ describe("results", () => {
     ["500", answer(500, status(500)), { kind: "unavailable", sent: true, status: 500 }],
     [
       "500 of a webhook that could not be called",
-      answer(500, status(500, { message: 'Internal error occurred: failed calling webhook "a.example.com": failed to' })),
-      { kind: "unavailable", sent: false, status: 500, webhook: "a.example.com" },
+      answer(
+        500,
+        status(500, { message: 'Internal error occurred: failed calling webhook "a.example.com": failed to' }),
+      ),
+      { kind: "unavailable", sent: false, status: 500 },
     ],
     [
       "500 that quotes such a failure",

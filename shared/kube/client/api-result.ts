@@ -23,15 +23,18 @@ export interface Unavailable {
   readonly error: Error;
   /** The write may have succeeded anyway: only a read shows whether it did. */
   readonly sent: boolean;
-  readonly status?: number;
+  readonly status?: number | undefined;
   /** From `Retry-After`. */
-  readonly retryAfterMs?: number;
-  /** The admission webhook that the server could not call. Nothing was written: admission comes first. */
-  readonly webhook?: string;
+  readonly retryAfterMs?: number | undefined;
 }
 
 /** The beginning of kube-apiserver's message where a webhook with failurePolicy Fail gives no answer. */
-const UNCALLED_WEBHOOK = /^Internal error occurred: failed calling webhook "([^"]+)"/;
+const UNCALLED_WEBHOOK = "Internal error occurred: failed calling webhook ";
+
+/** The admission webhook that the server could not call, so that it wrote nothing. */
+export function uncalledWebhook({ error, sent, status }: Unavailable): string | undefined {
+  return status === 500 && !sent ? /webhook "(.+?)"/.exec(error.message)?.[1] : undefined;
+}
 
 /** Every result but `ok`. */
 export type ApiFailure = Exclude<ApiResult<never>, { readonly kind: "ok" }>;
@@ -58,8 +61,7 @@ export function errorOf(failure: ApiFailure, gone?: string): Error {
 
 /** A call without a complete response, or with a 2xx response that can't be read. */
 export function unavailable(error: unknown, sent: boolean, status?: number): Unavailable {
-  const cause = error instanceof Error ? error : new Error(String(error));
-  return { kind: "unavailable", error: cause, sent, ...(status === undefined ? {} : { status }) };
+  return { kind: "unavailable", error: error instanceof Error ? error : new Error(String(error)), sent, status };
 }
 
 /** Classifies a response other than 2xx. `what` is method and path without query, for messages. */
@@ -72,15 +74,13 @@ export function failureOf(response: ApiResponse, what: string): ApiFailure {
   if (code >= 400 && code < 500 && ![401, 404, 408, 429].includes(code)) {
     return { kind: "rejected", status: code, reason: status?.reason, message };
   }
-  const webhook = code === 500 ? UNCALLED_WEBHOOK.exec(status?.message ?? "")?.[1] : undefined;
   return {
     kind: "unavailable",
     error: new Error(message),
-    // Only a 5xx may come after a successful write.
-    sent: code >= 500 && webhook === undefined,
+    // Only a 5xx may come after a successful write. Admission comes before it.
+    sent: code >= 500 && !status?.message.startsWith(UNCALLED_WEBHOOK),
     status: code,
-    ...(webhook === undefined ? {} : { webhook }),
-    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+    retryAfterMs,
   };
 }
 
