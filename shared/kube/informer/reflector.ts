@@ -332,7 +332,7 @@ export class Reflector<T> implements LearningInformer<T> {
     // A restored server is silent until its versions pass the position again. A quorum check notices the restore
     // earlier.
     if (seen.events + seen.bookmarks === 0) this.#quorumCheck.request();
-    return !!confirmEveryMs && ports.clock.monotonicMs() - (this.confirmedSentMs ?? 0) >= OVERDUE_AFTER_MS;
+    return isMoved && !!confirmEveryMs && ports.clock.monotonicMs() - (this.confirmedSentMs ?? 0) >= OVERDUE_AFTER_MS;
   }
 
   #apply(type: Exclude<EventType, "ERROR">, raw: unknown): void {

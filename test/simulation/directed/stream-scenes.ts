@@ -19,9 +19,10 @@ export const STREAM_SCENES: readonly RuleScene[] = [
   {
     rule: "ConfirmedCache",
     invariant: "S8",
-    what: "a protector is created, and a replica whose watch lags is asked half a minute later",
+    what: "a protector is created, and a replica that is cut off from the core is asked half a minute later",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }], isProtected: false },
     async play(stage) {
+      stage.world.network.setLinks("webhook", "core", { requestsLost: true, responsesLost: true });
       await protectUnseen(stage);
       stage.deletePod(stage.pod(0));
       await stage.pass(5_000);

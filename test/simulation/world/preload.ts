@@ -19,9 +19,12 @@ const NOT_SIMULATED = [
 const ON_DEMAND = /\bimport\("(\.[^"]+)"\)/g;
 
 /** Paths of the modules, relative to the root of the project. */
-export const LOADED_ON_DEMAND: readonly string[] = globSync("{shared,webhook,controllers/aggregator}/**/*.ts", {
-  cwd: root,
-})
+export const LOADED_ON_DEMAND: readonly string[] = globSync(
+  "{shared,webhook,controllers/{aggregator,generator}}/**/*.ts",
+  {
+    cwd: root,
+  },
+)
   .filter((file) => !file.endsWith(".test.ts"))
   .flatMap((file) =>
     [...readFileSync(join(root, file), "utf8").matchAll(ON_DEMAND)].map(([, path = ""]) => join(dirname(file), path)),
