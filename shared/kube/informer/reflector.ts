@@ -63,6 +63,8 @@ export class Reflector<T> implements LearningInformer<T> {
   #wentBack: { readonly from: string; readonly to: string } | undefined;
   #historyInDoubt = false;
   #isSwapping = false;
+  /** Streams in a row that ended on time without having confirmed the cache. */
+  #unconfirmed = 0;
   #listStartedMs = Number.NEGATIVE_INFINITY;
   #lastContactMs: number | undefined;
   #heardMs: number | undefined;
@@ -260,6 +262,7 @@ export class Reflector<T> implements LearningInformer<T> {
     // A quorum read shows the present state, whatever a check found meanwhile.
     if (listed.quorumSentMs !== undefined) this.#rollback = undefined;
     this.#heardMs = startedMs;
+    this.#unconfirmed = 0;
     this.#continuity.listed(startedMs);
     this.#historyInDoubt = this.#rollback !== undefined;
     this.#isSwapping = true;
@@ -332,7 +335,10 @@ export class Reflector<T> implements LearningInformer<T> {
     // A restored server is silent until its versions pass the position again. A quorum check notices the restore
     // earlier.
     if (seen.events + seen.bookmarks === 0) this.#quorumCheck.request();
-    return isMoved && !!confirmEveryMs && ports.clock.monotonicMs() - (this.confirmedSentMs ?? 0) >= OVERDUE_AFTER_MS;
+    const confirmedMs = this.confirmedSentMs ?? 0;
+    this.#unconfirmed = confirmedMs > startedMs ? 0 : this.#unconfirmed + 1;
+    const isOverdue = ports.clock.monotonicMs() - confirmedMs >= OVERDUE_AFTER_MS;
+    return confirmEveryMs !== undefined && this.#unconfirmed > 1 && isOverdue;
   }
 
   #apply(type: Exclude<EventType, "ERROR">, raw: unknown): void {
