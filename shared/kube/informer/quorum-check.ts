@@ -12,6 +12,8 @@ const LIST_TIMEOUT_MS = 10_000;
 const INTERVAL_JITTER = 0.2;
 /** LISTs on demand are at least this far apart: one LIST serves all requests from before it was sent. */
 const MIN_GAP_MS = 200;
+/** Two streams take at most 14 s, and a webhook decides by a cache that was confirmed in the last 15 s. */
+const OVERDUE_AFTER_MS = 7_000;
 /** A stream that ends on time has reached every LIST of this long before: its last bookmarks carry their versions. */
 const LAGS_AFTER_MS = 3_000;
 
@@ -58,6 +60,8 @@ export class QuorumCheck {
   #wake: (() => void) | undefined;
   /** Incremented by `forget`, after which earlier LISTs prove nothing. */
   #generation = 0;
+  /** Streams in a row that ended on time without having confirmed the cache. */
+  #unconfirmed = 0;
 
   constructor(options: QuorumCheckOptions) {
     this.#options = options;
@@ -72,6 +76,19 @@ export class QuorumCheck {
   /** True where a stream that ends on time should have reached an earlier LIST. */
   get isBehind(): boolean {
     return this.#options.ports.clock.monotonicMs() - (this.#pending[0]?.sentMs ?? Infinity) >= LAGS_AFTER_MS;
+  }
+
+  /** A complete list was made. */
+  listed(): void {
+    this.#unconfirmed = 0;
+  }
+
+  /** A stream that began at `startedMs` has ended on time. True where a complete list has to confirm the cache. */
+  streamEnded(startedMs: number): boolean {
+    const confirmedMs = this.#confirmedSentMs ?? 0;
+    this.#unconfirmed = confirmedMs > startedMs ? 0 : this.#unconfirmed + 1;
+    const isOverdue = this.#options.ports.clock.monotonicMs() - confirmedMs >= OVERDUE_AFTER_MS;
+    return this.#options.intervalMs !== undefined && this.#unconfirmed > 1 && isOverdue;
   }
 
   /** The newest LIST, where the stream has not reached it. */

@@ -40,8 +40,6 @@ const LISTS_APART_MS = 10_000;
 const LAST_BOOKMARKS_MS = 2_000;
 /** A LIST makes the server's cache catch up with etcd within 100 ms. The bookmark then carries its version. */
 const LIST_BEFORE_BOOKMARK_MS = 300;
-/** Two streams take at most 14 s, and a webhook decides by a cache that was confirmed in the last 15 s. */
-const OVERDUE_AFTER_MS = 7_000;
 /** A stream that lived this long and delivered something was healthy, whatever ended it. */
 const HEALTHY_AFTER_MS = 3_000;
 
@@ -63,8 +61,6 @@ export class Reflector<T> implements LearningInformer<T> {
   #wentBack: { readonly from: string; readonly to: string } | undefined;
   #historyInDoubt = false;
   #isSwapping = false;
-  /** Streams in a row that ended on time without having confirmed the cache. */
-  #unconfirmed = 0;
   #listStartedMs = Number.NEGATIVE_INFINITY;
   #lastContactMs: number | undefined;
   #heardMs: number | undefined;
@@ -262,7 +258,7 @@ export class Reflector<T> implements LearningInformer<T> {
     // A quorum read shows the present state, whatever a check found meanwhile.
     if (listed.quorumSentMs !== undefined) this.#rollback = undefined;
     this.#heardMs = startedMs;
-    this.#unconfirmed = 0;
+    this.#quorumCheck.listed();
     this.#continuity.listed(startedMs);
     this.#historyInDoubt = this.#rollback !== undefined;
     this.#isSwapping = true;
@@ -335,10 +331,7 @@ export class Reflector<T> implements LearningInformer<T> {
     // A restored server is silent until its versions pass the position again. A quorum check notices the restore
     // earlier.
     if (seen.events + seen.bookmarks === 0) this.#quorumCheck.request();
-    const confirmedMs = this.confirmedSentMs ?? 0;
-    this.#unconfirmed = confirmedMs > startedMs ? 0 : this.#unconfirmed + 1;
-    const isOverdue = ports.clock.monotonicMs() - confirmedMs >= OVERDUE_AFTER_MS;
-    return confirmEveryMs !== undefined && this.#unconfirmed > 1 && isOverdue;
+    return this.#quorumCheck.streamEnded(startedMs);
   }
 
   #apply(type: Exclude<EventType, "ERROR">, raw: unknown): void {
