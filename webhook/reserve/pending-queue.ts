@@ -113,12 +113,11 @@ export class PendingQueue {
 
   /** Fails a reservation that may have been written instead of denying it. The reservation settles. */
   expire(pending: PendingRequest): void {
-    const failure = this.coreFailure ?? "no answer in time";
-    const isOpen = pending.kind === "reserve" && pending.attempt !== undefined;
-    if (isOpen || this.coreFailure !== undefined) {
-      const tag = isOpen ? "deadline" : "core-unavailable";
-      const message = isOpen ? `the reservation may be written: ${failure}` : failure;
-      this.settle(pending, { kind: "failed", tag, message });
+    if (pending.kind === "reserve" && pending.attempt !== undefined) {
+      const message = `the reservation may be written: ${this.coreFailure ?? "no answer in time"}`;
+      this.settle(pending, { kind: "failed", tag: "deadline", message });
+    } else if (this.coreFailure !== undefined) {
+      this.settle(pending, { kind: "failed", tag: "core-unavailable", message: this.coreFailure });
     } else this.settle(pending, { kind: "overloaded", cause: "time" });
   }
 

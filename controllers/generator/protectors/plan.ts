@@ -60,8 +60,10 @@ export interface SourceFacts {
 }
 
 /** Steps that may be repeated without end where somebody undoes them. */
+const REPAIRS: ReadonlySet<StepKind> = new Set(["update", "setSourceState", "addSourceFinalizer", "adopt"]);
+
 export function isRepair({ kind }: ReconcileStep): boolean {
-  return /^(update|setSourceState|addSourceFinalizer|adopt)$/.test(kind);
+  return REPAIRS.has(kind);
 }
 
 /** The steps in order. A source gets the finalizer before its first protector, and loses it after the last release. */
