@@ -40,7 +40,7 @@ const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-s
 export class ReleaseRegister {
   readonly segments: Reflector<ConfigMap>;
   readonly #released = new Set<string>();
-  /** UIDs in force although a segment has them: one of the two watches lags, or the core was restored. */
+  /** UIDs in force although a segment has them, until the next list shows whether the core was restored. */
   readonly #doubtful = new Set<string>();
   /** UIDs in force although a later protector of the same name was released: the core was restored, or a watch lags. */
   readonly #revived = new Set<string>();
@@ -72,10 +72,11 @@ export class ReleaseRegister {
       onEvent: (event) => {
         const isFutile = event.kind === "failed" && FUTILE.has(event.tag);
         if (isFutile || event.kind === "listed") this.#known.resolve();
+        if (event.kind === "listed" && !this.segments.historyInDoubt) this.#settleDoubt([...this.segments.values()]);
         onEvent?.(event);
       },
     });
-    this.segments.subscribe({ changed: (before, after) => this.#changed(before, after) });
+    this.segments.subscribe({ changed: (_before, after) => this.#changed(after) });
   }
 
   /** Resolves at the first list, when a list has become impossible, or when `signal` aborts. */
@@ -86,6 +87,7 @@ export class ReleaseRegister {
   }
 
   has(uid: string): boolean {
+    if (this.#doubtful.has(uid)) return false;
     return this.#released.has(uid) || (this.#hasForgotten && this.#isStored(uid));
   }
 
@@ -105,13 +107,15 @@ export class ReleaseRegister {
       this.#refreshed = result.object;
       this.#youngest = undefined;
       for (const segment of result.object) this.#learn(segment);
+      this.#settleDoubt(result.object);
     }
     return result.kind !== "unavailable";
   }
 
   /**
    * The protector exists and is in force. If no segment has its UID, now or after the next list of the register, the
-   * core was restored to a state from before the release, so the release is void.
+   * core was restored to a state from before the release, so the release is void. The register is listed at once,
+   * because its open stream may keep silent about the restore for as long as it lasts.
    */
   inForce({ metadata }: Pick<PodProtector, "metadata">): void {
     const { uid, deletionTimestamp, annotations } = metadata;
@@ -119,8 +123,12 @@ export class ReleaseRegister {
     if (this.#isSucceeded(metadata) && this.#revived.size < MAX_REMEMBERED) this.#revived.add(uid);
     if (!this.#released.has(uid) || !this.segments.synced) return;
     if (typeof deletionTimestamp === "string" || annotations?.[RELEASED_ANNOTATION] !== undefined) return;
-    if (this.#isStored(uid)) this.#doubtful.add(uid);
-    else this.#released.delete(uid);
+    if (!this.#isStored(uid)) {
+      this.#released.delete(uid);
+      return;
+    }
+    this.#doubtful.add(uid);
+    if (!this.segments.historyInDoubt) this.segments.distrustHistory();
   }
 
   start(): void {
@@ -131,15 +139,18 @@ export class ReleaseRegister {
     await this.segments.stop();
   }
 
-  #changed(before: ConfigMap | undefined, after: ConfigMap | undefined): void {
+  #changed(after: ConfigMap | undefined): void {
     this.#youngest = undefined;
     this.#refreshed = undefined;
     this.#learn(after);
-    for (const uid of this.#doubtful) {
-      if (before?.data?.[uid] === undefined || this.#isStored(uid)) continue;
-      this.#doubtful.delete(uid);
-      this.#released.delete(uid);
-    }
+  }
+
+  /** A list from after the doubt has what was released; what it lacks, a restore of the core has taken back. */
+  #settleDoubt(segments: readonly ConfigMap[]): void {
+    const released = [...this.#doubtful].filter((uid) => hasEntry(segments, uid));
+    for (const uid of this.#doubtful) if (!released.includes(uid)) this.#released.delete(uid);
+    this.#doubtful.clear();
+    if (released.length > 0) this.#onReleased?.(released);
   }
 
   #learn(segment: ConfigMap | undefined): void {
@@ -163,11 +174,15 @@ export class ReleaseRegister {
   }
 
   #isStored(uid: string): boolean {
-    for (const { metadata, data } of this.segments.values()) {
-      if (isSegment(metadata.name) && data?.[uid] !== undefined) return true;
-    }
-    return false;
+    return hasEntry(this.segments.values(), uid);
   }
+}
+
+function hasEntry(segments: Iterable<ConfigMap>, uid: string): boolean {
+  for (const { metadata, data } of segments) {
+    if (isSegment(metadata.name) && data?.[uid] !== undefined) return true;
+  }
+  return false;
 }
 
 function youngestOf(segments: Iterable<ConfigMap>): ReadonlyMap<string, number> {

@@ -4,6 +4,7 @@
  */
 import { afterEach, expect, it, vi } from "vitest";
 import { ProtectorCache } from "../../../webhook/reserve/protector-cache.ts";
+import { releaseProtector } from "../actors/release.ts";
 import { OWN_NAMESPACE } from "../scenario/scenario.ts";
 import { SceneStage } from "./stage.ts";
 
@@ -57,4 +58,25 @@ it("a replica that ignores the backup violates S11", async () => {
   vi.spyOn(ProtectorCache.prototype, "adopt").mockReturnValue();
   expect(await asked(stage)).toBe(200);
   expect(stage.violations.map(({ invariant }) => invariant)).toEqual(["S11"]);
+});
+
+it("a protector is lost just after its core has taken back the release: it is not released", async () => {
+  const features = { backupsEveryMs: Number.MAX_SAFE_INTEGER };
+  const stage = await SceneStage.open({ pods: 5, protectors: [{ minAvailable: 4 }], features });
+  const core = stage.world.coreOf("web");
+  const backup = core.etcd.backup();
+  void releaseProtector(stage.world, core, "web");
+  await stage.pass(5_000);
+  expect(core.etcd.get(PROTECTOR)).toBeUndefined();
+  stage.world.denials.forget();
+  core.etcd.restore(backup, false);
+  core.reset();
+  await stage.pass(12000);
+  stage.pauseAggregators();
+  core.etcd.delete(PROTECTOR);
+  await stage.pass(1_000);
+  const response = stage.deleted(stage.pod(0));
+  await stage.pass(1_000);
+  expect(await response).toBe(429);
+  expect(stage.violations).toEqual([]);
 });
