@@ -288,6 +288,19 @@ describe("failures are classified, and tell whether the request may have been se
     });
   });
 
+  test("a silent connection ends long before a long deadline: a frozen server takes no request", async () => {
+    const port = await listen(createTcpServer(() => {}));
+    const after: typeof systemPorts.timers.after = (ms, callback) =>
+      systemPorts.timers.after(ms === 10_000 ? 1 : ms, callback);
+    const ports = { ...systemPorts, timers: { ...systemPorts.timers, after } };
+    expect(await failure(plainTransport(port, material(), ports).request({ ...GET, timeoutMs: 60_000 }))).toMatchObject(
+      {
+        tag: "timeout",
+        sent: false,
+      },
+    );
+  });
+
   test("a server that does not answer: the request was sent", async () => {
     const it = await startServer((request, response) => {
       if (request.url === "/first") response.end("{}");

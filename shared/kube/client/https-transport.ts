@@ -18,6 +18,8 @@ const DEFAULT_STREAM_SOCKETS = 64;
 /** Bytes at the start of a body that `onBodyBegins` gets. */
 const HEAD_BYTES = 4096;
 const DEFAULT_BODY_BYTES = 64 * 1024 * 1024;
+/** As in client-go: a frozen server whose kernel takes connections holds no call for longer than this. */
+const HANDSHAKE_MS = 10_000;
 
 export interface HttpsTransportOptions {
   readonly ports: Ports;
@@ -161,11 +163,22 @@ class HttpsTransport implements Transport {
       // For example a certificate that OpenSSL rejects.
       throw transportError(error, false, where);
     }
-    sending.on("socket", (socket) =>
-      whenConnected(socket, () => {
+    sending.on("socket", (socket) => {
+      const connected = (): void => {
         state.sent = true;
-      }),
-    );
+      };
+      if (isConnected(socket)) return connected();
+      const late = this.#options.ports.timers.after(HANDSHAKE_MS, () => {
+        const failure = failed("timeout", false, where, { detail: "connecting" });
+        outcome.reject(failure);
+        sending.destroy(failure);
+      });
+      socket.once("close", () => late.cancel());
+      socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", () => {
+        late.cancel();
+        connected();
+      });
+    });
     sending.on("response", outcome.resolve);
     sending.on("error", outcome.reject);
     deadline.onExpiry((tag) => {
@@ -299,15 +312,9 @@ function isShakingHands(socket: TLSSocket): boolean {
   return !socket.getProtocol()?.startsWith("TLS") || ("secureConnecting" in socket && socket.secureConnecting === true);
 }
 
-/** Calls `then` when the connection is established, including TLS. From then on, bytes of the request can be sent. */
-function whenConnected(socket: Socket, then: () => void): void {
-  if (socket.connecting) {
-    socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", then);
-  } else if (socket instanceof TLSSocket && isShakingHands(socket)) {
-    socket.once("secureConnect", then);
-  } else {
-    then();
-  }
+/** True when the connection is established, including TLS. From then on, bytes of the request can be sent. */
+function isConnected(socket: Socket): boolean {
+  return !socket.connecting && !(socket instanceof TLSSocket && isShakingHands(socket));
 }
 
 function headersOf(response: IncomingMessage): Readonly<Record<string, string>> {

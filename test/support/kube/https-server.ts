@@ -99,12 +99,9 @@ export async function startServer(
   return Object.assign(made, { transport });
 }
 
-export function plainTransport(port: number, tls = material()): Transport {
+export function plainTransport(port: number, tls = material(), ports = systemPorts): Transport {
   const state = { credentials: { authorization: `Bearer ${SECRET}`, tls }, rejections: 0, renewed: undefined };
-  const transport = createHttpsTransport(accessTo(`https://127.0.0.1:${port}`, state), {
-    ports: systemPorts,
-    userAgent: "test",
-  });
+  const transport = createHttpsTransport(accessTo(`https://127.0.0.1:${port}`, state), { ports, userAgent: "test" });
   onTestFinished(() => transport.close());
   return transport;
 }
