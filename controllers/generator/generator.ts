@@ -145,7 +145,10 @@ class GeneratorTerm {
       vanished: (protector) => this.#lost.lost(protector),
     });
     this.#protectors.subscribe({
-      changed: (before, after) => this.#isWorking && observer.protector?.(before, after),
+      changed: (before, after) => {
+        if (after !== undefined) this.#releases.inForce(after);
+        if (this.#isWorking) observer.protector?.(before, after);
+      },
     });
     const discovery = new Discovery(this.#api, CALL_TIMEOUT_MS);
     for (const plugin of plugins) this.#kinds.set(plugin.name, this.#watchKind(plugin, discovery));

@@ -89,3 +89,27 @@ it("somebody writes a restored core first, and the lost reservations were packed
   expect(stage.violations).toEqual([]);
   expect(await deleted).toBe(429);
 });
+
+it("a generator restores a protector that is lost just after its core has taken back the release", async () => {
+  const features = { generatorEveryMs: NEVER };
+  const protectors = [{ name: "deployment-web", minAvailable: 4 }];
+  const stage = await SceneStage.open({ pods: 5, protectors, features });
+  const { world } = stage;
+  const core = world.coreOf("deployment-web");
+  const backup = core.etcd.backup();
+  void core.handle({
+    ...{ method: "PATCH", path: "/apis/apps/v1/namespaces/default/deployments/web", user: "operator" },
+    ...{ contentType: "application/merge-patch+json", body: { metadata: { labels: null } } },
+  });
+  await stage.pass(5_000);
+  expect(core.etcd.get("podprotectors/default/deployment-web")).toBeUndefined();
+  world.denials.forget();
+  core.etcd.restore(backup, false);
+  core.reset();
+  await stage.pass(15_000);
+  core.etcd.delete("podprotectors/default/deployment-web");
+  await stage.pass(15_000);
+  expect(core.etcd.get("podprotectors/default/deployment-web")).toBeDefined();
+  // Restored with what it recorded, not created anew.
+  expect(world.coverage.rules.get("generator: restored")).toBe(1);
+});
