@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { loadAll } from "js-yaml";
-import { describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
 import { root } from "../../scripts/root.ts";
@@ -63,6 +63,9 @@ test("the aggregators of an overlay serve numbers and labels of each protector b
 });
 
 describe.runIf(FULL)("promtool", () => {
+  // Builds it where it is not installed: minutes on idle cores.
+  beforeAll(ensurePromtool, 1_800_000);
+
   test("reads every query of the dashboard", async () => {
     const dashboard = readFileSync(join(MONITORING, "dashboard.json"), "utf8");
     const queries = [...dashboard.matchAll(/"expr": ("(?:[^"\\]|\\.)*")/g)].map(([, expr = '""']) =>
