@@ -49,6 +49,20 @@ describe("every link leads somewhere", () => {
   });
 });
 
+test("every row of a table has as many cells as its head: what is beyond is not shown", () => {
+  const wrong = pages.flatMap((page) => {
+    const cells = read(page)
+      .replace(/^```[\s\S]*?^```$/gm, (block) => block.replace(/[^\n]/g, ""))
+      .split("\n")
+      .map((line) => (line.startsWith("|") ? line.replaceAll("\\|", "").split("|").length : 0));
+    return cells.flatMap((count, index) => {
+      const above = cells[index - 1] ?? 0;
+      return count > 0 && above > 0 && count !== above ? [`${page}:${index + 1}`] : [];
+    });
+  });
+  expect(wrong).toEqual([]);
+});
+
 /** Files that a release has, and the tree has not: `test/cluster/release.test.ts` makes them. */
 const RELEASED = [...MANIFESTS.map(({ file }) => file), "podseidon.krew.yaml", "sbom.cdx.json", "uninstall.sh"];
 
