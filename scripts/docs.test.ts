@@ -188,9 +188,13 @@ describe("what a page says is so", () => {
     expect(pages.filter((page) => named.test(read(page)))).toEqual([]);
   });
 
-  test("after the demo, kubectl asks the demo's clusters", () => {
+  test("after the demo, kubectl asks the demo's clusters, and the plugin its core", () => {
     const lost = pages.filter((page) =>
-      blocksOf(page).some((block) => /npm run demo\n[\s\S]*kubectl/.test(block) && !/export KUBECONFIG=/.test(block)),
+      blocksOf(page).some((block) => {
+        const [before = "", after] = block.split("export KUBECONFIG=");
+        if (after === undefined) return /npm run demo\n[\s\S]*kubectl/.test(before);
+        return read(page).includes("kubectl podseidon ") && !after.includes("export PODSEIDON_CORE_CONTEXT=core\n");
+      }),
     );
     expect(lost).toEqual([]);
   });
