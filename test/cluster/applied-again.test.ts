@@ -1,4 +1,4 @@
-/** The manifests are stored as they are written: a client that applies them again finds nothing to change or to fight. */
+/** The manifests are stored as they are written: who applies them again finds nothing to change or to fight. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
