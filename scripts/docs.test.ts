@@ -49,6 +49,20 @@ describe("every link leads somewhere", () => {
   });
 });
 
+test("every row of a table has as many cells as its head: what is beyond is not shown", () => {
+  const wrong = pages.flatMap((page) => {
+    const cells = read(page)
+      .replace(/^```[\s\S]*?^```$/gm, (block) => block.replace(/[^\n]/g, ""))
+      .split("\n")
+      .map((line) => (line.startsWith("|") ? line.replaceAll("\\|", "").split("|").length : 0));
+    return cells.flatMap((count, index) => {
+      const above = cells[index - 1] ?? 0;
+      return count > 0 && above > 0 && count !== above ? [`${page}:${index + 1}`] : [];
+    });
+  });
+  expect(wrong).toEqual([]);
+});
+
 /** Files that a release has, and the tree has not: `test/cluster/release.test.ts` makes them. */
 const RELEASED = [...MANIFESTS.map(({ file }) => file), "podseidon.krew.yaml", "sbom.cdx.json", "uninstall.sh"];
 
@@ -174,9 +188,13 @@ describe("what a page says is so", () => {
     expect(pages.filter((page) => named.test(read(page)))).toEqual([]);
   });
 
-  test("after the demo, kubectl asks the demo's clusters", () => {
+  test("after the demo, kubectl asks the demo's clusters, and the plugin its core", () => {
     const lost = pages.filter((page) =>
-      blocksOf(page).some((block) => /npm run demo\n[\s\S]*kubectl/.test(block) && !/export KUBECONFIG=/.test(block)),
+      blocksOf(page).some((block) => {
+        const [before = "", after] = block.split("export KUBECONFIG=");
+        if (after === undefined) return /npm run demo\n[\s\S]*kubectl/.test(before);
+        return read(page).includes("kubectl podseidon ") && !after.includes("export PODSEIDON_CORE_CONTEXT=core\n");
+      }),
     );
     expect(lost).toEqual([]);
   });

@@ -32,7 +32,7 @@ const MADE = "<!-- Made by `npm run generate`. -->\n";
 export function flagReference(): string {
   const sections = PROGRAMS.map(({ name, summary, options }) => {
     const rows = Object.entries(options).map(([key, one]) => {
-      const value = one.isBoolean ? "" : ` ${one.valueName}`;
+      const value = one.isBoolean ? "" : ` ${one.valueName.replaceAll("|", "\\|")}`;
       const repeated = one.isRepeated ? " (repeatable)" : "";
       return `| \`${flagName(key)}${value}\`${repeated} | ${escaped(`${one.help}${initialText(one)}`)} |\n`;
     });
@@ -83,5 +83,5 @@ export function metricReference(): string {
 }
 
 function escaped(text: string): string {
-  return text.replaceAll("|", "\\|").replaceAll("<", "\\<");
+  return text.replace(/[|<*]/g, "\\$&");
 }

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { cpSync, globSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, cpSync, globSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative } from "node:path";
 import { promisify } from "node:util";
 import { loadAll } from "js-yaml";
@@ -177,7 +177,11 @@ describe("what a component is for", () => {
     const directory = join(copy, "overlays", "own");
     mkdirSync(directory, { recursive: true });
     writeFileSync(join(directory, "kustomization.yaml"), block(page, name));
+    // Named first, where docs/install.md says.
+    const image = block(readFileSync(new URL("../../docs/install.md", import.meta.url), "utf8"), "the image");
+    for (const one of ["core", "worker"]) appendFileSync(join(copy, "overlays", one, "kustomization.yaml"), image);
     const text = await kubectl("kustomize", directory);
+    expect(text).not.toMatch(/image: podseidon$/m);
     for (const one of expected) expect(text).toContain(one);
     await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: "shop" } }]);
     expect(text).not.toMatch(/WEBHOOK|[/-]CELL\b|: NAMESPACE$/m);

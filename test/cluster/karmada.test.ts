@@ -49,6 +49,7 @@ afterAll(async () => {
 
 test("the core runs nothing, and the host cluster grants the generator nothing", async () => {
   expect(items(await karmada.admin.get("/apis/apps/v1/deployments"))).toEqual([]);
+  expect(JSON.stringify(await host.admin.get("/apis/apps/v1/deployments"))).not.toContain('"image":"podseidon"');
   const bindings = items(await host.admin.get("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"));
   expect(bindings.filter((one) => String(field(one, "metadata", "name")).startsWith("podseidon"))).toEqual([]);
 });

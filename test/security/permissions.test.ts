@@ -65,14 +65,20 @@ beforeAll(async () => {
 afterAll(() => cluster?.stop());
 
 /** What the apiserver would answer; there is no wildcard among the rules, so that what is not listed is refused. */
-async function may(account: string, verb: string, resource: string, namespace: string, name = ""): Promise<boolean> {
+function may(account: string, verb: string, resource: string, namespace: string, name = ""): Promise<boolean> {
+  return isAllowed(`system:serviceaccount:podseidon-system:podseidon-${account}`, verb, resource, namespace, name);
+}
+
+async function isAllowed(
+  ...[user, verb, resource, namespace, name = ""]: readonly [string, string, string, string, string?]
+): Promise<boolean> {
   const [type, subresource] = resource.split("/");
   const [plural, ...group] = (type ?? "").split(".");
   const body = {
     apiVersion: "authorization.k8s.io/v1",
     kind: "SubjectAccessReview",
     spec: {
-      user: `system:serviceaccount:podseidon-system:podseidon-${account}`,
+      user,
       groups: ["system:serviceaccounts", "system:authenticated"],
       resourceAttributes: { verb, resource: plural, group: group.join("."), namespace, subresource, name },
     },
@@ -118,6 +124,30 @@ test.each<[string, string, string, boolean]>([
   ["certificates", "get", "pods", false],
 ])("the %s may %s %s in a user's namespace: %s", async (account, verb, resource, expected) => {
   expect(await may(account, verb, resource, "default")).toBe(expected);
+});
+
+test("who may view a namespace may read its protectors, change none, and read no others", async () => {
+  const subject = { kind: "ServiceAccount", name: "reader", namespace: "default" };
+  await cluster.apply([
+    {
+      ...{ apiVersion: "rbac.authorization.k8s.io/v1", kind: "RoleBinding" },
+      metadata: { name: "reader", namespace: "default" },
+      roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "view" },
+      subjects: [subject],
+    },
+  ]);
+  const reader = "system:serviceaccount:default:reader";
+  // A controller adds the rule to the role.
+  await cluster.waitFor("the rule in the role", () => isAllowed(reader, "list", ppr, "default"));
+  for (const [verb, resource, namespace, expected] of [
+    ["get", ppr, "default", true],
+    ["patch", ppr, "default", false],
+    ["update", `${ppr}/status`, "default", false],
+    ["list", ppr, "", false],
+  ] as const)
+    expect([verb, resource, namespace, await isAllowed(reader, verb, resource, namespace)]).toEqual([
+      ...[verb, resource, namespace, expected],
+    ]);
 });
 
 test("the certificates controller reads its own Secrets, lists and creates none; the others read none", async () => {
