@@ -150,6 +150,19 @@ function wholeLists(component: string): readonly WholeList[] {
   });
 }
 
+test("the webhook reaches the ports of kube-apiservers wherever they run, and of metadata services nowhere", () => {
+  const Egress = v.object({
+    to: v.optional(v.array(v.unknown())),
+    ports: v.optional(v.array(v.object({ port: v.number(), protocol: v.string() }))),
+  });
+  const [, policy] = loadAll(manifest("base/namespace/network-policy.yaml"));
+  const { egress } = v.parse(v.object({ egress: v.array(Egress) }), Reflect.get(Object(policy), "spec"));
+  // An ipBlock selects no node under Cilium: https://github.com/cilium/cilium/issues/20550.
+  const anywhere = egress.filter(({ to }) => to === undefined).flatMap(({ ports = [] }) => ports);
+  expect(anywhere.filter(({ port }) => port !== 53).map(({ port }) => port)).toEqual([443, 6443, 8443]);
+  expect(egress.filter(({ to }) => to !== undefined)).toEqual([{ to: [{ namespaceSelector: {} }] }]);
+});
+
 describe("components that are listed together", () => {
   const whole = globSync("components/*/kustomization.yaml", { cwd: join(root, "manifests") })
     .map((path) => path.split(/[\\/]/)[1] ?? "")

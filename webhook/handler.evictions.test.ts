@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { Pod } from "../shared/schema/pod.ts";
 import {
   ALLOWED,
   DENIED,
@@ -10,6 +11,7 @@ import {
   responseOf,
 } from "../test/support/webhook/handler-harness.ts";
 import type { LiveRead } from "./request/cell-client.ts";
+import type { Verdict } from "./reserve/verdict.ts";
 
 describe("the eviction of a pending pod that cannot be pinned", () => {
   const pending = found({ phase: "Pending", conditions: [] });
@@ -54,10 +56,29 @@ describe("evictions that need no protector", () => {
   });
 
   test("an eviction without the UID precondition is denied where it is required", async () => {
-    const { ask } = handler(ALLOWED, { requireBoundEvictions: true }, found());
-    expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: false, status: { code: 429 } });
+    const { asked, ask } = handler([DENIED, ALLOWED], { requireBoundEvictions: true }, found());
+    const response = responseOf(await ask(eviction()));
+    expect(response).toMatchObject({ allowed: false, status: { code: 429 } });
+    expect(JSON.stringify(response)).toContain("UnboundEviction");
     const bound = eviction({ deleteOptions: { preconditions: { uid: "u" } } });
     expect(responseOf(await ask(bound))).toMatchObject({ allowed: true });
+    // Nothing is reserved for the one that is denied.
+    expect(asked.map(({ dryRun }) => dryRun)).toEqual([true, false]);
+  });
+
+  test.each<[string, Partial<Pod>]>([
+    ["has ended", { phase: "Failed" }],
+    ["is Pending", { phase: "Pending" }],
+  ])("the same of a pod that %s: a needed pod may have taken its name", async (_, change) => {
+    const { ask } = handler(DENIED, { requireBoundEvictions: true }, found(change));
+    expect(JSON.stringify(responseOf(await ask(eviction())))).toContain("UnboundEviction");
+  });
+
+  test("where no protector covers the pod, such an eviction is allowed, and fails where nobody can tell", async () => {
+    const failed: Verdict = { kind: "failed", tag: "core-unavailable", message: "no answer" };
+    const { ask } = handler([ALLOWED, failed], { requireBoundEvictions: true }, found());
+    expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: true });
+    expect((await ask(eviction())).status).toBe(503);
   });
 });
 

@@ -168,8 +168,9 @@ export class AdmissionHandler {
     // pod, or before a change restarts its containers. So the pod is pinned if possible, and always where the change
     // ends it later.
     const isRecorded = exemption === "Pending" && operation !== "DELETE";
-    if (exemption !== undefined && !isRecorded) return responseToExempt(pod);
-    const isPinned = isRecorded && target.isDelayed !== true;
+    const { isDelayed = false, isUnbound = false } = target;
+    if (exemption !== undefined && !isRecorded && !isUnbound) return responseToExempt(pod);
+    const isPinned = isRecorded && !isDelayed && !isUnbound;
     const bypass = claimsBypass(pod) ? this.#bypass(pod, parsed, target.podReadMs !== undefined) : undefined;
     return chain(bypass, (result) =>
       chain(this.#mayChooseCriterion(target, parsed), (criterionPermitted) =>
@@ -219,6 +220,7 @@ export class AdmissionHandler {
       ...target,
       criterionPermitted,
       ...(bypass === undefined ? NOT_FORCED : overrides(bypass)),
+      dryRun: target.dryRun || target.isUnbound === true,
       cell: cell.id,
       caller: { address: call.address, username: request.user.username },
       arrivedMs,
@@ -230,6 +232,11 @@ export class AdmissionHandler {
       const isHeldBack = isUncovered(verdict) && bypass?.forced !== true && holdsUncovered(target);
       if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
       if (isHeldBack) return this.#inMode(heldBack(target, bypass));
+      // Another pod of the name may be evicted in its place. A platform may leave namespaces out of binding.
+      if (target.isUnbound === true && covers(verdict)) {
+        const { namespace, name } = target.pod;
+        return this.#inMode(responseWithoutTarget({ kind: "unbound", namespace, name }));
+      }
       const response = responseToVerdict(verdict, target, bypass, () => this.#denialContext(cell.id));
       return chain(this.#worded(response, verdict, target, cell.id), (worded) => this.#inMode(worded, [disruption]));
     });
@@ -319,6 +326,11 @@ function overrides({ forced, noProtect }: BypassResult): Pick<Disruption, "force
 function isUncovered(verdict: Verdict): boolean {
   if (verdict.kind !== "allowed") return false;
   return verdict.decisions.every(({ decision }) => decision.decision.reason === "NotProtected");
+}
+
+/** A protector matches. */
+function covers(verdict: Verdict): boolean {
+  return verdict.kind === "denied" || (verdict.kind === "allowed" && verdict.decisions.length > 0);
 }
 
 /** As with x-pdb, pre-activities deny the deletion or eviction of a pod even if no protector covers it. */

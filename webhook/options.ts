@@ -69,7 +69,7 @@ export const webhookOptions = defineOptions({
     requireBoundEvictions: option(
       boolean(),
       false,
-      "Deny evictions that are not bound to a pod's UID, as PATH/CELL/mutate binds them.",
+      "Deny evictions of protected pods that are not bound to a pod's UID, as PATH/CELL/mutate binds them.",
     ),
     probeCaFile: option(
       text("FILE"),

@@ -182,7 +182,7 @@ export async function describeProcesses(
   const serving = await identity.serverFiles(
     "serving",
     ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"],
-    [...new Set([address, "127.0.0.1", "10.0.0.1"])],
+    [...new Set([address, "127.0.0.1", "::1", "10.0.0.1"])],
   );
   const shared = { serving, serviceAccount: identity.serviceAccountKeyFiles() };
   const certificate = await identity.clientCertificate("readiness-probe", ["system:masters"]);

@@ -54,10 +54,10 @@ export class Component implements AsyncDisposable {
   static async describe(options: ComponentOptions): Promise<Component> {
     const address = options.address ?? "127.0.0.1";
     const healthPort = await reservePort(address);
-    const healthUrl = `http://${address}:${healthPort}`;
+    const health = `${address.includes(":") ? `[${address}]` : address}:${healthPort}`;
+    const healthUrl = `http://${health}`;
     mkdirSync(options.directory, { recursive: true });
     const bundles = options.bundles ?? globalThis.process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
-    const health = `${address}:${healthPort}`;
     const process = new ManagedProcess({
       name: options.name,
       logFile: join(options.directory, `${options.name}.log`),

@@ -23,11 +23,14 @@ const SETTLED_WITHIN_MS = 120_000;
 /** Quarantine of 40 s and a round each 20 s, with room for a busy machine. */
 const COLLECTED_WITHIN_MS = 180_000;
 const KUBELET = "token-of-a-kubelet";
+const VIRTUAL = "token-of-a-virtual-kubelet";
+const VIRTUAL_GROUP = "system:serviceaccounts:virtual-nodes";
 const WITHOUT_FINALIZERS = { metadata: { finalizers: null } };
 
 let environment: TestEnvironment;
 let cluster: Cluster;
 let kubelet: ApiserverClient;
+let virtualKubelet: ApiserverClient;
 
 beforeAll(async () => {
   environment = await TestEnvironment.start({
@@ -36,16 +39,22 @@ beforeAll(async () => {
     replicas: 1,
     cell: {
       scheduler: false,
-      tokens: [{ token: KUBELET, user: "system:node:any", groups: ["system:nodes", "system:masters"] }],
+      tokens: [
+        { token: KUBELET, user: "system:node:any", groups: ["system:nodes", "system:masters"] },
+        { token: VIRTUAL, user: "virtual-kubelet", groups: [VIRTUAL_GROUP, "system:masters"] },
+      ],
     },
+    webhookArgs: [`--node-groups=system:nodes,${VIRTUAL_GROUP}`],
   });
   cluster = environment.core;
   const certificateAuthorityPem = cluster.identity.certificateAuthorityPem;
   kubelet = new ApiserverClient({ url: cluster.url, certificateAuthorityPem, token: KUBELET });
+  virtualKubelet = new ApiserverClient({ url: cluster.url, certificateAuthorityPem, token: VIRTUAL });
 });
 
 afterAll(async () => {
   kubelet?.close();
+  virtualKubelet?.close();
   await environment?.stop();
 });
 
@@ -316,6 +325,11 @@ describe("a status write", () => {
   test("of the pod's own kubelet is a fact", async () => {
     expect((await setPhase(kubelet, "ends-ends-1", "Failed")).status).toBe(200);
     expect(await serving("ends")).toBe(1);
+  });
+
+  test("of a virtual node, whose group --node-groups names, is a fact, too, and the pod leaves the count", async () => {
+    expect((await setPhase(virtualKubelet, "ends-ends-2", "Failed")).status).toBe(200);
+    await waitUntilSettled(cluster, "default", "ends", 0, SETTLED_WITHIN_MS);
   });
 });
 

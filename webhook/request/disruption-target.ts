@@ -32,6 +32,8 @@ export interface DisruptionTarget {
    * for the deletion of the pod's node.
    */
   readonly mayGoUnhealthy?: boolean;
+  /** The eviction lacks the UID precondition that `--require-bound-evictions` asks for. */
+  readonly isUnbound?: boolean;
   /** A change by `pods/resize`. */
   readonly isResize?: boolean;
   /** The pod ends some time after the change, whatever its state is then. */
@@ -54,7 +56,7 @@ export type NoTarget =
       readonly field: "UID" | "resourceVersion";
       readonly wanted: string;
     }
-  /** The eviction lacks the UID precondition that `--require-bound-evictions` asks for. */
+  /** A protector covers the pod of an eviction that lacks a UID precondition. */
   | { readonly kind: "unbound"; readonly namespace: string; readonly name: string }
   /** The pod cannot be read live. */
   | { readonly kind: "unreadable"; readonly message: string };
@@ -187,10 +189,10 @@ async function evictionTarget(
   const { pod } = live;
   const conflict = conflictOf(eviction, pod);
   if (conflict !== undefined) return conflict;
-  if (requireBoundEvictions && preconditionUid(eviction) === undefined) return { kind: "unbound", namespace, name };
   return {
     kind: "disruption",
     operation: "EVICT",
+    ...(requireBoundEvictions && preconditionUid(eviction) === undefined ? { isUnbound: true } : {}),
     pod,
     podReadMs: live.sentMs,
     reread: (timeoutMs) => rereadPod(cell, pod, timeoutMs),

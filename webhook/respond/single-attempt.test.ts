@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
 import {
-  ALLOWED,
   admissionReview,
   DENIED,
   denial,
@@ -40,7 +39,7 @@ test("an eviction by such a caller", async () => {
 test("nothing else that such a caller asks is to be repeated", async () => {
   const unbound = { requireBoundEvictions: true };
   const response = responseOf(
-    await handler(ALLOWED, unbound, found()).ask(eviction({}, { userInfo: { username: TAINT_EVICTION } })),
+    await handler(DENIED, unbound, found()).ask(eviction({}, { userInfo: { username: TAINT_EVICTION } })),
   );
   expect(response).toMatchObject({ status: { code: 429, reason: "TooManyRequests" } });
   expect(JSON.stringify(response)).not.toContain("retryAfterSeconds");
