@@ -248,6 +248,8 @@ class HttpsTransport implements Transport {
       });
       response.on("end", () => {
         const all = parts[0] !== undefined && parts.length === 1 ? parts[0] : Buffer.concat(parts, bytes);
+        // Node keeps the first request of a connection, with its response and these listeners, as long as the connection.
+        parts.length = 0;
         const whole = ignoresManagedFields === true ? withoutManagedFields(all) : all;
         if (isUtf8(whole)) resolve(whole.toString("utf8"));
         else reject(failed("protocol", true, where, { detail: "not UTF-8" }));
