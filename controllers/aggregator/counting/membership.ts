@@ -73,8 +73,9 @@ export class Membership {
   /** By core, then `namespace/name`. */
   readonly #protectors = new Map<string, Map<string, TrackedProtector>>();
   readonly #listeners = new Set<MembershipListener>();
-  /** Of each namespace with protectors: how many, and the last change of their selectors, of which none is used twice. */
+  /** Of each namespace with protectors: how many, and the number of their selectors' last change. */
   readonly #namespaces = new Map<string, { readonly protectors: number; readonly selectorChanges: number }>();
+  /** Goes up with each change, so that no namespace gets a number again. */
   #selectorChanges = 0;
   readonly #sharers = new WeakMap<TrackedProtector, Sharers>();
   /** For pods that several protectors count: these protectors. */
