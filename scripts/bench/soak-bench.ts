@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- soak`: what all processes hold after hours of churn, accelerated: see `fixture/soak-churn.ts`. Prints a
- * sample of each process every half minute, and at the end the medians of the first third beside those of the last.
+ * `npm run bench -- soak`: what all processes hold after a long life, accelerated: see `fixture/soak-churn.ts`. Prints
+ * a sample of each process every half minute, and at the end the medians of the first third beside those of the last.
  * What grows from one to the other without end is a defect.
  */
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";

@@ -248,7 +248,7 @@ class HttpsTransport implements Transport {
       });
       response.on("end", () => {
         const all = parts[0] !== undefined && parts.length === 1 ? parts[0] : Buffer.concat(parts, bytes);
-        // Node keeps the first request of a connection, with its response and these listeners, as long as the connection.
+        // A connection holds on to its first request, with the response and these listeners.
         parts.length = 0;
         const whole = ignoresManagedFields === true ? withoutManagedFields(all) : all;
         if (isUtf8(whole)) resolve(whole.toString("utf8"));
