@@ -46,7 +46,7 @@ export interface AggregatorOptions extends ReconcileSettings {
   /** Watches the cell's workloads. Called when the first protector needs the number of pods that workloads ask for. */
   readonly expectedPods?: (onChanged: ExpectedPodsOptions["onChanged"]) => Promise<ExpectedPods>;
   /** Marks the namespaces that have protectors; undefined marks no namespace. */
-  readonly namespaceMarker?: (() => Promise<Pick<NamespaceMarker, "firstCountInMs" | "stop">>) | undefined;
+  readonly namespaceMarker?: (() => Promise<Marker>) | undefined;
   /** The ids that the cell had before; undefined while they are not known. Default: none. */
   readonly formerCells?: (() => ReadonlySet<string> | undefined) | undefined;
   /** Whether the cell asks the webhook about the pods of a namespace, where that is known. */
@@ -68,6 +68,8 @@ interface SeenRestore {
   readonly atMs: number;
 }
 
+type Marker = Pick<NamespaceMarker, "firstCountInMs" | "forget" | "stop">;
+
 export class Aggregator {
   readonly cell: CellPods;
   readonly membership: Membership;
@@ -78,7 +80,7 @@ export class Aggregator {
   #gate: CountedGate | undefined;
   #expected: ExpectedPods | undefined;
   #loading: Promise<void> | undefined;
-  #marker: Pick<NamespaceMarker, "firstCountInMs" | "stop"> | undefined;
+  #marker: Marker | undefined;
 
   /** Subscribes to the informers, which must not be started yet. */
   constructor(options: AggregatorOptions) {
@@ -183,7 +185,10 @@ export class Aggregator {
       isAsked: this.#options.isAsked ?? (() => true),
       firstCountInMs: (tracked) =>
         Math.max(shared.former.firstCountInMs(tracked), this.#marker?.firstCountInMs(tracked.id.namespace) ?? 0),
-      forgetExpected: (tracked) => this.#expected?.forget(tracked),
+      forget: (tracked) => {
+        this.#expected?.forget(tracked);
+        this.#marker?.forget(tracked.id.namespace);
+      },
       // Longer heartbeats than the default are only for installations without other readers, such as benchmarks.
       staleAfterMs: Math.max(STALE_AFTER_MS, 1.25 * this.#options.heartbeatMs),
       etcdRestore: this.#recentRestore(core.name),

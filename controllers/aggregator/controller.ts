@@ -163,7 +163,7 @@ function aggregatorOf(context: Context, parts: AggregatorParts): Aggregator {
     parts.onEvent(event);
   };
   const queueEvents = new Map(names.map((name) => [name, queues.observe(name)]));
-  const aggregator = new Aggregator({
+  const aggregator: Aggregator = new Aggregator({
     ...{ ports, pods, parser, cores, mayWrite, ...(isAsked === undefined ? {} : { isAsked }) },
     cellID: flags.cellId,
     cellClient: new ApiClient(transport),
@@ -184,7 +184,7 @@ function aggregatorOf(context: Context, parts: AggregatorParts): Aggregator {
       return new ExpectedPods({ transport, ports, scalable, namespace, onWatch, onChanged });
     },
     ...{ selects, formerCells },
-    namespaceMarker: flags.markNamespaces ? () => namespaceMarker(context, watches, onEvent) : undefined,
+    namespaceMarker: flags.markNamespaces ? () => namespaceMarker(context, watches, aggregator, onEvent) : undefined,
     onEvent,
     onQueueEvent: (core, event) => queueEvents.get(core)?.(event),
   });
@@ -218,13 +218,16 @@ async function showNumbers({ flags, metrics, ports }: Context, aggregator: Aggre
 async function namespaceMarker(
   { flags, ports, transport, mayWrite }: Context,
   watches: WatchObserver,
+  { membership }: Aggregator,
   onEvent: EventSink,
 ): Promise<NamespaceMarker> {
   const { NamespaceMarker } = await import("./counting/namespace-marker.ts");
   const { namespace, coreTimeout: timeoutMs } = flags;
   const onWatch = watches.observe("namespaces");
   const api = new ApiClient(transport);
-  return new NamespaceMarker({ transport, api, ports, namespace, timeoutMs, mayWrite, onWatch, onEvent });
+  const hasProtectors = (name: string): boolean => membership.hasProtectors(name);
+  const sinks = { onWatch, onEvent };
+  return new NamespaceMarker({ transport, api, ports, namespace, timeoutMs, hasProtectors, mayWrite, ...sinks });
 }
 
 /** Determined like in the update trigger, so that the defaults of both agree. */

@@ -32,6 +32,7 @@ describe("counting", () => {
         asked.push(namespace);
         return waitMs;
       },
+      forget: (): void => {},
       stop: async () => {},
     };
     const harness = await counted({ namespaceMarker: async () => marker });

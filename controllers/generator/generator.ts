@@ -13,7 +13,7 @@ import { LostProtectorsBySource } from "../../shared/recovery/lost-protectors-by
 import { OWN_NAMESPACE } from "../../shared/recovery/register/register-format.ts";
 import { RegisterWriter } from "../../shared/recovery/register/register-writer.ts";
 import { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
-import type { Ports } from "../../shared/runtime/clock.ts";
+import { aborted, type Ports } from "../../shared/runtime/clock.ts";
 import { runWorkers } from "../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../shared/runtime/work-queue.ts";
 import {
@@ -287,9 +287,4 @@ class GeneratorTerm {
 
 function keyOf(plugin: SourcePlugin, { namespace, name }: ProtectionSource): string {
   return sourceKey({ plugin: plugin.name, namespace, name });
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 }

@@ -35,6 +35,10 @@ const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     about: "matching a pod among 10,000 protectors, against a linear scan",
     load: () => import("./index-bench.ts"),
   },
+  soak: {
+    about: "what each process holds after a long life: all of them, with churn",
+    load: () => import("./soak-bench.ts"),
+  },
   "cold-start": {
     about: "exec to first TLS answer and to ready, against bare node",
     load: () => import("./cold-start-bench.ts"),

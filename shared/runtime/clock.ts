@@ -34,6 +34,12 @@ export interface Ports {
   readonly random: Randomness;
 }
 
+/** Resolves when `signal` aborts. Until then, it stays at `signal`. */
+export function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+}
+
 /** Resolves after `delayMs`, or at once when `signal` aborts. Never rejects: callers check `signal.aborted`. */
 export function sleep(ports: Pick<Ports, "timers">, delayMs: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted) return Promise.resolve();

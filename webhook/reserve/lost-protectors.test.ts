@@ -135,6 +135,18 @@ describe("a lost protector", () => {
     expect(await harness.ask(pod("a"))).toMatchObject({ kind: "allowed", decisions: [] });
   });
 
+  test("leaves no writer behind when it ends", () => {
+    const harness = new LostProtectorHarness(generated());
+    harness.vanish();
+    const writer = () => harness.core.match(pod("a"))[0]?.writer;
+    const before = writer();
+    harness.recorded.add("uid-of-web");
+    harness.core.dropReleased();
+    harness.show(generated());
+    expect(before).toBeDefined();
+    expect(writer()).not.toBe(before);
+  });
+
   test("a read that misses the protector before the watch does allows nothing", async () => {
     const harness = new LostProtectorHarness(generated());
     harness.store.remove();

@@ -181,6 +181,8 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     for (const version of this.#lost.dropReleased()) {
       this.#endVariants(version.key);
       if (this.#options.source.get(version.key) === undefined) this.#index.delete(version.key);
+      // A request for its pods has made a writer, which no request waits for.
+      this.#forget(version.key);
       this.#options.onEvent({ kind: "lostEnded", protector: version, how: "released" });
     }
   }

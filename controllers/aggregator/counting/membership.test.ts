@@ -155,6 +155,27 @@ test("protectors that count the same pod know of each other, until they share no
   expect(sharers("all")).toEqual([]);
 });
 
+test("a namespace is known while a core has a protector in it, and later protectors know only of each other", () => {
+  const { cell, core, membership } = harness();
+  const sharers = (name: string): string[] => {
+    const tracked = membership.protector("core", `ns/${name}`);
+    return tracked === undefined ? [] : [...membership.sharersOf(tracked)].map(({ id }) => id.name);
+  };
+  cell.put("a");
+  for (const round of ["first", "second"]) {
+    expect(membership.hasProtectors("ns")).toBe(false);
+    core.put(`${round}-one`, { selector: { matchLabels: { app: "p" } } });
+    core.put(`${round}-two`, { selector: {} });
+    core.put(`${round}-two`, { selector: { matchLabels: { app: "p" } } });
+    expect(membership.hasProtectors("ns")).toBe(true);
+    expect([sharers(`${round}-one`), sharers(`${round}-two`)]).toEqual([[`${round}-two`], [`${round}-one`]]);
+    core.remove(`${round}-one`);
+    expect(membership.hasProtectors("ns")).toBe(true);
+    core.remove(`${round}-two`);
+  }
+  expect(membership.hasProtectors("ns")).toBe(false);
+});
+
 test("a new pod of many protectors is matched once, and the pods that they share already are not", () => {
   const { cell, core, membership } = harness();
   for (let pod = 0; pod < 40; pod++) cell.put(`pod-${pod}`, { labels: { app: "p", name: `pod-${pod}` } });

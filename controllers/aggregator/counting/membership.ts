@@ -73,8 +73,10 @@ export class Membership {
   /** By core, then `namespace/name`. */
   readonly #protectors = new Map<string, Map<string, TrackedProtector>>();
   readonly #listeners = new Set<MembershipListener>();
-  /** How often the selectors of a namespace have changed, by namespace. */
-  readonly #selectorChanges = new Map<string, number>();
+  /** Of each namespace with protectors: how many, and the number of their selectors' last change. */
+  readonly #namespaces = new Map<string, { readonly protectors: number; readonly selectorChanges: number }>();
+  /** Goes up with each change, so that no namespace gets a number again. */
+  #selectorChanges = 0;
   readonly #sharers = new WeakMap<TrackedProtector, Sharers>();
   /** For pods that several protectors count: these protectors. */
   readonly #countedBy = new WeakMap<Pod, CountedBy>();
@@ -119,7 +121,7 @@ export class Membership {
    * shared pod changes, so that a protector without shared pods costs nothing when its pods come and go.
    */
   sharersOf(tracked: TrackedProtector): ReadonlySet<TrackedProtector> {
-    const selectorChanges = this.#selectorChanges.get(tracked.id.namespace) ?? 0;
+    const selectorChanges = this.#namespaces.get(tracked.id.namespace)?.selectorChanges ?? 0;
     const known = this.#sharers.get(tracked);
     if (known?.selectorChanges === selectorChanges) return known.others;
     const others = new Set<TrackedProtector>();
@@ -159,6 +161,11 @@ export class Membership {
 
   protector(core: string, key: string): TrackedProtector | undefined {
     return this.#protectors.get(core)?.get(key);
+  }
+
+  /** True where a core has a protector in the namespace. */
+  hasProtectors(namespace: string): boolean {
+    return this.#namespaces.has(namespace);
   }
 
   /** Subscribes to the protectors of one more core; the informer must still be empty. */
@@ -238,8 +245,10 @@ export class Membership {
     if (countedBy.length > 1) for (const tracked of countedBy) this.#sharers.delete(tracked);
   }
 
-  #selectorChanged({ id: { namespace } }: TrackedProtector): void {
-    this.#selectorChanges.set(namespace, (this.#selectorChanges.get(namespace) ?? 0) + 1);
+  #selectorChanged({ id: { namespace } }: TrackedProtector, more: -1 | 0 | 1): void {
+    const protectors = (this.#namespaces.get(namespace)?.protectors ?? 0) + more;
+    if (protectors === 0) this.#namespaces.delete(namespace);
+    else this.#namespaces.set(namespace, { protectors, selectorChanges: ++this.#selectorChanges });
   }
 
   #protectorChanged(core: string, ofCore: Map<string, TrackedProtector>, protector: PodProtector): void {
@@ -251,7 +260,10 @@ export class Membership {
     const isSelectorNew = known === undefined || !sameSelector(countedSelector(known.protector), selector);
     if (known === undefined) ofCore.set(key, tracked);
     tracked.protector = protector;
-    if (isSelectorNew) this.#select(tracked, selector);
+    if (isSelectorNew) {
+      this.#selectorChanged(tracked, known === undefined ? 1 : 0);
+      this.#select(tracked, selector);
+    }
     for (const listener of this.#listeners) listener.protectorChanged(tracked);
   }
 
@@ -259,7 +271,6 @@ export class Membership {
     const { problems, matches } = compileSelector(selector, "fails");
     tracked.problems = problems;
     tracked.pods.clear();
-    this.#selectorChanged(tracked);
     if (problems.length > 0) {
       // Without a count, the webhook denies the disruption of the pods that the readable part of the selector matches.
       this.#selectors.delete(tracked);
@@ -279,7 +290,7 @@ export class Membership {
     if (tracked === undefined) return;
     ofCore.delete(key);
     this.#selectors.delete(tracked);
-    this.#selectorChanged(tracked);
+    this.#selectorChanged(tracked, -1);
     for (const listener of this.#listeners) listener.protectorGone(tracked);
   }
 }

@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { page, ScriptedStream, ScriptedTransport } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
@@ -18,6 +18,8 @@ interface Harness {
   readonly events: unknown[];
   /** Responses to patches, in order; `ok` without one. */
   readonly responses: ApiResult<unknown>[];
+  /** Namespaces with protectors. */
+  readonly having: Set<string>;
 }
 
 async function start(...listed: readonly unknown[]): Promise<Harness> {
@@ -29,6 +31,7 @@ async function start(...listed: readonly unknown[]): Promise<Harness> {
   const patches: Harness["patches"] = [];
   const events: unknown[] = [];
   const responses: ApiResult<unknown>[] = [];
+  const having = new Set<string>();
   const marker = new NamespaceMarker({
     transport,
     api: {
@@ -41,12 +44,13 @@ async function start(...listed: readonly unknown[]): Promise<Harness> {
     ports: time,
     namespace: "",
     timeoutMs: 1_000,
+    hasProtectors: (name) => having.has(name),
     mayWrite: () => true,
     onWatch: () => {},
     onEvent: (event) => events.push(event),
   });
   await time.advance(10);
-  return { time, marker, watch, patches, events, responses };
+  return { time, marker, watch, patches, events, responses, having };
 }
 
 test("a namespace with a protector gets its mark, and a first count waits 10 s from the sight of it", async () => {
@@ -88,6 +92,52 @@ test("a namespace that the cell does not have holds nothing up, and is marked on
   await time.advance(100);
   expect(patches).toHaveLength(1);
   expect(marker.firstCountInMs("shop")).toBeGreaterThan(0);
+});
+
+describe("a namespace that went and comes back", () => {
+  const comeBack = async ({ time, watch }: Harness): Promise<void> => {
+    watch.event("ADDED", namespace("shop", "103"));
+    await time.advance(1_000);
+  };
+
+  test.each(["first its protector", "first the namespace"])(
+    "is not marked without a protector: %s went",
+    async (order) => {
+      const harness = await start(namespace("shop", "5", { [MARK]: "true" }));
+      const { time, marker, watch, patches, having } = harness;
+      having.add("shop");
+      marker.firstCountInMs("shop");
+      const protectorGone = (): void => {
+        having.delete("shop");
+        marker.forget("shop");
+      };
+      if (order === "first its protector") protectorGone();
+      watch.event("DELETED", namespace("shop", "102"));
+      await time.advance(100);
+      if (order !== "first its protector") protectorGone();
+      await comeBack(harness);
+      expect(patches).toEqual([]);
+    },
+  );
+
+  test("is marked where a core still has its protector", async () => {
+    const harness = await start(namespace("shop", "5", { [MARK]: "true" }));
+    harness.having.add("shop");
+    harness.marker.firstCountInMs("shop");
+    harness.watch.event("DELETED", namespace("shop", "102"));
+    await harness.time.advance(100);
+    await comeBack(harness);
+    expect(harness.patches).toHaveLength(1);
+  });
+
+  test("a namespace that stays is marked again without its protector, which may be lost", async () => {
+    const { time, marker, watch, patches } = await start(namespace("shop", "5", { [MARK]: "true" }));
+    marker.firstCountInMs("shop");
+    marker.forget("shop");
+    watch.event("MODIFIED", namespace("shop", "101"));
+    await time.advance(1_000);
+    expect(patches).toHaveLength(1);
+  });
 });
 
 test("a patch that is refused is told, and repeated", async () => {

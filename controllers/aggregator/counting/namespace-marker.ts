@@ -31,6 +31,7 @@ export interface NamespaceMarkerOptions {
   /** The namespace of a cell that consists of one; empty for all namespaces. */
   readonly namespace: string;
   readonly timeoutMs: number;
+  readonly hasProtectors: (namespace: string) => boolean;
   readonly mayWrite: () => boolean;
   readonly onWatch: (event: ReflectorEvent) => void;
   readonly onEvent: EventSink;
@@ -66,7 +67,7 @@ export class NamespaceMarker {
   readonly #watch: Reflector<Namespace>;
   readonly #queue: WorkQueue<string>;
   readonly #workers: Workers;
-  /** Namespaces that have, or had while this process led, a protector. */
+  /** Namespaces that have a protector, or had one and are still there: a lost protector is in force. */
   readonly #protected = new Set<string>();
   /** When this process first saw the mark (monotonic), by namespace. */
   readonly #markedMs = new Map<string, number>();
@@ -111,6 +112,12 @@ export class NamespaceMarker {
     return Math.max(0, markedMs + SEEN_EVERYWHERE_MS - this.#options.ports.clock.monotonicMs());
   }
 
+  /** A protector of the namespace is gone. */
+  forget(name: string): void {
+    if (this.#watch.synced && this.#watch.get(name) === undefined && !this.#options.hasProtectors(name))
+      this.#protected.delete(name);
+  }
+
   async stop(): Promise<void> {
     await Promise.all([this.#watch.stop(), this.#workers.stop({ abort: true })]);
   }
@@ -120,7 +127,8 @@ export class NamespaceMarker {
     const { name, isMarked } = namespace;
     if (!exists || !isMarked) this.#markedMs.delete(name);
     else if (!this.#markedMs.has(name)) this.#markedMs.set(name, this.#options.ports.clock.monotonicMs());
-    if (this.#protected.has(name)) this.#queue.add(name);
+    if (!exists) this.forget(name);
+    else if (this.#protected.has(name)) this.#queue.add(name);
   }
 
   async #mark(name: string): Promise<ReconcileOutcome> {

@@ -40,8 +40,8 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
   readonly selects?: ((labels: Labels) => boolean) | undefined;
   /** Milliseconds until the protector may be counted for the first time; 0 is now. Called at each reconcile. */
   readonly firstCountInMs: (tracked: TrackedProtector) => number;
-  /** The protector is gone, so its workloads are no longer needed. */
-  readonly forgetExpected: (tracked: TrackedProtector) => void;
+  /** The protector is gone. */
+  readonly forget: (tracked: TrackedProtector) => void;
   /** The stored position is newer than a quorum read of the cell, which concerns all cores. */
   readonly onCellRestored: (snapshot: string, stored: string) => void;
   /** Whether the webhook is asked about the pods of a namespace. */
@@ -148,7 +148,7 @@ export class CoreReconciler implements MembershipListener {
     this.#reservations.set(tracked, []);
     this.#waitingForProgress.delete(tracked);
     this.#options.evidence.need(tracked, undefined);
-    this.#options.forgetExpected(tracked);
+    this.#options.forget(tracked);
     this.queue.forget(tracked);
   }
 

@@ -245,8 +245,10 @@ class MergeTerm {
 
   #changed(before: MergedBudget | undefined, after: MergedBudget | undefined): void {
     if (before !== undefined) {
-      this.#byKey.get(keyOf(before))?.delete(before.name);
-      this.#queue.add(keyOf(before));
+      const key = keyOf(before);
+      this.#byKey.get(key)?.delete(before.name);
+      if (this.#byKey.get(key)?.size === 0) this.#byKey.delete(key);
+      this.#queue.add(key);
     }
     if (after === undefined) return;
     const key = keyOf(after);

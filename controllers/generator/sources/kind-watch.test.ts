@@ -1,3 +1,4 @@
+import { getEventListeners } from "node:events";
 import { afterEach, describe, expect, test } from "vitest";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
@@ -82,6 +83,11 @@ class Harness {
     await this.time.advance(ms);
   }
 
+  /** What waits for the end of the term. */
+  get listeners(): number {
+    return getEventListeners(this.#stopping.signal, "abort").length;
+  }
+
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.time.advance(60_000);
@@ -124,6 +130,20 @@ describe("an optional kind", () => {
     expect(harness.events).toEqual(["ready", "served v1alpha1 PodUnavailableBudget", "- > web", "ready"]);
     expect(harness.watch.kind.version).toBe("v1alpha1");
     expect(harness.watch.get("shop/web")?.decision).toBe("Protected");
+  });
+
+  test("leaves nothing behind that waits for the end of the term", async () => {
+    harness = new Harness("podunavailablebudget");
+    const counts: number[] = [];
+    for (let round = 0; round < 3; round++) {
+      Object.assign(harness.server, { served: ["v1beta1"], resources: BUDGETS });
+      await harness.run(60_000);
+      counts.push(harness.listeners);
+      harness.server.uninstall();
+      await harness.run(60_000);
+    }
+    expect(harness.events.filter((event) => event.startsWith("gone"))).toHaveLength(3);
+    expect(counts).toEqual([counts[0], counts[0], counts[0]]);
   });
 
   test("is dropped when it is uninstalled, with its objects as vanished, and watched again", async () => {

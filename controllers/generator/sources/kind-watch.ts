@@ -6,7 +6,7 @@ import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import { Backoff } from "../../../shared/runtime/backoff.ts";
-import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
+import { aborted, type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import type { Discovery } from "./discovery.ts";
 import { collectionPath, type ProtectionSource, type SourceKind, type SourcePlugin } from "./protection-source.ts";
 
@@ -100,7 +100,9 @@ export class KindWatch {
   async #watchWhileServed(kind: SourceKind, signal: AbortSignal): Promise<void> {
     const { transport, ports, onWatch, onChanged, onReady, onServed } = this.#options;
     const isOptional = this.plugin.optional === true;
-    const ended = Promise.withResolvers<void>();
+    // Of its own, so that nothing of a kind that comes and goes stays at `signal`.
+    const ended = new AbortController();
+    const end = (): void => ended.abort();
     let notServed = 0;
     const watch = new Reflector<ProtectionSource>({
       name: kind.resource,
@@ -119,19 +121,20 @@ export class KindWatch {
         if (event.kind === "listed" || event.kind === "watching") notServed = 0;
         if (event.kind !== "failed" || event.tag !== "not-served" || !isOptional) return;
         notServed += 1;
-        if (notServed >= UNINSTALLED_AFTER_404S) ended.resolve();
+        if (notServed >= UNINSTALLED_AFTER_404S) end();
       },
     });
     watch.subscribe({ changed: onChanged });
-    signal.addEventListener("abort", () => ended.resolve(), { once: true });
-    if (signal.aborted) ended.resolve();
+    signal.addEventListener("abort", end, { once: true });
+    if (signal.aborted) end();
     this.#watch = watch;
     watch.start();
     if (isOptional) onServed(true, kind);
-    await Promise.race([watch.whenSynced(signal), ended.promise]);
+    await watch.whenSynced(ended.signal);
     this.#isNotServed = false;
     if (watch.synced) onReady();
-    await ended.promise;
+    await aborted(ended.signal);
+    signal.removeEventListener("abort", end);
     await watch.stop();
     if (signal.aborted) return;
     this.#watch = undefined;

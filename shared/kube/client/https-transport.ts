@@ -261,6 +261,8 @@ class HttpsTransport implements Transport {
       });
       response.on("end", () => {
         const all = parts[0] !== undefined && parts.length === 1 ? parts[0] : Buffer.concat(parts, bytes);
+        // A connection holds on to its first request, with the response and these listeners.
+        parts.length = 0;
         const whole = ignoresManagedFields === true ? withoutManagedFields(all) : all;
         if (isUtf8(whole)) resolve(whole.toString("utf8"));
         else reject(failed("protocol", true, where, { detail: "not UTF-8" }));

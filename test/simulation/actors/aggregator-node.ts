@@ -97,7 +97,7 @@ export class AggregatorNode {
       ...{ rateMs: options.rateMs, coalesceMs: 5, writeConcurrency: 8, timeoutMs: 10_000 },
       cellClient: new ApiClient(cellLinks),
       cores,
-      namespaceMarker: options.marksNamespaces === true ? async () => markerOf(options) : undefined,
+      namespaceMarker: options.marksNamespaces === true ? async () => markerOf(options, aggregator) : undefined,
       mayWrite: () => true,
       gateBoundMs: options.gateBoundMs ?? 30_000,
       onEvent: (event) => {
@@ -142,11 +142,12 @@ export class AggregatorNode {
 }
 
 /** The part of the aggregator that marks namespaces with protectors (docs/design.md#marked-namespaces). */
-function markerOf({ cellLinks: transport, ports }: AggregatorNodeOptions): NamespaceMarker {
+function markerOf({ cellLinks: transport, ports }: AggregatorNodeOptions, { membership }: Aggregator): NamespaceMarker {
   const ignore = (): void => undefined;
   const api = new ApiClient(transport);
+  const hasProtectors = (namespace: string): boolean => membership.hasProtectors(namespace);
   const sinks = { mayWrite: () => true, onWatch: ignore, onEvent: ignore };
-  return new NamespaceMarker({ transport, api, ports, namespace: "", timeoutMs: TIMEOUT_MS, ...sinks });
+  return new NamespaceMarker({ transport, api, ports, namespace: "", timeoutMs: TIMEOUT_MS, hasProtectors, ...sinks });
 }
 
 /** Watches pods as the aggregator's `run.ts` does, in one stream or in shards. */
