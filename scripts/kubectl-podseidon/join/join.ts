@@ -144,7 +144,7 @@ async function checkBefore(target: JoinTarget): Promise<string> {
 /** The ids by which this cluster has joined the core. Its own kubeconfigs and backups may be gone: an uninstall. */
 async function idsOf({ core, namespace }: JoinTarget, cluster: string): Promise<string[]> {
   const list = await core.find(withQuery(corePath("secrets", namespace), { labelSelector: OWN_SELECTOR }));
-  const { items } = v.parse(v.looseObject({ items: v.array(ApiObject) }), list);
+  const { items } = v.parse(v.looseObject({ items: v.optional(v.array(ApiObject), []) }), list);
   const joined = items.filter(({ metadata }) => metadata.annotations[CLUSTER_ANNOTATION] === cluster);
   return joined.map(({ metadata }) => cellOfSecret(metadata.name));
 }
