@@ -82,6 +82,8 @@ export interface ControllerContext<F> {
 export interface ControllerParts {
   /** Begins with each leadership and ends soon after its signal aborts. */
   readonly lead: (signal: AbortSignal) => Promise<void>;
+  /** Takes each version of the Lease that this process sees, also on a standby. */
+  readonly leaseSeen?: (version: string) => void;
   /**
    * Readiness checks, and parts that also run on a standby. They start in order before the election, and stop in
    * reverse order after it.
@@ -141,7 +143,7 @@ function leaderRunner<F>(
   flags: LeaseFlags | undefined,
   transport: Transport,
   { namespace, metrics, log }: ControllerContext<F>,
-  { lead }: ControllerParts,
+  { lead, leaseSeen }: ControllerParts,
 ): LeaderRunner {
   if (flags === undefined) return new LeaderRunner(undefined, lead);
   // The metrics exist even without an election, because dashboards and alerts query them.
@@ -155,6 +157,7 @@ function leaderRunner<F>(
     renewDeadlineMs: flags.renewDeadline,
     retryPeriodMs: flags.retryPeriod,
     onEvent: observer.observe(flags.lease),
+    ...(leaseSeen && { onSeen: leaseSeen }),
   };
   const runner = new LeaderRunner(election, lead);
   observer.track(flags.lease, { isLeader: () => runner.isLeader });

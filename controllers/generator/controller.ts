@@ -144,6 +144,7 @@ async function build(context: ControllerContext<GeneratorFlags>): Promise<Contro
   stateMetrics(metrics, generator);
   const merger = await budgetMerger(context);
   return {
+    leaseSeen: (version) => generator.leaseSeen(version),
     lead: async (signal) => void (await Promise.all([generator.lead(signal), merger?.lead(signal)])),
     parts: [
       { name: "events", stop: () => events.stop(LAST_EVENTS_MS) },

@@ -25,10 +25,12 @@ import {
 import { BudgetPods } from "./budgets/budget-pods.ts";
 import { Resolver } from "./budgets/resolve.ts";
 import { WorkloadScales } from "./budgets/workload-scales.ts";
+import { CoreHistory } from "./protectors/core-history.ts";
 import type { GeneratorEvent } from "./protectors/events.ts";
 import { sourceOf } from "./protectors/protector.ts";
 import { ProtectorIndex } from "./protectors/protector-index.ts";
 import { reconciler } from "./protectors/reconcile.ts";
+import { RestoredCells } from "./protectors/restored-cells.ts";
 import { Discovery } from "./sources/discovery.ts";
 import { KindWatch } from "./sources/kind-watch.ts";
 import { NamespaceEnforcement } from "./sources/namespace-enforcement.ts";
@@ -64,16 +66,23 @@ const CALL_TIMEOUT_MS = 10_000;
 
 export class Generator {
   readonly #options: GeneratorOptions;
+  readonly #history: CoreHistory;
   #term: GeneratorTerm | undefined;
 
   constructor(options: GeneratorOptions) {
     this.#options = options;
+    this.#history = new CoreHistory(options.ports.clock);
+  }
+
+  /** The Lease has this version, whoever holds it. */
+  leaseSeen(version: string): void {
+    this.#history.leaseSeen(version);
   }
 
   /** Leads until `signal` aborts; resolves when its last call has ended. */
   async lead(signal: AbortSignal): Promise<void> {
     const mayWrite = (): boolean => !signal.aborted && this.#options.mayWrite();
-    this.#term = new GeneratorTerm({ ...this.#options, mayWrite });
+    this.#term = new GeneratorTerm({ ...this.#options, mayWrite }, this.#history);
     await this.#term.run(signal);
     this.#term = undefined;
   }
@@ -98,6 +107,7 @@ export class Generator {
  */
 class GeneratorTerm {
   readonly #options: GeneratorOptions;
+  readonly #history: CoreHistory;
   readonly #api: ApiClient;
   readonly #protectors: Reflector<PodProtector>;
   readonly #kinds = new Map<string, KindWatch>();
@@ -108,6 +118,7 @@ class GeneratorTerm {
   readonly #releases: ReleaseRegister;
   readonly #register: RegisterWriter;
   readonly #lost: LostProtectorsBySource;
+  readonly #restored: RestoredCells;
   readonly #queue: WorkQueue;
   /**
    * All protectors are listed. With incomplete lists of protectors or sources, a plan could release a protector by
@@ -115,12 +126,17 @@ class GeneratorTerm {
    */
   #isWorking = false;
 
-  constructor(options: GeneratorOptions) {
+  constructor(options: GeneratorOptions, history: CoreHistory) {
     const { transport, ports, plugins, mayWrite, observer, registerNamespace: namespace = OWN_NAMESPACE } = options;
     this.#options = options;
+    this.#history = history;
     this.#api = new ApiClient(transport);
     this.#queue = new WorkQueue({ name: "generator", ports, onEvent: observer.queue });
     this.#protectors = this.#watchProtectors();
+    this.#restored = new RestoredCells({
+      ...{ api: this.#api, protectors: this.#protectors, ports, mayWrite, onEvent: observer.generator },
+      ...{ workers: options.concurrency, timeoutMs: CALL_TIMEOUT_MS },
+    });
     this.#namespaces = this.#watchNamespaces();
     const onEvent = (event: ReflectorEvent): void => observer.watch("releases", event);
     this.#releases = new ReleaseRegister({ core: "core", transport, ports, namespace, onEvent });
@@ -165,13 +181,14 @@ class GeneratorTerm {
 
   async run(signal: AbortSignal): Promise<void> {
     this.#protectors.start();
+    const restored = this.#restored.start();
     const kinds = [...this.#kinds.values()].map((kind) => kind.run(signal));
     this.#namespaces?.start();
     this.#releases.start();
     const known = [this.#protectors.whenSynced(signal), this.#namespaces?.whenSynced(signal)];
     await Promise.all([...known, this.#releases.whenKnown(signal)]);
     if (!signal.aborted) await this.#work(signal);
-    const ended = [...kinds, this.#protectors.stop(), this.#namespaces?.stop()];
+    const ended = [...kinds, restored.stop({ abort: true }), this.#protectors.stop(), this.#namespaces?.stop()];
     await Promise.all([...ended, this.#pods.stop(), this.#releases.stop()]);
   }
 
@@ -244,7 +261,11 @@ class GeneratorTerm {
       uidOf: ({ metadata }) => metadata.uid,
       versionOf: ({ metadata }) => metadata.resourceVersion,
       unparsable: "keepLast",
-      onEvent: (event) => observer.watch("podprotectors", event),
+      onEvent: (event) => {
+        observer.watch("podprotectors", event);
+        if (event.kind === "versionWentBack") this.#history.wentBack();
+        if (event.kind === "listed" && this.#history.isFirstOfHistory(event.position)) this.#restored.restored();
+      },
     });
   }
 

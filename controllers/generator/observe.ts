@@ -21,6 +21,7 @@ const STEPS = [
   "replaced",
   "released",
   "cellsRemoved",
+  "cellsHeld",
   "noted",
   "statusWritten",
   "registerDropped",
@@ -111,7 +112,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
     { log, events },
     {
       ...{ held: step, letGo: step, created: step, updated: step, restored: step, replaced: step, released: step },
-      ...{ cellsRemoved: step, noted: step, statusWritten: step, registerDropped: step },
+      ...{ cellsRemoved: step, cellsHeld: step, noted: step, statusWritten: step, registerDropped: step },
       ...{ ignored: problem, unresolved: problem, namespaceTerminating: problem, refused: problem, undone: problem },
       registerBlocked: {
         level: "warn",

@@ -158,6 +158,16 @@ describe("join", () => {
     expect([code, stderr]).toEqual([2, expect.stringMatching(/another cluster has joined core as worker-1/)]);
   });
 
+  test("refuses a second id of a cluster, also once its kubeconfigs are gone, as after an uninstall", async () => {
+    expect((await joined("worker-2", "core")).code).toBe(0);
+    for (const component of COMPONENTS) {
+      await core.admin.call("DELETE", `${SECRETS}/podseidon-core-${component}`);
+      const { code, stderr } = await joined("worker-3", "core");
+      const first = "first kubectl podseidon leave worker-2 --core-context core --context core --yes";
+      expect([code, stderr]).toEqual([2, expect.stringContaining(first)]);
+    }
+  });
+
   test("gives each component an account of its own, whose tokens end with the Secret of the cell", async () => {
     expect((await joined("worker-2", "core")).code).toBe(0);
     for (const component of COMPONENTS) {
@@ -325,7 +335,10 @@ describe("leave", () => {
   test("takes everything back, and says what is left to do", async () => {
     const token = await tokenOf(worker, "webhook");
     const { code, stdout } = await plugin(...documented("leave"));
-    expect([code, stdout]).toEqual([0, expect.stringContaining("remove-cell worker-1 --all-namespaces")]);
+    expect([code, stdout]).toEqual([
+      0,
+      expect.stringContaining("remove-cell worker-1 --all-namespaces --core-context core --yes"),
+    ]);
     expect(await objectsOf(CELL)).toEqual([]);
     await core.waitFor("the token to be rejected", async () => (await statusFor(token)) === 401);
     const again = await plugin(...documented("leave"));

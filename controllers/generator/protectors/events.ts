@@ -35,7 +35,8 @@ export type GeneratorEvent =
    * deletion waits because the source asks for replicas. One event about the source, and one about its protector.
    */
   | ({ readonly kind: "adopted" | "deletionHeld"; readonly about: ObjectReference } & ProtectorOfSource)
-  | { readonly kind: "cellsRemoved"; readonly protector: string; readonly cells: readonly string[] }
+  /** `cellsHeld`: nobody has written the entries of these cells since the core was restored. */
+  | { readonly kind: "cellsRemoved" | "cellsHeld"; readonly protector: string; readonly cells: readonly string[] }
   /** Segments of the release register that no cell needs any more were deleted. */
   | { readonly kind: "registerDropped"; readonly segments: number }
   /** The release register grows, because these cells do not acknowledge it. */

@@ -20,6 +20,8 @@ const RBAC = "rbac.authorization.k8s.io";
 /** Which cluster joined as the cell: the UID of its namespace `kube-system`. */
 export const CLUSTER_ANNOTATION = "podseidon.kubewharf.io/cluster";
 const LABELS = { "app.kubernetes.io/part-of": "podseidon" };
+/** Selects what `join` makes. */
+export const OWN_SELECTOR = "app.kubernetes.io/part-of=podseidon";
 
 const SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
 /** Names of objects have 253 characters; the longest prefix here is `podseidon-aggregator-register.`. */
@@ -38,6 +40,7 @@ export function checkCellName(cell: string): void {
 export const accountName = (component: CellComponent, cell: string): string => `podseidon-${component}.${cell}`;
 /** The Secret in the core that the tokens of the cell are bound to. */
 export const boundSecretName = (cell: string): string => `podseidon-cell.${cell}`;
+export const cellOfSecret = (name: string): string => name.replace("podseidon-cell.", "");
 /** The Secret in the worker cluster that the component mounts. */
 export const kubeconfigSecretName = (component: CellComponent): string => `podseidon-core-${component}`;
 

@@ -29,11 +29,13 @@ import {
   CLUSTER_ANNOTATION,
   COMPONENTS,
   type CoreAddress,
+  cellOfSecret,
   checkCellName,
   isUsable,
   kubeconfigSecret,
   kubeconfigSecretName,
   kubeconfigText,
+  OWN_SELECTOR,
   rolesOf,
 } from "./cell-objects.ts";
 
@@ -47,6 +49,7 @@ const FIELD_MANAGER = "kubectl-podseidon";
 
 const ApiObject = v.looseObject({
   metadata: v.looseObject({
+    name: v.string(),
     uid: v.string(),
     resourceVersion: v.string(),
     annotations: v.optional(v.record(v.string(), v.string()), {}),
@@ -128,12 +131,22 @@ async function checkBefore(target: JoinTarget): Promise<string> {
   if (configured !== undefined && configured !== cell) {
     throw new CommandError(`the manifests of ${worker.name} give it the id ${configured} (ConfigMap podseidon-cell)`);
   }
-  for (const component of COMPONENTS) {
-    const other = (await heldKubeconfig(target, component))?.cell;
-    if (other !== undefined && other !== cell)
-      throw new CommandError(`${worker.name} has joined as ${other}: first kubectl podseidon leave ${other}`);
-  }
-  return cluster;
+  const ids = await idsOf(target, cluster);
+  for (const component of COMPONENTS) ids.push((await heldKubeconfig(target, component))?.cell ?? cell);
+  const other = ids.find((id) => id !== cell);
+  if (other === undefined) return cluster;
+  const advice = `kubectl podseidon leave ${other} --core-context ${core.name} --context ${worker.name} --yes`;
+  throw new CommandError(
+    `${worker.name} has joined as ${other}, and would count twice: first ${advice} (docs/operations.md, Rename a cell)`,
+  );
+}
+
+/** The ids by which this cluster has joined the core. Its own kubeconfigs and backups may be gone: an uninstall. */
+async function idsOf({ core, namespace }: JoinTarget, cluster: string): Promise<string[]> {
+  const list = await core.find(withQuery(corePath("secrets", namespace), { labelSelector: OWN_SELECTOR }));
+  const { items } = v.parse(v.looseObject({ items: v.optional(v.array(ApiObject), []) }), list);
+  const joined = items.filter(({ metadata }) => metadata.annotations[CLUSTER_ANNOTATION] === cluster);
+  return joined.map(({ metadata }) => cellOfSecret(metadata.name));
 }
 
 class Joining {

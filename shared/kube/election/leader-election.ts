@@ -34,6 +34,8 @@ export interface LeaderElectorOptions {
   /** Resolves when the leader's work has ended; the lease is released only then. */
   readonly onStoppedLeading: () => void | Promise<void>;
   readonly onEvent?: (event: LeaderEvent) => void;
+  /** Called with the resourceVersion of the Lease after each read and write. */
+  readonly onSeen?: (version: string) => void;
 }
 
 /** Candidates spread their tries over this multiple of the retry period, as in client-go. */
@@ -242,6 +244,7 @@ export class LeaderElector {
     const before = this.holder;
     const record = recordOf(lease);
     this.#lease = lease;
+    this.#options.onSeen?.(lease.metadata.resourceVersion);
     if (record !== this.#record) {
       this.#record = record;
       this.#recordSinceMs = this.#nowMs();

@@ -1,0 +1,46 @@
+import { expect, test } from "vitest";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import { CoreHistory } from "./core-history.ts";
+
+const MINUTE_MS = 60_000;
+
+function history() {
+  const time = new VirtualTime();
+  return { time, core: new CoreHistory(time.clock) };
+}
+
+test("a list that is older than the one before it, or than the Lease, is the first after a restore", () => {
+  const { core } = history();
+  expect(core.isFirstOfHistory("100")).toBe(false);
+  expect(core.isFirstOfHistory("90")).toBe(true);
+  expect(core.isFirstOfHistory("91")).toBe(false);
+  core.leaseSeen("200");
+  expect(core.isFirstOfHistory("150")).toBe(true);
+  expect(core.isFirstOfHistory("151")).toBe(false);
+});
+
+test("a Lease that was written before the last list is of the same history", () => {
+  const { core } = history();
+  expect(core.isFirstOfHistory("100")).toBe(false);
+  core.leaseSeen("95");
+  core.leaseSeen("97");
+  expect(core.isFirstOfHistory("101")).toBe(false);
+});
+
+test("a restore that raised the versions is one", () => {
+  const { core } = history();
+  core.leaseSeen("95");
+  expect(core.isFirstOfHistory("1000000095")).toBe(true);
+});
+
+test("a standby that saw the Lease go back answers as the next leader, and not much later", async () => {
+  const { time, core } = history();
+  core.leaseSeen("1000");
+  core.leaseSeen("500");
+  await time.advance(MINUTE_MS);
+  core.leaseSeen("510");
+  expect(core.isFirstOfHistory("520")).toBe(true);
+  core.leaseSeen("400");
+  await time.advance(6 * MINUTE_MS);
+  expect(core.isFirstOfHistory("450")).toBe(false);
+});

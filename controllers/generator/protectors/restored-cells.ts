@@ -1,0 +1,85 @@
+/**
+ * The entries of cells after a restore of the core (docs/design.md#lost-history). The components of a cell notice the
+ * restore, and hold their cell. A cell that was removed or renamed since, or that is cut off, has nobody who notices,
+ * and the pods that a restored entry tells of would be spare ones. So the generator puts such an entry on hold.
+ */
+import { encodeStatus } from "../../../shared/decide/state/encode-status.ts";
+import { holdOf } from "../../../shared/decide/state/hold.ts";
+import { parseProtector } from "../../../shared/decide/state/protector-state.ts";
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { describeFailure } from "../../../shared/kube/client/api-result.ts";
+import type { Informer } from "../../../shared/kube/informer/informer.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
+import { DONE, failed, type Reconcile, runWorkers, type Workers } from "../../../shared/runtime/reconcile.ts";
+import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
+import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { GeneratorEvent } from "./events.ts";
+
+interface RestoredCellsOptions {
+  readonly api: Pick<ApiClient, "putPodProtectorStatus">;
+  readonly protectors: Pick<Informer<PodProtector>, "get" | "values">;
+  readonly ports: Ports;
+  readonly workers: number;
+  readonly timeoutMs: number;
+  readonly mayWrite: () => boolean;
+  readonly onEvent: (event: GeneratorEvent) => void;
+}
+
+export class RestoredCells {
+  readonly #options: RestoredCellsOptions;
+  readonly #queue: WorkQueue;
+  /** The counts of each cell as the core was restored to, by protector and cell. */
+  readonly #restored = new Map<string, ReadonlyMap<string, string>>();
+
+  constructor(options: RestoredCellsOptions) {
+    this.#options = options;
+    this.#queue = new WorkQueue({ name: "restored cells", ports: options.ports });
+  }
+
+  start(): Workers {
+    const { workers, ports } = this.#options;
+    return runWorkers(this.#queue, this.#hold, { workers, ports });
+  }
+
+  /** The first list of a restored core is there. */
+  restored(): void {
+    for (const protector of this.#options.protectors.values()) {
+      const key = namespacedName(protector.metadata);
+      const cells = protector.status?.cells ?? [];
+      this.#restored.set(key, new Map(cells.map(({ cellID, aggregation }) => [cellID, JSON.stringify(aggregation)])));
+      this.#queue.add(key);
+    }
+  }
+
+  readonly #hold: Reconcile<string> = async (key, { signal }) => {
+    const { api, protectors, ports, timeoutMs, mayWrite, onEvent } = this.#options;
+    const protector = protectors.get(key);
+    const restored = this.#restored.get(key);
+    if (protector === undefined || restored === undefined || !mayWrite()) return DONE;
+    const state = parseProtector(protector);
+    const held: string[] = [];
+    for (const cell of state.cells.values()) {
+      const { cellID, aggregation, isCounted, isOnHold } = cell;
+      // What a cell has written since, it has written with knowledge of the restore.
+      if (!isCounted || isOnHold || aggregation === undefined) continue;
+      if (restored.get(cellID) !== JSON.stringify(aggregation)) continue;
+      const hold = holdOf("CoreRestored", ports.random.token(), ports.clock.nowMs());
+      state.cells.set(cellID, { ...cell, aggregation: { ...aggregation, hold }, isOnHold: true });
+      held.push(cellID);
+    }
+    if (held.length > 0) {
+      const { namespace = "", name, uid, resourceVersion } = protector.metadata;
+      const status = encodeStatus(state, protector.status);
+      const identity = { namespace, name, uid, resourceVersion };
+      const result = await api.putPodProtectorStatus(identity, status, { timeoutMs, signal });
+      if (result.kind !== "ok" && result.kind !== "gone") {
+        const error = new Error(`hold the cells of a restored core: ${describeFailure(result)}`);
+        onEvent({ kind: "failed", source: key, tag: result.kind, error });
+        return failed(error, true);
+      }
+      onEvent({ kind: "cellsHeld", protector: key, cells: held });
+    }
+    this.#restored.delete(key);
+    return DONE;
+  };
+}
