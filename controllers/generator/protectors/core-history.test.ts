@@ -9,28 +9,36 @@ function history() {
   return { time, core: new CoreHistory(time.clock) };
 }
 
-test("a list that is older than the one before it, or than the Lease, is the first after a restore", () => {
+test("a list that is older than the one before it is the first after a restore", () => {
   const { core } = history();
   expect(core.isFirstOfHistory("100")).toBe(false);
   expect(core.isFirstOfHistory("90")).toBe(true);
   expect(core.isFirstOfHistory("91")).toBe(false);
-  core.leaseSeen("200");
-  expect(core.isFirstOfHistory("150")).toBe(true);
-  expect(core.isFirstOfHistory("151")).toBe(false);
 });
 
-test("a Lease that was written before the last list is of the same history", () => {
+test("a Lease that goes back makes the next list the first after a restore", () => {
   const { core } = history();
   expect(core.isFirstOfHistory("100")).toBe(false);
+  core.leaseSeen("105");
+  core.leaseSeen("80");
+  expect(core.isFirstOfHistory("85")).toBe(true);
+  expect(core.isFirstOfHistory("86")).toBe(false);
+});
+
+test("a Lease that is renewed while a list is on its way, or that is in another etcd, shows nothing", () => {
+  const { core } = history();
   core.leaseSeen("95");
-  core.leaseSeen("97");
+  core.leaseSeen("110");
   expect(core.isFirstOfHistory("101")).toBe(false);
+  core.leaseSeen("120");
+  expect(core.isFirstOfHistory("105")).toBe(false);
 });
 
 test("a restore that raised the versions is one", () => {
   const { core } = history();
   core.leaseSeen("95");
-  expect(core.isFirstOfHistory("1000000095")).toBe(true);
+  core.leaseSeen("1000000095");
+  expect(core.isFirstOfHistory("1000000096")).toBe(true);
 });
 
 test("a standby that saw the Lease go back answers as the next leader, and not much later", async () => {

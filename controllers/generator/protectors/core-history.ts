@@ -10,7 +10,10 @@ const NEWS_MS = 300_000;
 
 export class CoreHistory {
   readonly #clock: Pick<Clock, "monotonicMs">;
-  /** The newest versions of the Lease and of a list of protectors. A Lease may be older than a list before it. */
+  /**
+   * The last versions of the Lease and of a list of protectors. They are not compared with each other: the Lease is
+   * renewed while a list is on its way, and may be in another etcd.
+   */
   #lease: string | undefined;
   #listed: string | undefined;
   #restoredMs: number | undefined;
@@ -20,7 +23,7 @@ export class CoreHistory {
   }
 
   leaseSeen(version: string): void {
-    if (isAnotherHistory(version, [this.#lease])) this.wentBack();
+    if (isAnotherHistory(version, this.#lease)) this.wentBack();
     this.#lease = version;
   }
 
@@ -33,7 +36,7 @@ export class CoreHistory {
 
   /** A list of protectors has this version. True for the first one after a restore. */
   isFirstOfHistory(position: string): boolean {
-    if (isAnotherHistory(position, [this.#lease, this.#listed])) this.wentBack();
+    if (isAnotherHistory(position, this.#listed)) this.wentBack();
     const isNews = this.#restoredMs !== undefined && this.#clock.monotonicMs() - this.#restoredMs < NEWS_MS;
     this.#restoredMs = undefined;
     this.#listed = position;
@@ -41,6 +44,6 @@ export class CoreHistory {
   }
 }
 
-function isAnotherHistory(version: string, known: readonly (string | undefined)[]): boolean {
-  return isBehindAny(version, known) || isBumped(version, known);
+function isAnotherHistory(version: string, known: string | undefined): boolean {
+  return isBehindAny(version, [known]) || isBumped(version, [known]);
 }
