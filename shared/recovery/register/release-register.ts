@@ -32,6 +32,8 @@ const MAX_REMEMBERED = 100_000;
  * have no known order, so neither ends the other: an extra protector protects too much, a missing one protects nothing.
  */
 const CLOCKS_APART_MS = 30_000;
+/** A list at each event of a protector that somebody has recorded by mistake would be many. */
+const DOUBTS_APART_MS = 10_000;
 const SELECTOR = `${REGISTER_LABEL}=${REGISTER_LABEL_VALUE}`;
 /** Failures that retries do not solve: this process can't read a register. */
 const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-served"]);
@@ -42,6 +44,9 @@ export class ReleaseRegister {
   readonly #released = new Set<string>();
   /** UIDs in force although a segment has them, until the next list shows whether the core was restored. */
   readonly #doubtful = new Set<string>();
+  /** When (monotonic) a list had these UIDs last that were in doubt. */
+  readonly #confirmedMs = new Map<string, number>();
+  readonly #clock: Ports["clock"];
   /** UIDs in force although a later protector of the same name was released: the core was restored, or a watch lags. */
   readonly #revived = new Set<string>();
   /** By `namespace/name`: creation time of the youngest protector in the segments. Undefined until computed. */
@@ -55,6 +60,7 @@ export class ReleaseRegister {
 
   constructor({ core, transport, ports, namespace, onReleased, onEvent }: ReleaseRegisterOptions) {
     this.#onReleased = onReleased;
+    this.#clock = ports.clock;
     const api = new ApiClient(transport);
     this.#refresh = (options) => listConfigMaps(api, namespace, SELECTOR, options);
     this.segments = new Reflector<ConfigMap>({
@@ -127,6 +133,8 @@ export class ReleaseRegister {
       this.#released.delete(uid);
       return;
     }
+    const confirmedMs = this.#confirmedMs.get(uid) ?? Number.NEGATIVE_INFINITY;
+    if (this.#clock.monotonicMs() - confirmedMs < DOUBTS_APART_MS) return;
     this.#doubtful.add(uid);
     if (!this.segments.historyInDoubt) this.segments.distrustHistory();
   }
@@ -147,8 +155,13 @@ export class ReleaseRegister {
 
   /** A list from after the doubt has what was released; what it lacks, a restore of the core has taken back. */
   #settleDoubt(segments: readonly ConfigMap[]): void {
+    if (this.#doubtful.size === 0) return;
+    const nowMs = this.#clock.monotonicMs();
+    for (const [uid, confirmedMs] of this.#confirmedMs)
+      if (nowMs - confirmedMs >= DOUBTS_APART_MS) this.#confirmedMs.delete(uid);
     const released = [...this.#doubtful].filter((uid) => hasEntry(segments, uid));
     for (const uid of this.#doubtful) if (!released.includes(uid)) this.#released.delete(uid);
+    for (const uid of released) this.#confirmedMs.set(uid, nowMs);
     this.#doubtful.clear();
     if (released.length > 0) this.#onReleased?.(released);
   }

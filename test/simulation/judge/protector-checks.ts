@@ -6,9 +6,9 @@ import { EARLIER } from "../../../shared/decide/ledger/reservation.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { InFlightRequest } from "../actors/admission-requests.ts";
 import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
-import { jsonOf, record, text } from "../apiserver/objects.ts";
+import { jsonOf, metadataOf, record, text } from "../apiserver/objects.ts";
 import { countNewPins, isCount, newlyPaid } from "../truth/entry-writes.ts";
-import { isTrulyAvailable } from "../truth/pod-truth.ts";
+import { isTrulyAvailable, type WantedPods } from "../truth/pod-truth.ts";
 import { Position } from "../truth/position.ts";
 import { ledgerOf, parseStored, standsFor, wantedOf } from "../truth/stored-protectors.ts";
 import { type CheckedWorld, CountChecks } from "./count-checks.ts";
@@ -81,12 +81,11 @@ export class ProtectorChecks {
 
   /**
    * S8: a disruption of an available pod is allowed only with a record of it in every protector that covers the pod.
+   * S12: an eviction of a pod that a protector covers is allowed only if it is bound to the pod's UID.
    */
   allowed(protectors: readonly EtcdObject[], cell: string, inFlight: InFlightRequest, request: Json): void {
     const truth = this.#world.cells.get(cell);
     const stored = truth?.admission.stored(inFlight);
-    if (inFlight.operation === "EVICT" && !isBound(request))
-      this.#world.violation("S12", `${inFlight.key}: an eviction was allowed without a UID precondition`);
     if (truth === undefined || stored === undefined || inFlight.forced || inFlight.isRevived === true) return;
     if (inFlight.revision !== undefined && stored.revision !== inFlight.revision) return;
     const pod =
@@ -98,6 +97,8 @@ export class ProtectorChecks {
       if (exemptions.isUncertain(name, inFlight.askedMs) || exemptions.isRemovedSince(name, cell, inFlight.askedMs))
         continue;
       if (exemptions.isNotPromised(name, inFlight.uid)) continue;
+      if (inFlight.operation === "EVICT" && !isBound(request) && hasLabels(pod, wantedOf(protector).labels))
+        this.#violation("S12", protector, `${inFlight.key}: an eviction was allowed without a UID precondition`);
       const aggregation = protector.status?.cells.find((one) => one.cellID === cell)?.aggregation;
       const cutoffMs = Date.parse(aggregation?.maturityCutoff ?? "");
       if (!isTrulyAvailable(pod, wantedOf(protector), cutoffMs) || truth.pods.deadAt(inFlight.uid) !== undefined)
@@ -197,6 +198,11 @@ export class ProtectorChecks {
   #violation(invariant: string, { metadata }: PodProtector, message: string): void {
     this.#world.violation(invariant, `${metadata.name}@${metadata.resourceVersion}: ${message}`);
   }
+}
+
+function hasLabels(pod: Json, labels: WantedPods["labels"]): boolean {
+  const own = record(metadataOf(pod).labels);
+  return Object.entries(labels).every(([key, value]) => own[key] === value);
 }
 
 function isBound(request: Json): boolean {
