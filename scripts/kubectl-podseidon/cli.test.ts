@@ -68,6 +68,18 @@ describe("the command line", () => {
     expect((await cli("status", "-o=")).code).toBe(2);
   });
 
+  test.each(COMMANDS.map(({ name }) => name))("help %s tells what the command does, and runs nothing", async (name) => {
+    expect(await cli("help", name)).toEqual({ code: 0, out: (await cli(name, "--help")).out, err: "" });
+  });
+
+  test.each([
+    [["web", "release"], "web"],
+    [["help", "statsu"], "statsu"],
+    [["-wn", "shop", "resum", "status"], "resum"],
+  ])("in %j the first word is the command, and %s is none", async (args, word) => {
+    expect(await cli(...args)).toEqual({ code: 2, out: "", err: expect.stringContaining(`no command ${word};`) });
+  });
+
   test("a namespace that is named like a command is no command", async () => {
     expect((await cli("-n", "status", "why")).err).toContain("usage: kubectl podseidon why POD");
   });
