@@ -20,6 +20,7 @@ const code = await runCommandLine(process.argv.slice(2), {
     out: (text) => void process.stdout.write(text),
     err: (text) => void process.stderr.write(text),
     interactive: process.stderr.isTTY === true,
+    width: () => process.stderr.columns,
     colours: takesColour(process.stdout.isTTY === true, process.env),
   },
   ports: systemPorts,
