@@ -146,6 +146,13 @@ describe("standard output", () => {
     expect(await ended("pipe")).toEqual([2, ""]);
   });
 
+  test("standard error that nobody reads changes no exit code", async () => {
+    const child = spawn(process.execPath, [main, "explain", "nothing-like-it"], { stdio: ["ignore", "pipe", "pipe"] });
+    child.stderr.destroy();
+    await once(child, "close");
+    expect(child.exitCode).toBe(2);
+  });
+
   test("a full disk is told in a sentence", async () => {
     const full = openSync("/dev/full", "w");
     const [code, err] = await ended(full);
