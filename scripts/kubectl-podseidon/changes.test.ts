@@ -240,11 +240,15 @@ describe("remove-cell", () => {
 });
 
 test.each([
-  ["made by hand", {}, /^error: shop\/web was made by hand: kubectl delete podprotector web -n shop releases it$/m],
+  [
+    "made by hand",
+    {},
+    /^error: shop\/web was made by hand: kubectl --kubeconfig \S+ delete podprotector web -n shop releases it$/m,
+  ],
   [
     "with the label of a workload, as a copy of another one has it",
     { "podseidon.kubewharf.io/source-name": "web" },
-    /by kubectl annotate podprotector web -n shop \S+=true && kubectl delete podprotector web -n shop$/m,
+    /by kubectl (--kubeconfig \S+) annotate podprotector web -n shop \S+=true && kubectl \1 delete podprotector web -n shop$/m,
   ],
 ])("release of a protector without the generator's finalizer, %s, says what ends it", async (_, labels, text) => {
   const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/web";
@@ -253,4 +257,13 @@ test.each([
   const { code, said, writes } = await against({ [path]: { metadata, spec } }, "release", "web", "--yes");
   expect(said).toMatch(text);
   expect([code, writes]).toEqual([2, []]);
+});
+
+test("what leave says is next names the kubeconfig and the namespace that it was given", async () => {
+  const path = "/api/v1/namespaces/other/secrets/podseidon-cell.b";
+  const args = ["leave", "b", "--core-context", "c", "--system-namespace", "other"];
+  const { said } = await against({ [path]: { kind: "Status", status: "Success" } }, ...args, "--yes");
+  expect(said).toMatch(
+    /remove-cell b --all-namespaces --core-context c --yes --kubeconfig \S+ --system-namespace other$/m,
+  );
 });

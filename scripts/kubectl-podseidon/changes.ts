@@ -24,6 +24,7 @@ import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, parseDuration, plural } from "./invocation/output.ts";
+import { withFlags } from "./invocation/printed-commands.ts";
 import { viewProtector } from "./view.ts";
 
 const HOUR_MS = 3_600_000;
@@ -222,7 +223,7 @@ async function releaseIt(context: Context, args: readonly string[]): Promise<Exi
   const { core, protector } = await read(context, args);
   const id = idOf(protector);
   if (!protector.metadata.finalizers?.includes(GENERATOR_FINALIZER))
-    throw new CommandError(withoutGenerator(protector));
+    throw new CommandError(withFlags(withoutGenerator(protector), ...(await context.flagsFor(core))));
   const done = context.is("yes");
   const source = await findSource(core, protector);
   const mark = `by kubectl podseidon ${formatMs(context.nowMs())}`;

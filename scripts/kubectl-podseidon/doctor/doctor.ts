@@ -17,6 +17,7 @@ import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { type ClusterClient, statusOf } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
+import { withFlags } from "../invocation/printed-commands.ts";
 import { acceptsToken } from "../invocation/token-review.ts";
 import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../question.ts";
 import { type CellView, type ProtectorView, viewProtector } from "../view.ts";
@@ -122,8 +123,10 @@ class Doctor {
     this.#system = context.systemNamespace;
   }
 
-  #add(cluster: ClusterClient, found: readonly Finding[]): void {
-    for (const one of found) this.findings.push({ cluster: cluster.name, ...one });
+  async #add(cluster: ClusterClient, found: readonly Finding[]): Promise<void> {
+    const [plugin, kubectl] = await this.#context.flagsFor(cluster);
+    for (const one of found)
+      this.findings.push({ cluster: cluster.name, ...one, advice: withFlags(one.advice, plugin, kubectl) });
   }
 
   /** Adds the findings of `look`. A failed check is a finding, too. */
@@ -133,10 +136,10 @@ class Doctor {
     look: () => Promise<Finding | readonly Finding[]>,
   ): Promise<void> {
     try {
-      this.#add(cluster, [await look()].flat());
+      await this.#add(cluster, [await look()].flat());
     } catch (error) {
       const advice = "see whether your user may read this (kubectl auth can-i)";
-      this.#add(cluster, [unknown(check, messageOf(error), advice)]);
+      await this.#add(cluster, [unknown(check, messageOf(error), advice)]);
     }
   }
 
@@ -170,7 +173,7 @@ class Doctor {
       await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
     } else if (await this.#isCoreAlone()) {
       const found = "none in this cluster: name the contexts of those that have pods";
-      this.#add(cluster, [ok("pods", found)]);
+      await this.#add(cluster, [ok("pods", found)]);
       return;
     }
     await this.#check(cluster, "webhook configuration", () => this.#webhookConfiguration(cluster));
@@ -181,14 +184,14 @@ class Doctor {
   }
 
   /** Checks the versions in all checked clusters. */
-  versions(): void {
+  async versions(): Promise<void> {
     const deployments = [...this.#deployments.values()].flat();
-    if (deployments.length > 0) this.#add(this.#core, [versionFinding(deployments)]);
+    if (deployments.length > 0) await this.#add(this.#core, [versionFinding(deployments)]);
   }
 
   async #reach(cluster: ClusterClient): Promise<boolean> {
     const { findings, answers, aheadMs } = await reach(cluster, () => this.#context.nowMs());
-    this.#add(cluster, findings);
+    await this.#add(cluster, findings);
     this.#aheadMs.set(cluster, aheadMs);
     return answers;
   }
@@ -357,7 +360,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   for (const cluster of new Set(clusters))
     if (isReached || cluster !== core)
       await context.progress.during(`looking at ${cluster.name}, which has pods`, () => doctor.cell(cluster));
-  doctor.versions();
+  await doctor.versions();
   context.print(doctor.findings, findingsText(doctor.findings));
   const has = (wanted: Finding["level"]): boolean => doctor.findings.some(({ level }) => level === wanted);
   return has("problem") ? EXIT.no : has("unknown") ? EXIT.unknown : EXIT.yes;

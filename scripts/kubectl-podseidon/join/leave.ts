@@ -50,7 +50,8 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     throw new CommandError(`no cluster has joined ${core.name} as ${cell}; see kubectl podseidon doctor`);
   const advice = done
     ? `The pods of ${cell} still count as they did last. If the cluster is gone for good, or gets another id:\n` +
-      `  kubectl podseidon remove-cell ${cell} --all-namespaces --core-context ${core.name} --yes\n`
+      `  kubectl podseidon remove-cell ${cell} --all-namespaces --core-context ${core.name} --yes` +
+      `${context.repeated("kubeconfig", "system-namespace")}\n`
     : "Nothing was changed. Repeat the command with --yes to do it: then the cluster's webhook denies deletions.\n";
   context.print({ cell, done, steps, ...(left !== "" && { warning: left }) }, `${stepsText(steps)}${left}\n${advice}`);
   return done ? EXIT.yes : EXIT.no;
