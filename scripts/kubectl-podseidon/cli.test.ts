@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { RequestListener } from "node:http";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
@@ -125,6 +125,19 @@ describe("a cluster without the CRD", () => {
     const { err } = await cli("status", "--kubeconfig", kubeconfig);
     close();
     expect(err).toMatch(/^error: c: [^\n]*: it is forbidden; [^\n]*--core-context\n$/);
+  });
+});
+
+describe("a cluster of pods that is not there", () => {
+  const empty: RequestListener = (_, response) =>
+    response.end(JSON.stringify({ metadata: { resourceVersion: "1" }, items: [] }));
+
+  test("keeps nobody from the status of a named core, as with a kubeconfig without a current context", async () => {
+    const { kubeconfig, close } = await listeningApiserver(empty);
+    writeFileSync(kubeconfig, readFileSync(kubeconfig, "utf8").replace('"current-context":"c",', ""));
+    const result = await cli("status", "-A", "--core-context", "c", "--kubeconfig", kubeconfig);
+    close();
+    expect(result).toEqual({ code: 0, out: "There are no protectors.\n", err: "" });
   });
 });
 

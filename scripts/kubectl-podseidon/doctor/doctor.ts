@@ -217,7 +217,7 @@ class Doctor {
       const paths = [`${VALIDATING}/podseidon`, `${MUTATING}/podseidon`, this.#leasePath(AGGREGATOR_LEASE)];
       for (const path of paths) if ((await core.find(path)) !== undefined) return false;
       for (const namespace of new Set(this.#views.map((view) => view.namespace))) {
-        const pods = (await core.list(podPath(namespace))).map((raw) => parseAnyPod(raw));
+        const pods = await core.list(podPath(namespace), {}, parseAnyPod);
         if (pods.some((pod) => covering(this.#protectors, pod).length > 0)) return false;
       }
       return true;
