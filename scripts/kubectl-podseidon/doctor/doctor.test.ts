@@ -129,3 +129,26 @@ test("a printed command finds the cluster that it is about, whatever the current
   const words = command.replace("NAME ", "web ").replace("NAMESPACE", "shop").split(" ");
   expect(await runCommandLine(words, surroundings)).toBe(0);
 });
+
+test("a context that can't be used keeps nobody from looking at the others, and is no problem of the installation", async () => {
+  const objects = clusterOf([namespace("shop", enforced)], ["shop"]);
+  const { code, out } = await examine(objects, [], ["gone", "c"]);
+  expect(out).toMatch(/^\? +gone +kubeconfig +.* has no context "gone"/m);
+  expect(out).toMatch(/^ok +c +webhook +answers as bind/m);
+  expect(code).toBe(2);
+});
+
+test("credentials that are not accepted are the user's, and no problem of the installation", async () => {
+  const { kubeconfig, close } = await listeningApiserver((_, response) =>
+    response.writeHead(401).end(JSON.stringify({ kind: "Status", message: "Unauthorized" })),
+  );
+  cleanups.push(close);
+  let out = "";
+  const say = (text: string): void => {
+    out += text;
+  };
+  const terminal = { out: say, err: say, interactive: false };
+  const args = ["doctor", "--kubeconfig", kubeconfig];
+  expect(await runCommandLine(args, { terminal, ports: systemPorts, environment: {} })).toBe(2);
+  expect(out).toMatch(/^\? +c +apiserver +Unauthorized$/m);
+});

@@ -14,7 +14,7 @@ import {
 } from "../../../shared/schema/annotations.ts";
 import { parseAnyPod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { type ClusterClient, statusOf } from "../invocation/cluster.ts";
+import { ClusterClient, statusOf } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
 import { withFlags } from "../invocation/printed-commands.ts";
@@ -71,6 +71,8 @@ const OLDEST_MINOR = 30;
 const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
 const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
 
+const LOG_IN = "your credentials of this context are not accepted, or have ended: log in again (kubectl auth whoami)";
+
 interface Reached {
   readonly findings: readonly Finding[];
   readonly answers: boolean;
@@ -86,6 +88,7 @@ async function reach(cluster: ClusterClient, nowMs: () => number): Promise<Reach
   } catch (error) {
     return silent(problem("apiserver", messageOf(error), "is the context right, and the cluster up?"));
   }
+  if (response.status === 401) return silent(unknown("apiserver", statusOf(response).message, LOG_IN));
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Version), response.body);
   if (response.status !== 200 || !parsed.success)
     return silent(problem("apiserver", statusOf(response).message, "is the context right?"));
@@ -351,11 +354,25 @@ class Doctor {
   }
 }
 
+/** The cluster, or what keeps this user from it, which keeps nobody from looking at the others. */
+async function reachable(name: string, cluster: Promise<ClusterClient>): Promise<ClusterClient | DoctorFinding> {
+  try {
+    return await cluster;
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error;
+    return { cluster: name, ...unknown("kubeconfig", error.message, "is this context as it should be?") };
+  }
+}
+
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
   const core = await context.core();
-  const clusters =
-    args.length === 0 ? [await context.cluster()] : await Promise.all(args.map((name) => context.named(name)));
+  const wanted = args.length === 0 ? [context.cluster()] : args.map((name) => context.named(name));
+  const found = await Promise.all(
+    wanted.map((one, index) => reachable(args[index] ?? context.text("context") ?? "-", one)),
+  );
+  const clusters = found.filter((one) => one instanceof ClusterClient);
   const doctor = new Doctor(context, core);
+  doctor.findings.push(...found.flatMap((one) => (one instanceof ClusterClient ? [] : [one])));
   const isReached = await context.progress.during(`looking at ${core.name}, the core`, () => doctor.core());
   for (const cluster of new Set(clusters))
     if (isReached || cluster !== core)
