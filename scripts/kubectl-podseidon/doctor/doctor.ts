@@ -2,7 +2,6 @@
 
 import * as v from "valibot";
 import { corePath, podPath } from "../../../shared/kube/client/api-path.ts";
-import type { ApiResponse } from "../../../shared/kube/client/transport.ts";
 import { KUBECONFIG_KEY } from "../../../shared/kube/credentials/account-token.ts";
 import {
   AGGREGATOR_LEASE,
@@ -14,7 +13,7 @@ import {
 } from "../../../shared/schema/annotations.ts";
 import { parseAnyPod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { ClusterClient, statusOf } from "../invocation/cluster.ts";
+import { ClusterClient } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
 import { withFlags } from "../invocation/printed-commands.ts";
@@ -32,7 +31,6 @@ import {
 } from "./component-findings.ts";
 import {
   cellFindings,
-  clockFinding,
   crdFinding,
   type DoctorFinding,
   type Finding,
@@ -42,7 +40,6 @@ import {
   problem,
   protectorFindings,
   unknown,
-  warning,
 } from "./findings.ts";
 import { CELL_PERMISSIONS, CORE_PERMISSIONS, permissionFindings } from "./permission-findings.ts";
 import {
@@ -55,6 +52,7 @@ import {
   WORKLOAD_POLICY,
   workloadPolicyFinding,
 } from "./policy-findings.ts";
+import { reach, reachable } from "./reach.ts";
 import { KUBECONFIG_SECRETS, tokenFinding } from "./token-findings.ts";
 import {
   askedNamespaces,
@@ -65,42 +63,7 @@ import {
 } from "./webhook-configuration-findings.ts";
 
 const MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-/** The oldest minor version of Kubernetes that this version was tested with. */
-const OLDEST_MINOR = 30;
-
 const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
-const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
-
-const LOG_IN = "your credentials of this context are not accepted, or have ended: log in again (kubectl auth whoami)";
-
-interface Reached {
-  readonly findings: readonly Finding[];
-  readonly answers: boolean;
-  /** Milliseconds by which the apiserver's clock is ahead of this machine's. */
-  readonly aheadMs: number;
-}
-
-async function reach(cluster: ClusterClient, nowMs: () => number): Promise<Reached> {
-  const silent = (finding: Finding): Reached => ({ findings: [finding], answers: false, aheadMs: 0 });
-  let response: ApiResponse;
-  try {
-    response = await cluster.raw("GET", "/version");
-  } catch (error) {
-    return silent(problem("apiserver", messageOf(error), "is the context right, and the cluster up?"));
-  }
-  if (response.status === 401) return silent(unknown("apiserver", statusOf(response).message, LOG_IN));
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Version), response.body);
-  if (response.status !== 200 || !parsed.success)
-    return silent(problem("apiserver", statusOf(response).message, "is the context right?"));
-  const { gitVersion, minor } = parsed.output;
-  const old = Number.parseInt(minor, 10) < OLDEST_MINOR;
-  const version = old
-    ? warning("apiserver", `${gitVersion}, older than what this version is written for`, "upgrade the cluster")
-    : ok("apiserver", gitVersion);
-  const aheadMs = Date.parse(response.headers.date ?? "") - nowMs();
-  const findings = [version, clockFinding(response.headers.date, nowMs())];
-  return { findings, answers: true, aheadMs: Number.isNaN(aheadMs) ? 0 : aheadMs };
-}
 
 const idOf = ({ namespace = "", name }: PodProtector["metadata"]): string => `${namespace}/${name}`;
 
@@ -351,16 +314,6 @@ class Doctor {
     );
     const without = isCurrent ? "counts, without leader election" : undefined;
     return await this.#lease(cluster, "aggregator", AGGREGATOR_LEASE, without);
-  }
-}
-
-/** The cluster, or what keeps this user from it, which keeps nobody from looking at the others. */
-async function reachable(name: string, cluster: Promise<ClusterClient>): Promise<ClusterClient | DoctorFinding> {
-  try {
-    return await cluster;
-  } catch (error) {
-    if (!(error instanceof CommandError)) throw error;
-    return { cluster: name, ...unknown("kubeconfig", error.message, "is this context as it should be?") };
   }
 }
 
