@@ -196,7 +196,7 @@ describe.runIf(FULL)("the chart in helm", () => {
   const on = (cluster: Cluster, ...args: readonly string[]): Promise<{ stdout: string }> =>
     ensureHelm().then((binary) => run(binary, [...args, "--namespace", "default", "--kubeconfig", cluster.kubeconfig]));
 
-  test("an upgrade of a cell that forgets what it is is refused; the others take the image of their release", async () => {
+  test("an upgrade of a cell that forgets its values is refused; the others take their release's image", async () => {
     await using cluster = await Cluster.start({ name: "helm", ...BARE });
     const { image } = await make("second", "v9.8.8");
     await on(cluster, "install", "podseidon", chart(), "--set", "mode=cell,cell.id=worker-2,step=ignore");
@@ -211,7 +211,7 @@ describe.runIf(FULL)("the chart in helm", () => {
     expect(field(JSON.parse(stdout), "data", "id")).toBe("worker-2");
   });
 
-  test("an upgrade of a core that forgets what it is is refused", async () => {
+  test("an upgrade of a core that forgets its values is refused", async () => {
     await using cluster = await Cluster.start({ name: "helm-core", ...BARE });
     await on(cluster, "install", "podseidon", chart(), "--set", "mode=core");
     await expect(on(cluster, "upgrade", "podseidon", chart(), "--set", "step=ignore")).rejects.toThrow("is a core");

@@ -162,8 +162,8 @@ export class Context {
   }
 
   /**
-   * Flags by which printed commands of the plugin, and of kubectl, find `cluster` and this core. A variable of the shell
-   * is still there.
+   * Flags by which printed commands of the plugin, and of kubectl, find `cluster` and this core. A variable of the
+   * shell is still there.
    */
   async flagsFor(cluster: ClusterClient): Promise<readonly [plugin: string, kubectl: string]> {
     const [core, { contexts, currentContext }] = [await this.core(), await this.kubeconfig()];

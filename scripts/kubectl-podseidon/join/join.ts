@@ -138,7 +138,8 @@ async function checkBefore(target: JoinTarget): Promise<string> {
   for (const component of COMPONENTS) ids.push((await heldKubeconfig(target, component))?.cell ?? cell);
   const other = ids.find((id) => id !== cell);
   if (other === undefined) return cluster;
-  const advice = `kubectl podseidon leave ${other} --core-context ${core.name} --context ${worker.name} --yes${target.repeated}`;
+  const flags = `--core-context ${core.name} --context ${worker.name} --yes${target.repeated}`;
+  const advice = `kubectl podseidon leave ${other} ${flags}`;
   throw new CommandError(
     `${worker.name} has joined as ${other}, and would count twice: first ${advice} (docs/operations.md, Rename a cell)`,
   );
@@ -248,9 +249,10 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     for (const component of COMPONENTS) await joining.component(component, address, bound, lifeMs);
   };
   await context.progress.during(`joining ${worker.name} to ${core.name}`, join);
+  const apply = `kubectl${context.repeated("kubeconfig")} --context ${worker.name} apply -k FOLDER`;
   const next =
     `${worker.name} may use ${core.name} (${address.server}) as cell ${cell}. Its pods start once the manifests with ` +
-    `this id are applied (docs/install.md):\n  kubectl${context.repeated("kubeconfig")} --context ${worker.name} apply -k FOLDER\n`;
+    `this id are applied (docs/install.md):\n  ${apply}\n`;
   context.print({ cell, server: address.server, steps: joining.steps }, `${stepsText(joining.steps)}\n${next}`);
   return EXIT.yes;
 }
