@@ -248,7 +248,7 @@ test.each([
   [
     "with the label of a workload, as a copy of another one has it",
     { "podseidon.kubewharf.io/source-name": "web" },
-    /by kubectl (--kubeconfig \S+) annotate podprotector web -n shop \S+=true && kubectl \1 delete podprotector web -n/m,
+    /by kubectl (\S+ \S+) annotate podprotector web -n shop \S+=true && kubectl \1 delete podprotector web -n/m,
   ],
 ])("release of a protector without the generator's finalizer, %s, says what ends it", async (_, labels, text) => {
   const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/web";
