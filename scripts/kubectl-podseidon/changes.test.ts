@@ -48,6 +48,8 @@ afterEach(() => {
   for (const clean of cleanups.splice(0).reverse()) clean();
 });
 
+const FORBIDDEN = { kind: "Status", reason: "Forbidden", message: "it is forbidden" };
+
 /** Runs a command against an apiserver that has these objects; returns what it said, and which writes it made. */
 async function against(objects: Readonly<Record<string, unknown>>, ...args: string[]) {
   const writes: string[] = [];
@@ -66,7 +68,9 @@ async function against(objects: Readonly<Record<string, unknown>>, ...args: stri
       if (request.method === "PATCH") patches.push(JSON.parse(body));
     });
     const found = objects[path];
-    response.writeHead(found === undefined ? 404 : 200, { "content-type": "application/json" });
+    response.writeHead(found === undefined ? 404 : found === FORBIDDEN ? 403 : 200, {
+      "content-type": "application/json",
+    });
     response.end(JSON.stringify(found ?? { kind: "Status", reason: "NotFound", details: { name: "x" } }));
   };
   const { kubeconfig, close } = await listeningApiserver(answer, kubeconfigNamespace);
@@ -266,4 +270,16 @@ test("what leave says is next names the kubeconfig and the namespace that it was
   expect(said).toMatch(
     /remove-cell b --all-namespaces --core-context c --yes --kubeconfig \S+ --system-namespace other$/m,
   );
+});
+
+const KUBECONFIG = "/api/v1/namespaces/podseidon-system/secrets/podseidon-core-webhook";
+const BOUND = "/api/v1/namespaces/podseidon-system/secrets/podseidon-cell.b";
+
+test.each<[string, Readonly<Record<string, unknown>>, string[], number, string]>([
+  ["of an id that no cluster has", { [KUBECONFIG]: FORBIDDEN }, ["--yes"], 2, "no cluster has joined c as b"],
+  ["that is only tried", { [KUBECONFIG]: FORBIDDEN, [BOUND]: {} }, [], 1, "c may have kubeconfigs, which stay there"],
+  ["that is done", { [KUBECONFIG]: FORBIDDEN, [BOUND]: {} }, ["--yes"], 0, "may still have its kubeconfigs, which are"],
+])("leave %s does not say that a cluster which can't be read has kubeconfigs", async (_, objects, yes, code, text) => {
+  const result = await against(objects, "leave", "b", "--core-context", "c", ...yes);
+  expect([result.code, result.said]).toEqual([code, expect.stringContaining(text)]);
 });
