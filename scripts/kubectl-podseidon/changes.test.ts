@@ -223,6 +223,22 @@ describe("remove-cell", () => {
     expect(await patched({ [once]: "b, a" })).toEqual([{ metadata: { annotations: { [once]: "a,b" } } }]);
   });
 
+  test("goes on where a protector was deleted meanwhile", async () => {
+    const path = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
+    const finalizers = ["podseidon.kubewharf.io/generator"];
+    const item = (name: string): object => ({
+      metadata: { namespace: "shop", name, uid: name, resourceVersion: "1", finalizers },
+      spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
+      status: { cells: [makeCell("a~b", 1)], summary },
+    });
+    const there = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/web";
+    const list = { metadata: { resourceVersion: "1" }, items: [item("gone"), item("web")] };
+    const all = { ...objects, [path]: list, [there]: item("web") };
+    const { code, said, writes } = await against(all, "remove-cell", "a~b", "-A", "--yes");
+    expect([code, writes.slice(1)]).toEqual([0, [`PATCH ${there}`, `PATCH ${cells}`]]);
+    expect(said).not.toContain("shop/gone:");
+  });
+
   test("does not say that it removed a cell from a protector that was made by hand", async () => {
     const metadata = { namespace: "shop", name: "web", uid: "p1", resourceVersion: "1" };
     const spec = { minAvailable: 1, minReadySeconds: 0, selector: {} };

@@ -59,9 +59,20 @@ export function patch(core: ClusterClient, { metadata }: PodProtector, body: unk
 
 /** A merge patch of the object at this path. Throws a sentence when it fails. */
 export async function patchAt(core: ClusterClient, path: string, body: unknown, dryRun: boolean): Promise<void> {
+  if (!(await patchIfThere(core, path, body, dryRun))) throw new CommandError(`${core.name}: it is not there`);
+}
+
+/** As {@link patchAt}, but resolves with false when there is no object. */
+export async function patchIfThere(
+  core: ClusterClient,
+  path: string,
+  body: unknown,
+  dryRun: boolean,
+): Promise<boolean> {
   const options = { timeoutMs: CALL_TIMEOUT_MS, dryRun, fieldManager: "kubectl-podseidon" };
   const result = await core.api.patch(path, "application/merge-patch+json", body, (raw) => raw, options);
-  if (result.kind !== "ok") throw new CommandError(`${core.name}: ${describeFailure(result, "it is not there")}`);
+  if (result.kind === "ok" || result.kind === "gone") return result.kind === "ok";
+  throw new CommandError(`${core.name}: ${describeFailure(result)}`);
 }
 
 export function idOf({ metadata }: PodProtector): string {
