@@ -199,7 +199,10 @@ describe.runIf(FULL)("the chart in helm", () => {
   test("an upgrade of a cell that forgets its values is refused; the others take their release's image", async () => {
     await using cluster = await Cluster.start({ name: "helm", ...BARE });
     const { image } = await make("second", "v9.8.8");
-    await on(cluster, "install", "podseidon", chart(), "--set", "mode=cell,cell.id=worker-2,step=ignore");
+    // As `join` makes it.
+    await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: SYSTEM } }]);
+    const install = block(releasePage, "the chart").trim().split("\n").at(-1) ?? "";
+    await on(cluster, ...install.replace("podseidon-0.2.0.tgz", chart()).split(" ").slice(1), "--set", "step=ignore");
     const forgetful = on(cluster, "upgrade", "podseidon", chart(), "--set", "step=dry-run");
     await expect(forgetful).rejects.toThrow("this cluster has pods as cell worker-2, which mode single-cluster");
     const next = join(directory, "second", "podseidon-9.8.8.tgz");
