@@ -53,7 +53,7 @@ async function read(
   });
 }
 
-export function patch(core: ClusterClient, { metadata }: PodProtector, body: unknown, dryRun: boolean): Promise<void> {
+function patch(core: ClusterClient, { metadata }: PodProtector, body: unknown, dryRun: boolean): Promise<void> {
   return patchAt(core, podProtectorPath(metadata.namespace ?? "", metadata.name), body, dryRun);
 }
 
