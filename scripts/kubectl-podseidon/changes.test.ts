@@ -48,6 +48,8 @@ afterEach(() => {
   for (const clean of cleanups.splice(0).reverse()) clean();
 });
 
+const FORBIDDEN = { kind: "Status", reason: "Forbidden", message: "it is forbidden" };
+
 /** Runs a command against an apiserver that has these objects; returns what it said, and which writes it made. */
 async function against(objects: Readonly<Record<string, unknown>>, ...args: string[]) {
   const writes: string[] = [];
@@ -66,7 +68,9 @@ async function against(objects: Readonly<Record<string, unknown>>, ...args: stri
       if (request.method === "PATCH") patches.push(JSON.parse(body));
     });
     const found = objects[path];
-    response.writeHead(found === undefined ? 404 : 200, { "content-type": "application/json" });
+    response.writeHead(found === undefined ? 404 : found === FORBIDDEN ? 403 : 200, {
+      "content-type": "application/json",
+    });
     response.end(JSON.stringify(found ?? { kind: "Status", reason: "NotFound", details: { name: "x" } }));
   };
   const { kubeconfig, close } = await listeningApiserver(answer, kubeconfigNamespace);
@@ -219,6 +223,22 @@ describe("remove-cell", () => {
     expect(await patched({ [once]: "b, a" })).toEqual([{ metadata: { annotations: { [once]: "a,b" } } }]);
   });
 
+  test("goes on where a protector was deleted meanwhile", async () => {
+    const path = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
+    const finalizers = ["podseidon.kubewharf.io/generator"];
+    const item = (name: string): object => ({
+      metadata: { namespace: "shop", name, uid: name, resourceVersion: "1", finalizers },
+      spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
+      status: { cells: [makeCell("a~b", 1)], summary },
+    });
+    const there = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/web";
+    const list = { metadata: { resourceVersion: "1" }, items: [item("gone"), item("web")] };
+    const all = { ...objects, [path]: list, [there]: item("web") };
+    const { code, said, writes } = await against(all, "remove-cell", "a~b", "-A", "--yes");
+    expect([code, writes.slice(1)]).toEqual([0, [`PATCH ${there}`, `PATCH ${cells}`]]);
+    expect(said).not.toContain("shop/gone:");
+  });
+
   test("does not say that it removed a cell from a protector that was made by hand", async () => {
     const metadata = { namespace: "shop", name: "web", uid: "p1", resourceVersion: "1" };
     const spec = { minAvailable: 1, minReadySeconds: 0, selector: {} };
@@ -240,11 +260,15 @@ describe("remove-cell", () => {
 });
 
 test.each([
-  ["made by hand", {}, /^error: shop\/web was made by hand: kubectl delete podprotector web -n shop releases it$/m],
+  [
+    "made by hand",
+    {},
+    /^error: shop\/web was made by hand: kubectl --kubeconfig \S+ delete podprotector web -n shop releases it$/m,
+  ],
   [
     "with the label of a workload, as a copy of another one has it",
     { "podseidon.kubewharf.io/source-name": "web" },
-    /by kubectl annotate podprotector web -n shop \S+=true && kubectl delete podprotector web -n shop$/m,
+    /by kubectl (\S+ \S+) annotate podprotector web -n shop \S+=true && kubectl \1 delete podprotector web -n/m,
   ],
 ])("release of a protector without the generator's finalizer, %s, says what ends it", async (_, labels, text) => {
   const path = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/web";
@@ -253,4 +277,25 @@ test.each([
   const { code, said, writes } = await against({ [path]: { metadata, spec } }, "release", "web", "--yes");
   expect(said).toMatch(text);
   expect([code, writes]).toEqual([2, []]);
+});
+
+test("what leave says is next names the kubeconfig and the namespace that it was given", async () => {
+  const path = "/api/v1/namespaces/other/secrets/podseidon-cell.b";
+  const args = ["leave", "b", "--core-context", "c", "--system-namespace", "other"];
+  const { said } = await against({ [path]: { kind: "Status", status: "Success" } }, ...args, "--yes");
+  expect(said).toMatch(
+    /remove-cell b --all-namespaces --core-context c --yes --kubeconfig \S+ --system-namespace other$/m,
+  );
+});
+
+const KUBECONFIG = "/api/v1/namespaces/podseidon-system/secrets/podseidon-core-webhook";
+const BOUND = "/api/v1/namespaces/podseidon-system/secrets/podseidon-cell.b";
+
+test.each<[string, Readonly<Record<string, unknown>>, string[], number, string]>([
+  ["of an id that no cluster has", { [KUBECONFIG]: FORBIDDEN }, ["--yes"], 2, "no cluster has joined c as b"],
+  ["that is only tried", { [KUBECONFIG]: FORBIDDEN, [BOUND]: {} }, [], 1, "c may have kubeconfigs, which stay there"],
+  ["that is done", { [KUBECONFIG]: FORBIDDEN, [BOUND]: {} }, ["--yes"], 0, "may still have its kubeconfigs, which are"],
+])("leave %s does not say that a cluster which can't be read has kubeconfigs", async (_, objects, yes, code, text) => {
+  const result = await against(objects, "leave", "b", "--core-context", "c", ...yes);
+  expect([result.code, result.said]).toEqual([code, expect.stringContaining(text)]);
 });

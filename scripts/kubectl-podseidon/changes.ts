@@ -24,6 +24,7 @@ import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, parseDuration, plural } from "./invocation/output.ts";
+import { withFlags } from "./invocation/printed-commands.ts";
 import { viewProtector } from "./view.ts";
 
 const HOUR_MS = 3_600_000;
@@ -52,15 +53,26 @@ async function read(
   });
 }
 
-export function patch(core: ClusterClient, { metadata }: PodProtector, body: unknown, dryRun: boolean): Promise<void> {
+function patch(core: ClusterClient, { metadata }: PodProtector, body: unknown, dryRun: boolean): Promise<void> {
   return patchAt(core, podProtectorPath(metadata.namespace ?? "", metadata.name), body, dryRun);
 }
 
 /** A merge patch of the object at this path. Throws a sentence when it fails. */
 export async function patchAt(core: ClusterClient, path: string, body: unknown, dryRun: boolean): Promise<void> {
+  if (!(await patchIfThere(core, path, body, dryRun))) throw new CommandError(`${core.name}: it is not there`);
+}
+
+/** As {@link patchAt}, but resolves with false when there is no object. */
+export async function patchIfThere(
+  core: ClusterClient,
+  path: string,
+  body: unknown,
+  dryRun: boolean,
+): Promise<boolean> {
   const options = { timeoutMs: CALL_TIMEOUT_MS, dryRun, fieldManager: "kubectl-podseidon" };
   const result = await core.api.patch(path, "application/merge-patch+json", body, (raw) => raw, options);
-  if (result.kind !== "ok") throw new CommandError(`${core.name}: ${describeFailure(result, "it is not there")}`);
+  if (result.kind === "ok" || result.kind === "gone") return result.kind === "ok";
+  throw new CommandError(`${core.name}: ${describeFailure(result)}`);
 }
 
 export function idOf({ metadata }: PodProtector): string {
@@ -222,7 +234,7 @@ async function releaseIt(context: Context, args: readonly string[]): Promise<Exi
   const { core, protector } = await read(context, args);
   const id = idOf(protector);
   if (!protector.metadata.finalizers?.includes(GENERATOR_FINALIZER))
-    throw new CommandError(withoutGenerator(protector));
+    throw new CommandError(withFlags(withoutGenerator(protector), ...(await context.flagsFor(core))));
   const done = context.is("yes");
   const source = await findSource(core, protector);
   const mark = `by kubectl podseidon ${formatMs(context.nowMs())}`;

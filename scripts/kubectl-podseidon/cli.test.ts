@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { RequestListener } from "node:http";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
@@ -68,6 +68,18 @@ describe("the command line", () => {
     expect((await cli("status", "-o=")).code).toBe(2);
   });
 
+  test.each(COMMANDS.map(({ name }) => name))("help %s tells what the command does, and runs nothing", async (name) => {
+    expect(await cli("help", name)).toEqual({ code: 0, out: (await cli(name, "--help")).out, err: "" });
+  });
+
+  test.each([
+    [["web", "release"], "web"],
+    [["help", "statsu"], "statsu"],
+    [["-wn", "shop", "resum", "status"], "resum"],
+  ])("in %j the first word is the command, and %s is none", async (args, word) => {
+    expect(await cli(...args)).toEqual({ code: 2, out: "", err: expect.stringContaining(`no command ${word};`) });
+  });
+
   test("a namespace that is named like a command is no command", async () => {
     expect((await cli("-n", "status", "why")).err).toContain("usage: kubectl podseidon why POD");
   });
@@ -116,6 +128,19 @@ describe("a cluster without the CRD", () => {
   });
 });
 
+describe("a cluster of pods that is not there", () => {
+  const empty: RequestListener = (_, response) =>
+    response.end(JSON.stringify({ metadata: { resourceVersion: "1" }, items: [] }));
+
+  test("keeps nobody from the status of a named core, as with a kubeconfig without a current context", async () => {
+    const { kubeconfig, close } = await listeningApiserver(empty);
+    writeFileSync(kubeconfig, readFileSync(kubeconfig, "utf8").replace('"current-context":"c",', ""));
+    const result = await cli("status", "-A", "--core-context", "c", "--kubeconfig", kubeconfig);
+    close();
+    expect(result).toEqual({ code: 0, out: "There are no protectors.\n", err: "" });
+  });
+});
+
 describe("standard output", () => {
   const main = join(import.meta.dirname, "main.ts");
 
@@ -132,6 +157,13 @@ describe("standard output", () => {
 
   test("a reader that has ended, as `head` does, ends the command in silence", async () => {
     expect(await ended("pipe")).toEqual([2, ""]);
+  });
+
+  test("standard error that nobody reads changes no exit code", async () => {
+    const child = spawn(process.execPath, [main, "explain", "nothing-like-it"], { stdio: ["ignore", "pipe", "pipe"] });
+    child.stderr.destroy();
+    await once(child, "close");
+    expect(child.exitCode).toBe(2);
   });
 
   test("a full disk is told in a sentence", async () => {

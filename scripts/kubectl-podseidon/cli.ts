@@ -55,9 +55,14 @@ export async function runCommandLine(args: readonly string[], given: Surrounding
   const terminal = plainTerminal(given.terminal);
   const surroundings = { ...given, terminal };
   if (args[0] === COMPLETE) return await complete(args.slice(1), surroundings);
-  const name = args.find((word, index) => COMMANDS.some((one) => one.name === word) && !isValue(args, index));
+  const [first, second] = wordsOf(args);
+  const name = first === "help" ? second : first;
   const command = COMMANDS.find((one) => one.name === name);
-  if (command === undefined) return general(args, surroundings);
+  if (command === undefined) return general(name, args, surroundings);
+  if (first === "help") {
+    terminal.out(commandHelp(command));
+    return EXIT.yes;
+  }
   let context: Context | undefined;
   try {
     const { values, positionals } = parse(args, command);
@@ -82,24 +87,31 @@ export async function runCommandLine(args: readonly string[], given: Surrounding
   }
 }
 
-/** Whether the word is the value of the flag before it. */
-function isValue(args: readonly string[], index: number): boolean {
-  const before = args[index - 1] ?? "";
-  return Object.entries<Flag>(GLOBAL_FLAGS).some(
-    ([name, { type, short }]) =>
-      type === "string" && (before === `--${name}` || (short !== undefined && before === `-${short}`)),
+type Flags = Readonly<Record<string, Flag>>;
+
+/** Options of `parseArgs`. */
+function optionsOf(flags: Flags) {
+  return Object.fromEntries(
+    Object.entries(flags).map(([name, { type, short }]) => [name, short === undefined ? { type } : { type, short }]),
   );
 }
 
+/** Like kubectl, which reads `-o=json` as `-o json`. */
+const separated = (args: readonly string[]): string[] => args.map((word) => word.replace(/^(-[a-zA-Z])=/, "$1"));
+
+/**
+ * The words that are neither flags nor values of flags. The first one is the command: after another word, the name of a
+ * command may be the name of an object.
+ */
+function wordsOf(args: readonly string[]): readonly string[] {
+  const options = optionsOf(Object.assign({}, GLOBAL_FLAGS, ...COMMANDS.map(({ flags }) => flags)));
+  return parseArgs({ args: separated(args), options, strict: false, allowPositionals: true }).positionals;
+}
+
 function parse(args: readonly string[], command: Command): { values: FlagValues; positionals: readonly string[] } {
-  const flags: Readonly<Record<string, Flag>> = { ...GLOBAL_FLAGS, ...command.flags };
-  const options = Object.fromEntries(
-    Object.entries(flags).map(([name, { type, short }]) => [name, short === undefined ? { type } : { type, short }]),
-  );
-  // Like kubectl, which reads `-o=json` as `-o json`.
-  const words = args.map((word) => word.replace(/^(-[a-zA-Z])=/, "$1"));
+  const options = optionsOf({ ...GLOBAL_FLAGS, ...command.flags });
   try {
-    const { values, positionals } = parseArgs({ args: words, options, allowPositionals: true });
+    const { values, positionals } = parseArgs({ args: separated(args), options, allowPositionals: true });
     const plain = Object.entries(values).flatMap(([name, value]) =>
       Array.isArray(value) ? [] : [[name, value] as const],
     );
@@ -109,19 +121,17 @@ function parse(args: readonly string[], command: Command): { values: FlagValues;
   }
 }
 
-function general(args: readonly string[], { terminal }: Surroundings): ExitCode {
+function general(name: string | undefined, args: readonly string[], { terminal }: Surroundings): ExitCode {
   const [first] = args;
-  if (first === undefined || ["help", "--help", "-h"].includes(first)) {
+  if (first === undefined || (name === undefined && ["help", "--help", "-h"].includes(first))) {
     terminal.out(generalHelp());
     return EXIT.yes;
   }
-  if (first === "version" || first === "--version") {
+  if (name === "version" || first === "--version") {
     terminal.out(`kubectl-podseidon v${version}\n`);
     return EXIT.yes;
   }
-  terminal.err(
-    `error: there is no command ${args.find((word) => !word.startsWith("-")) ?? first}; see kubectl podseidon --help\n`,
-  );
+  terminal.err(`error: there is no command ${name ?? first}; see kubectl podseidon --help\n`);
   return EXIT.unknown;
 }
 
@@ -147,7 +157,7 @@ function flagText([name, { short, value, help }]: readonly [string, Flag]): stri
   return `  ${names.padEnd(30)} ${help}\n`;
 }
 
-function flagsText(flags: Readonly<Record<string, Flag>>): string {
+function flagsText(flags: Flags): string {
   return Object.entries(flags).map(flagText).join("");
 }
 

@@ -71,7 +71,7 @@ export function planDrain(
     const own = covering(protectors, pod);
     const names = own.map(({ metadata }) => metadata.name);
     const line = { namespace: pod.namespace, pod: pod.name, protectors: names, now: answer.verdict };
-    if (answer.verdict === "unanswered" || answer.verdict === "rejected") {
+    if (answer.verdict !== "admitted" && answer.verdict !== "refused") {
       return { ...line, together: "unknown", why: answer.message };
     }
     if (own.length > 0 && cell === undefined)

@@ -11,6 +11,9 @@ process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   process.exit(EXIT.unknown);
 });
 
+// Who does not read what is said beside the result still gets the exit code.
+process.stderr.on("error", () => {});
+
 // Keeps the process alive, because the timers of the ports, which a command waits for, do not.
 const { port1 } = new MessageChannel();
 port1.on("message", () => {});
@@ -20,6 +23,7 @@ const code = await runCommandLine(process.argv.slice(2), {
     out: (text) => void process.stdout.write(text),
     err: (text) => void process.stderr.write(text),
     interactive: process.stderr.isTTY === true,
+    width: () => process.stderr.columns,
     colours: takesColour(process.stdout.isTTY === true, process.env),
   },
   ports: systemPorts,

@@ -32,7 +32,9 @@ export interface DryRunResult {
     | "refused"
     /** The webhook could not be reached, or failed; with failurePolicy Fail, this refuses, too. */
     | "unanswered"
-    /** Something else refused: no permission, another webhook, the pod is gone. */
+    /** The user may not do it, so nobody was asked. */
+    | "forbidden"
+    /** Something else refused: another webhook, the pod is gone. */
     | "rejected";
   readonly message: string;
   /** Seconds after which clients repeat by themselves; only for a refusal that passes by itself. */
@@ -76,8 +78,14 @@ export function answerOf(response: ApiResponse): DryRunResult {
     return { verdict: "admitted", message: "", retryAfterSeconds: undefined, causes: [], warnings };
   }
   const { message, retryAfterSeconds, causes } = statusOf(response);
-  const verdict = response.status === 429 ? "refused" : response.status >= 500 ? "unanswered" : "rejected";
-  return { verdict, message, retryAfterSeconds, causes, warnings };
+  return { verdict: verdictOf(response.status, message), message, retryAfterSeconds, causes, warnings };
+}
+
+function verdictOf(status: number, message: string): Exclude<DryRunResult["verdict"], "admitted"> {
+  if (status === 429) return "refused";
+  if (status >= 500) return "unanswered";
+  // The authorizer's words; a webhook's and a policy's refusal may have this status, too.
+  return status === 403 && / is forbidden: User "[^"]*" cannot /.test(message) ? "forbidden" : "rejected";
 }
 
 /** The protectors whose selector covers the pod. */

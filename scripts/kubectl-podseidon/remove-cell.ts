@@ -5,7 +5,7 @@ import { sleep } from "../../shared/runtime/clock.ts";
 import { GENERATOR_FINALIZER, REMOVE_CELL_ONCE_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { parseConfigMap } from "../../shared/schema/config-map.ts";
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
-import { type Change, idOf, patch, patchAt, report, safe } from "./changes.ts";
+import { type Change, idOf, patchAt, patchIfThere, report, safe } from "./changes.ts";
 import { requireProtectors } from "./find-protectors.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
@@ -15,6 +15,8 @@ import { viewProtector } from "./view.ts";
 
 const WAIT_MS = 60_000;
 const POLL_MS = 500;
+/** Of those that the generator has not acted on, in the sentence about them. */
+const MAX_NAMED = 5;
 
 async function removeCell(context: Context, args: readonly string[]): Promise<ExitCode> {
   const cell = argument(args, 0, "a cell");
@@ -42,9 +44,11 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
         changes.push({ protector: idOf(protector), action: `left with cell ${cell}`, done, warnings });
         continue;
       }
-      const asked = cellsToRemove(protector, cell);
-      await patch(core, protector, { metadata: { annotations: { [REMOVE_CELL_ONCE_ANNOTATION]: asked } } }, !done);
-      changes.push({ protector: idOf(protector), action: `rid of cell ${cell}`, done, warnings });
+      const { name, namespace: of = "" } = protector.metadata;
+      const annotations = { [REMOVE_CELL_ONCE_ANNOTATION]: cellsToRemove(protector, cell) };
+      // One that was deleted since the list keeps nobody from the others.
+      if (await patchIfThere(core, podProtectorPath(of, name), { metadata: { annotations } }, !done))
+        changes.push({ protector: idOf(protector), action: `rid of cell ${cell}`, done, warnings });
     }
   };
   await context.progress.during(`removing cell ${cell}`, change, () => `${changes.length} of ${protectors.length}`);
@@ -119,7 +123,8 @@ async function waitForRemoval(
   };
   await context.progress.during("waiting for the generator", poll, () => plural(waiting.size, "protector"));
   if (waiting.size > 0) {
-    const names = [...waiting].map(idOf).join(", ");
+    const named = [...waiting].slice(0, MAX_NAMED).map(idOf).join(", ");
+    const names = waiting.size > MAX_NAMED ? `${plural(waiting.size, "protector")} (${named}, ...)` : named;
     throw new CommandError(
       `the generator has not acted on ${names} in ${age(WAIT_MS)}: is it running? (kubectl podseidon doctor)`,
     );

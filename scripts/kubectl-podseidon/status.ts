@@ -1,7 +1,7 @@
 /** `status`: every protector in one line, or one protector in full. */
 import { requireProtectors } from "./find-protectors.ts";
 import type { Command, Context } from "./invocation/command.ts";
-import { EXIT, type ExitCode } from "./invocation/errors.ts";
+import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
 import { statusTable } from "./status-table.ts";
 import { watchStatus } from "./status-watch.ts";
@@ -78,10 +78,16 @@ function conditionText({ conditions }: ProtectorView): string {
 }
 
 async function waitingIn(context: Context, namespace: string | undefined): Promise<string> {
-  const cluster = await context.cluster();
-  return context.progress.during(`reading the pods of tainted nodes of ${cluster.name}`, () =>
-    waitingEvictions(cluster, namespace),
-  );
+  try {
+    const cluster = await context.cluster();
+    return await context.progress.during(`reading the pods of tainted nodes of ${cluster.name}`, () =>
+      waitingEvictions(cluster, namespace),
+    );
+  } catch (error) {
+    // A kubeconfig of the core alone, without a current context, has no cluster with pods.
+    if (error instanceof CommandError) return "";
+    throw error;
+  }
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
@@ -101,8 +107,9 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
       namespace === undefined
         ? "There are no protectors.\n"
         : `There are no protectors in namespace ${namespace}; -A shows all.\n`;
-    const waiting = context.isForPrograms ? "" : await waitingIn(context, namespace);
-    context.print(views, (views.length === 0 ? none : statusTable(views, style)) + waiting);
+    context.print(views, views.length === 0 ? none : statusTable(views, style));
+    // Afterwards: the protectors do not wait for a cluster that does not answer.
+    if (!context.isForPrograms) context.printMore(await waitingIn(context, namespace));
     return EXIT.yes;
   }
   context.print(views, views.map(statusDetail).join("\n"));

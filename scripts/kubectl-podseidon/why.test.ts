@@ -11,18 +11,32 @@ const pod = {
   status: { phase: "Running" },
 };
 
+interface Answers {
+  readonly refusal?: string;
+  /** The status of the list of pods. */
+  readonly pods?: number;
+}
+
+const why = (deletion: number, protectors: number, ...flags: readonly string[]) =>
+  whyWith({}, deletion, protectors, ...flags);
+
 /** The deletion is answered by `deletion`, and the protectors by `protectors`. */
-async function why(deletion: number, protectors: number, ...flags: readonly string[]) {
+async function whyWith(
+  { refusal = "pod shop/web-0 may not be deleted now", pods = 200 }: Answers,
+  deletion: number,
+  protectors: number,
+  ...flags: readonly string[]
+) {
   const status = (code: number, message: string): [number, unknown] => [code, { kind: "Status", message }];
   const { kubeconfig, close } = await listeningApiserver(({ url = "", method }, response) => {
     const [path = ""] = url.split("?");
     const [code, body] =
       method === "DELETE"
-        ? status(deletion, "pod shop/web-0 may not be deleted now")
+        ? status(deletion, refusal)
         : path === POD
           ? [200, pod]
           : path === "/api/v1/namespaces/shop/pods"
-            ? [200, { metadata: { resourceVersion: "1" }, items: [pod] }]
+            ? [pods, { metadata: { resourceVersion: "1" }, items: [pod] }]
             : status(path.endsWith("/podprotectors") ? protectors : 403, "nobody\nmay read this");
     response.writeHead(code).end(JSON.stringify(body));
   });
@@ -60,4 +74,19 @@ test("whether a pod that would go is protected is not known", async () => {
     unread: expect.stringContaining("may read this"),
   });
   expect(code).toBe(2);
+});
+
+test("who may not list the pods of the namespace gets the webhook's answer about this one", async () => {
+  const { code, out } = await whyWith({ pods: 403 }, 429, 403);
+  expect(out).toMatch(/^Deletion: +no: it would be denied now$/m);
+  expect(code).toBe(1);
+});
+
+test.each([
+  ['pods "web-0" is forbidden: User "reader" cannot delete resource "pods" in API group ""', 2, "not known: your user"],
+  ['admission webhook "other" denied the request: no', 1, "no: the apiserver refuses it for another reason"],
+])("a 403 with %j ends with exit code %d", async (refusal, expected, text) => {
+  const { code, out } = await whyWith({ refusal }, 403, 403);
+  expect(out).toMatch(new RegExp(`^Deletion: +${text}`, "m"));
+  expect(code).toBe(expected);
 });

@@ -91,6 +91,7 @@ const VERDICTS: Readonly<Record<DryRunResult["verdict"], string>> = {
   admitted: "yes: it would be allowed now",
   refused: "no: it would be denied now",
   unanswered: "no: the webhook could not be asked",
+  forbidden: "not known: your user may not ask",
   rejected: "no: the apiserver refuses it for another reason",
 };
 
@@ -152,8 +153,10 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     explain(context, cluster, core, namespace, name, kind),
   );
   context.print(explanation, explanationText(explanation));
-  if (explanation.answer.verdict !== "admitted" || explanation.isUnprotected) return EXIT.no;
-  return explanation.unread === undefined ? EXIT.yes : EXIT.unknown;
+  const { answer, isUnprotected, unread } = explanation;
+  if (answer.verdict === "forbidden") return EXIT.unknown;
+  if (answer.verdict !== "admitted" || isUnprotected) return EXIT.no;
+  return unread === undefined ? EXIT.yes : EXIT.unknown;
 }
 
 /** The protectors of the namespace, or a sentence why they could not be read. */
@@ -162,6 +165,16 @@ async function protectorsOf(core: Client, namespace: string): Promise<readonly P
     return await core.protectors(namespace);
   } catch (error) {
     if (error instanceof CommandError) return error.message;
+    throw error;
+  }
+}
+
+/** The pods of the namespace, or none: who may delete a pod may lack the permission to list all. */
+async function podsOf(cluster: Client, namespace: string): Promise<readonly Pod[]> {
+  try {
+    return await cluster.list(podPath(namespace), {}, parseAnyPod);
+  } catch (error) {
+    if (error instanceof CommandError) return [];
     throw error;
   }
 }
@@ -185,12 +198,11 @@ async function explain(
     ask(cluster, kind, pod),
     webhookConfigurationOf(cluster),
     protectorsOf(core, namespace),
-    cluster.list(podPath(namespace)),
+    podsOf(cluster, namespace),
   ]);
   const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
-  const others = pods.map((one) => parseAnyPod(one));
   const [known, unread] = typeof protectors === "string" ? [[], protectors] : [protectors];
-  const opinions = covering(known, pod).map((one) => opinionOf(one, pod, kind, cell, others, context.nowMs()));
+  const opinions = covering(known, pod).map((one) => opinionOf(one, pod, kind, cell, pods, context.nowMs()));
   const about = { pod: { namespace, name, uid: pod.uid }, cluster: cluster.name, cell };
   const isAdmitted = answer.verdict === "admitted" && opinions.length > 0;
   const isContradicted = configuration === "none" && opinions.some(({ allowed }) => allowed === false);
@@ -206,8 +218,8 @@ export const why: Command = {
   description:
     "Asks the webhook by a dry run through the apiserver, which changes nothing, and reads from the protectors " +
     "who holds their quota and since when. Who can't read these gets the webhook's answer alone. " +
-    "Exit code 0: it would be allowed; 1: not; 2: could not be told, also where it would be allowed and the " +
-    "protectors could not be read.",
+    "Exit code 0: it would be allowed; 1: not; 2: could not be told, as by who may not delete the pod, or where it " +
+    "would be allowed and the protectors could not be read.",
   flags: {
     evict: { type: "boolean", help: "Ask about an eviction, as kubectl drain makes them." },
     cell: {

@@ -32,6 +32,9 @@ export const VARIANTS: readonly ChartVariant[] = STEPS.flatMap((step): ChartVari
 
 /** Placeholder in rendered objects that a value of the chart replaces. Valid as a cell's id and in a path. */
 export const CHART_CELL = "podseidon-chart-cell-id";
+/** The id of the overlay `single-cluster`. */
+const SINGLE_CLUSTER_ID = "default";
+const SYSTEM = "podseidon-system";
 const IMAGE_LINE = /^(\s*(?:- )?image:) podseidon$/gm;
 /** An object with this annotation stays when the chart is uninstalled. */
 export const KEEP = "helm.sh/resource-policy";
@@ -60,9 +63,10 @@ export function chartFiles({ version, image, render }: ChartOptions): readonly A
   const file = (path: string, text: string): ArchivedFile => ({ path: `podseidon/${path}`, bytes: Buffer.from(text) });
   return [
     file("Chart.yaml", chartYaml(version)),
-    file("values.yaml", valuesYaml(image)),
+    file("values.yaml", valuesYaml(image.name)),
     file("values.schema.json", `${JSON.stringify(SCHEMA, null, 2)}\n`),
-    file("templates/_helpers.tpl", HELPERS),
+    file("templates/_helpers.tpl", helpers(image.digest)),
+    file("templates/same-cluster.yaml", SAME_CLUSTER),
     file("templates/podseidon.yaml", objects.join("")),
   ];
 }
@@ -91,26 +95,47 @@ function chartYaml(version: string): string {
   });
 }
 
-const valuesYaml = ({ name, digest }: ChartOptions["image"]): string => `# This cluster has protectors and pods
+const valuesYaml = (repository: string): string => `# This cluster has protectors and pods
 # (single-cluster), protectors (core) or pods (cell).
 mode: single-cluster
 # The step of the roll-out: ignore, dry-run, enforced-namespaces, fail.
 step: fail
 image:
-  repository: ${name}
-  # Wins over the tag.
-  digest: ${digest}
+  repository: ${repository}
+  # Without a digest and a tag it is the image of this release, also after helm upgrade --reuse-values.
+  digest: ""
+  # A digest wins over it.
   tag: ""
 cell:
   # The id of a cell, another one in each cluster, and never changed later. Only for mode cell, and required there.
   id: ""
 `;
 
-const HELPERS = `{{- define "podseidon.variant" -}}
+const helpers = (digest: string): string => `{{- define "podseidon.variant" -}}
 {{ .Values.mode }}/{{ .Values.step }}
 {{- end }}
 {{- define "podseidon.image" -}}
-{{- with .Values.image }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else if .tag }}:{{ .tag }}{{ end }}{{ end }}
+{{- with .Values.image }}{{ .repository }}
+{{- if .digest }}@{{ .digest }}{{ else if .tag }}:{{ .tag }}{{ else }}@${digest}{{ end }}{{ end }}
+{{- end }}
+`;
+
+/**
+ * `helm upgrade` with some values forgets the others: a cell would become a cluster with a core of its own, without any
+ * protector, and let all its pods go. (`helm template`, and so Argo CD, finds nothing here, and asks for every value.)
+ */
+const SAME_CLUSTER = `{{- $id := ternary .Values.cell.id "${SINGLE_CLUSTER_ID}" (eq .Values.mode "cell") }}
+{{- $forgets := "helm upgrade forgets values that it is not given, without --reset-then-reuse-values" }}
+{{- $would := printf "which mode %s would end: %s (docs/release.md#helm)" .Values.mode $forgets }}
+{{- with lookup "v1" "ConfigMap" "${SYSTEM}" "podseidon-cell" }}
+{{- $is := get (.data | default dict) "id" | toString }}
+{{- if or (eq $.Values.mode "core") (ne $is $id) }}
+{{- fail (printf "this cluster has pods as cell %s, %s" $is $would) }}
+{{- end }}
+{{- else }}
+{{- if and (ne .Values.mode "core") (lookup "apps/v1" "Deployment" "${SYSTEM}" "podseidon-generator") }}
+{{- fail (printf "this cluster is a core, %s" $would) }}
+{{- end }}
 {{- end }}
 `;
 

@@ -170,6 +170,9 @@ test("the chart has each object once, with the variants that have it, and nothin
   expect(objects).toContain(`(list ${VARIANTS.map(({ name }) => `"${name}"`).join(" ")}) }}\n---\nkind: A`);
   expect(objects).toContain("helm.sh/resource-policy: keep");
   expect(objects).toContain(`text: '{{ "{{" }} x }}'`);
+  // `helm upgrade --reuse-values` keeps the values of the release before.
+  expect(text("podseidon/values.yaml")).not.toContain("sha256:");
+  expect(text("podseidon/templates/_helpers.tpl")).toContain("@sha256:0{{");
   expect(objects.match(/image: \{\{ include "podseidon.image" . \| quote \}\}/g)).toHaveLength(VARIANTS.length);
 });
 

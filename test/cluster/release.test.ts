@@ -12,8 +12,8 @@ import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../scripts/control-plane/binaries/binaries.ts";
-import { Cluster } from "../../scripts/control-plane/cluster.ts";
-import { kubelet, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
+import { kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../scripts/demo/install.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
 import { KEEP, VARIANTS } from "../../scripts/release/chart.ts";
 import { makeRelease, type Release } from "../../scripts/release/main.ts";
@@ -39,8 +39,8 @@ beforeAll(async () => {
 
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-const make = (name: string): Promise<Release> =>
-  makeRelease({ registry: REGISTRY, tag: "v9.8.7", out: join(directory, name), key: privateKey });
+const make = (name: string, tag = "v9.8.7"): Promise<Release> =>
+  makeRelease({ registry: REGISTRY, tag, out: join(directory, name), key: privateKey });
 /** What a command prints in the folder of the release. */
 const inRelease = async (command: string): Promise<string> =>
   (await run("bash", ["-ec", command], { cwd: join(directory, "first") })).stdout;
@@ -191,6 +191,47 @@ describe.runIf(FULL)("the chart in helm", () => {
       const words = line.replace("helm install podseidon podseidon-0.2.0.tgz", "").trim().split(" ");
       expect(await helm("template", "podseidon", chart(), ...words)).toContain("kind: ValidatingWebhookConfiguration");
     }
+  });
+
+  const on = (cluster: Cluster, ...args: readonly string[]): Promise<{ stdout: string }> =>
+    ensureHelm().then((binary) => run(binary, [...args, "--namespace", "default", "--kubeconfig", cluster.kubeconfig]));
+
+  test("an upgrade of a cell that forgets its values is refused; the others take their release's image", async () => {
+    await using cluster = await Cluster.start({ name: "helm", ...BARE });
+    const { image } = await make("second", "v9.8.8");
+    // As `join` makes it.
+    await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: SYSTEM } }]);
+    const install = block(releasePage, "the chart").trim().split("\n").at(-1) ?? "";
+    await on(cluster, ...install.replace("podseidon-0.2.0.tgz", chart()).split(" ").slice(1), "--set", "step=ignore");
+    const forgetful = on(cluster, "upgrade", "podseidon", chart(), "--set", "step=dry-run");
+    await expect(forgetful).rejects.toThrow("this cluster has pods as cell worker-2, which mode single-cluster");
+    const next = join(directory, "second", "podseidon-9.8.8.tgz");
+    await on(cluster, "upgrade", "podseidon", next, "--set", "step=dry-run", "--reuse-values");
+    expect((await on(cluster, "get", "manifest", "podseidon")).stdout).toContain(`image: "${image}"\n`);
+    const documented = block(releasePage, "helm upgrade").trim().replace("podseidon-0.2.0.tgz", next).split(" ");
+    await on(cluster, ...documented.slice(1));
+    const { stdout } = await cluster.kubectl(["get", "configmap", "podseidon-cell", "-n", SYSTEM, "-o", "json"]);
+    expect(field(JSON.parse(stdout), "data", "id")).toBe("worker-2");
+  });
+
+  test("an upgrade of a core that forgets its values is refused", async () => {
+    await using cluster = await Cluster.start({ name: "helm-core", ...BARE });
+    await on(cluster, "install", "podseidon", chart(), "--set", "mode=core");
+    await expect(on(cluster, "upgrade", "podseidon", chart(), "--set", "step=ignore")).rejects.toThrow("is a core");
+    await on(cluster, "upgrade", "podseidon", chart());
+  });
+
+  test.each([
+    ["the tag of one's own", "image.tag=v1", "podseidon:v1"],
+    [
+      "a digest before a tag",
+      `image.tag=v1,image.digest=sha256:${"0".repeat(64)}`,
+      `podseidon@sha256:${"0".repeat(64)}`,
+    ],
+  ])("the image has %s", async (_, set, expected) => {
+    const text = await helm("template", "podseidon", chart(), "--set", set);
+    const images = [...text.matchAll(/^\s*(?:- )?image: "?([^"\n]+)"?$/gm)].map(([, image]) => image);
+    expect([...new Set(images)]).toEqual([`${REGISTRY}/${expected}`]);
   });
 
   test.each([

@@ -53,7 +53,11 @@ function clusterOf(namespaces: readonly unknown[], protectedIn: readonly string[
   };
 }
 
-async function examine(objects: Readonly<Record<string, unknown>>, forbidden: readonly string[] = []) {
+async function examine(
+  objects: Readonly<Record<string, unknown>>,
+  forbidden: readonly string[] = [],
+  flags: readonly string[] = [],
+) {
   const asked: string[] = [];
   const answer: RequestListener = (request, response) => {
     const path = (request.url ?? "").replace(/\?.*$/, "");
@@ -73,10 +77,9 @@ async function examine(objects: Readonly<Record<string, unknown>>, forbidden: re
     out += text;
   };
   const terminal = { out: say, err: say, interactive: false };
-  const code = await runCommandLine(["doctor", "--kubeconfig", kubeconfig], {
-    ...{ terminal, ports: systemPorts, environment: {} },
-  });
-  return { code, out, asked };
+  const surroundings = { terminal, ports: systemPorts, environment: {} };
+  const code = await runCommandLine(["doctor", "--kubeconfig", kubeconfig, ...flags], surroundings);
+  return { code, out, asked, kubeconfig, surroundings };
 }
 
 const enforced = { enforced: "true" };
@@ -109,4 +112,43 @@ test.each<[string, readonly unknown[], readonly string[], number]>([
   const { code, out } = await examine(clusterOf(namespaces, ["shop"]), forbidden);
   expect(out.includes("FAIL")).toBe(expected === 1);
   expect(code, out).toBe(expected);
+});
+
+test("a printed command finds the cluster that it is about, whatever the current context is", async () => {
+  const made = makeProtector([makeCell("a", 0)]);
+  const protectors = list({ ...made, metadata: { ...made.metadata, namespace: "shop" } });
+  const objects = {
+    ...{ ...clusterOf([namespace("shop", enforced)], ["shop"]), [CRD]: undefined },
+    "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": protectors,
+    "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors": protectors,
+  };
+  const { out, kubeconfig, surroundings } = await examine(objects, [], ["--context", "c", "--core-context", "c"]);
+  expect(out).toContain(`kubectl --kubeconfig ${kubeconfig} apply -k crds\n`);
+  const [, command = ""] = /kubectl podseidon (.*NAMESPACE)/.exec(out) ?? [];
+  expect(command).toBe(`--kubeconfig ${kubeconfig} --core-context c status NAME --namespace NAMESPACE`);
+  const words = command.replace("NAME ", "web ").replace("NAMESPACE", "shop").split(" ");
+  expect(await runCommandLine(words, surroundings)).toBe(0);
+});
+
+test("a context that can't be used is no problem of the installation, and the others are looked at", async () => {
+  const objects = clusterOf([namespace("shop", enforced)], ["shop"]);
+  const { code, out } = await examine(objects, [], ["gone", "c"]);
+  expect(out).toMatch(/^\? +gone +kubeconfig +.* has no context "gone"/m);
+  expect(out).toMatch(/^ok +c +webhook +answers as bind/m);
+  expect(code).toBe(2);
+});
+
+test("credentials that are not accepted are the user's, and no problem of the installation", async () => {
+  const { kubeconfig, close } = await listeningApiserver((_, response) =>
+    response.writeHead(401).end(JSON.stringify({ kind: "Status", message: "Unauthorized" })),
+  );
+  cleanups.push(close);
+  let out = "";
+  const say = (text: string): void => {
+    out += text;
+  };
+  const terminal = { out: say, err: say, interactive: false };
+  const args = ["doctor", "--kubeconfig", kubeconfig];
+  expect(await runCommandLine(args, { terminal, ports: systemPorts, environment: {} })).toBe(2);
+  expect(out).toMatch(/^\? +c +apiserver +Unauthorized$/m);
 });

@@ -2,7 +2,6 @@
 
 import * as v from "valibot";
 import { corePath, podPath } from "../../../shared/kube/client/api-path.ts";
-import type { ApiResponse } from "../../../shared/kube/client/transport.ts";
 import { KUBECONFIG_KEY } from "../../../shared/kube/credentials/account-token.ts";
 import {
   AGGREGATOR_LEASE,
@@ -14,9 +13,10 @@ import {
 } from "../../../shared/schema/annotations.ts";
 import { parseAnyPod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { type ClusterClient, statusOf } from "../invocation/cluster.ts";
+import { ClusterClient } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
+import { withFlags } from "../invocation/printed-commands.ts";
 import { acceptsToken } from "../invocation/token-review.ts";
 import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../question.ts";
 import { type CellView, type ProtectorView, viewProtector } from "../view.ts";
@@ -31,7 +31,6 @@ import {
 } from "./component-findings.ts";
 import {
   cellFindings,
-  clockFinding,
   crdFinding,
   type DoctorFinding,
   type Finding,
@@ -41,7 +40,6 @@ import {
   problem,
   protectorFindings,
   unknown,
-  warning,
 } from "./findings.ts";
 import { CELL_PERMISSIONS, CORE_PERMISSIONS, permissionFindings } from "./permission-findings.ts";
 import {
@@ -54,6 +52,7 @@ import {
   WORKLOAD_POLICY,
   workloadPolicyFinding,
 } from "./policy-findings.ts";
+import { reach, reachable } from "./reach.ts";
 import { KUBECONFIG_SECRETS, tokenFinding } from "./token-findings.ts";
 import {
   askedNamespaces,
@@ -64,39 +63,7 @@ import {
 } from "./webhook-configuration-findings.ts";
 
 const MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-/** The oldest minor version of Kubernetes that this version was tested with. */
-const OLDEST_MINOR = 30;
-
 const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
-const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
-
-interface Reached {
-  readonly findings: readonly Finding[];
-  readonly answers: boolean;
-  /** Milliseconds by which the apiserver's clock is ahead of this machine's. */
-  readonly aheadMs: number;
-}
-
-async function reach(cluster: ClusterClient, nowMs: () => number): Promise<Reached> {
-  const silent = (finding: Finding): Reached => ({ findings: [finding], answers: false, aheadMs: 0 });
-  let response: ApiResponse;
-  try {
-    response = await cluster.raw("GET", "/version");
-  } catch (error) {
-    return silent(problem("apiserver", messageOf(error), "is the context right, and the cluster up?"));
-  }
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Version), response.body);
-  if (response.status !== 200 || !parsed.success)
-    return silent(problem("apiserver", statusOf(response).message, "is the context right?"));
-  const { gitVersion, minor } = parsed.output;
-  const old = Number.parseInt(minor, 10) < OLDEST_MINOR;
-  const version = old
-    ? warning("apiserver", `${gitVersion}, older than what this version is written for`, "upgrade the cluster")
-    : ok("apiserver", gitVersion);
-  const aheadMs = Date.parse(response.headers.date ?? "") - nowMs();
-  const findings = [version, clockFinding(response.headers.date, nowMs())];
-  return { findings, answers: true, aheadMs: Number.isNaN(aheadMs) ? 0 : aheadMs };
-}
 
 const idOf = ({ namespace = "", name }: PodProtector["metadata"]): string => `${namespace}/${name}`;
 
@@ -122,8 +89,10 @@ class Doctor {
     this.#system = context.systemNamespace;
   }
 
-  #add(cluster: ClusterClient, found: readonly Finding[]): void {
-    for (const one of found) this.findings.push({ cluster: cluster.name, ...one });
+  async #add(cluster: ClusterClient, found: readonly Finding[]): Promise<void> {
+    const [plugin, kubectl] = await this.#context.flagsFor(cluster);
+    for (const one of found)
+      this.findings.push({ cluster: cluster.name, ...one, advice: withFlags(one.advice, plugin, kubectl) });
   }
 
   /** Adds the findings of `look`. A failed check is a finding, too. */
@@ -133,10 +102,10 @@ class Doctor {
     look: () => Promise<Finding | readonly Finding[]>,
   ): Promise<void> {
     try {
-      this.#add(cluster, [await look()].flat());
+      await this.#add(cluster, [await look()].flat());
     } catch (error) {
       const advice = "see whether your user may read this (kubectl auth can-i)";
-      this.#add(cluster, [unknown(check, messageOf(error), advice)]);
+      await this.#add(cluster, [unknown(check, messageOf(error), advice)]);
     }
   }
 
@@ -170,7 +139,7 @@ class Doctor {
       await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
     } else if (await this.#isCoreAlone()) {
       const found = "none in this cluster: name the contexts of those that have pods";
-      this.#add(cluster, [ok("pods", found)]);
+      await this.#add(cluster, [ok("pods", found)]);
       return;
     }
     await this.#check(cluster, "webhook configuration", () => this.#webhookConfiguration(cluster));
@@ -181,14 +150,14 @@ class Doctor {
   }
 
   /** Checks the versions in all checked clusters. */
-  versions(): void {
+  async versions(): Promise<void> {
     const deployments = [...this.#deployments.values()].flat();
-    if (deployments.length > 0) this.#add(this.#core, [versionFinding(deployments)]);
+    if (deployments.length > 0) await this.#add(this.#core, [versionFinding(deployments)]);
   }
 
   async #reach(cluster: ClusterClient): Promise<boolean> {
     const { findings, answers, aheadMs } = await reach(cluster, () => this.#context.nowMs());
-    this.#add(cluster, findings);
+    await this.#add(cluster, findings);
     this.#aheadMs.set(cluster, aheadMs);
     return answers;
   }
@@ -214,7 +183,7 @@ class Doctor {
       const paths = [`${VALIDATING}/podseidon`, `${MUTATING}/podseidon`, this.#leasePath(AGGREGATOR_LEASE)];
       for (const path of paths) if ((await core.find(path)) !== undefined) return false;
       for (const namespace of new Set(this.#views.map((view) => view.namespace))) {
-        const pods = (await core.list(podPath(namespace))).map((raw) => parseAnyPod(raw));
+        const pods = await core.list(podPath(namespace), {}, parseAnyPod);
         if (pods.some((pod) => covering(this.#protectors, pod).length > 0)) return false;
       }
       return true;
@@ -350,14 +319,18 @@ class Doctor {
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
   const core = await context.core();
-  const clusters =
-    args.length === 0 ? [await context.cluster()] : await Promise.all(args.map((name) => context.named(name)));
+  const wanted = args.length === 0 ? [context.cluster()] : args.map((name) => context.named(name));
+  const found = await Promise.all(
+    wanted.map((one, index) => reachable(args[index] ?? context.text("context") ?? "-", one)),
+  );
+  const clusters = found.filter((one) => one instanceof ClusterClient);
   const doctor = new Doctor(context, core);
+  doctor.findings.push(...found.flatMap((one) => (one instanceof ClusterClient ? [] : [one])));
   const isReached = await context.progress.during(`looking at ${core.name}, the core`, () => doctor.core());
   for (const cluster of new Set(clusters))
     if (isReached || cluster !== core)
       await context.progress.during(`looking at ${cluster.name}, which has pods`, () => doctor.cell(cluster));
-  doctor.versions();
+  await doctor.versions();
   context.print(doctor.findings, findingsText(doctor.findings));
   const has = (wanted: Finding["level"]): boolean => doctor.findings.some(({ level }) => level === wanted);
   return has("problem") ? EXIT.no : has("unknown") ? EXIT.unknown : EXIT.yes;

@@ -100,6 +100,8 @@ export function crdFinding(installed: unknown): Finding {
   );
 }
 
+const NAMED = "NAME --namespace NAMESPACE";
+
 type Trouble = readonly [typeof problem, what: string, isBad: (view: ProtectorView) => boolean, advice: string];
 
 const TROUBLES: readonly Trouble[] = [
@@ -107,25 +109,25 @@ const TROUBLES: readonly Trouble[] = [
     problem,
     "below their minimum",
     ({ required, available, total }) => total > 0 && available < required,
-    "kubectl podseidon status NAME shows in which cell pods are missing",
+    `kubectl podseidon status ${NAMED} shows in which cell pods are missing`,
   ],
   [
     problem,
     "without any pod",
     ({ state }) => state === "no pods match",
-    "is the selector right, and do its pods run? kubectl podseidon status NAME shows what is counted",
+    `is the selector right, and do its pods run? kubectl podseidon status ${NAMED} shows what is counted`,
   ],
   [
     warning,
     "without their workload",
     ({ state }) => state === "workload vanished",
-    "their pods stay protected: bring the workload back, or give it up by kubectl podseidon release NAME",
+    `their pods stay protected: bring the workload back, or give it up by kubectl podseidon release ${NAMED}`,
   ],
   [
     warning,
     "waiting to be deleted",
     ({ state }) => state === "waits to be deleted",
-    "their pods stay protected: scale the workload to zero, or give them up by kubectl podseidon release NAME; " +
+    `their pods stay protected: scale the workload to zero, or give them up by kubectl podseidon release ${NAMED}; ` +
       "the deletion can be undone: docs/operations.md#delete-a-workload",
   ],
   [
@@ -138,7 +140,7 @@ const TROUBLES: readonly Trouble[] = [
     warning,
     "suspended",
     ({ suspended }) => suspended !== undefined,
-    "kubectl podseidon resume NAME when the reason is gone; where spec.enforcement is Off, set that to Enforce",
+    `kubectl podseidon resume ${NAMED} when the reason is gone; where spec.enforcement is Off, set that to Enforce`,
   ],
   [
     warning,
@@ -173,8 +175,8 @@ export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
       ? warning(
           "reservations",
           `${count}, the oldest since ${age(oldestMs)}`,
-          "a deletion that stays undecided: see kubectl podseidon status " +
-            "NAME, and docs/runbooks/PodseidonReservationStuck.md",
+          `a deletion that stays undecided: see kubectl podseidon status ${NAMED}, ` +
+            "and docs/runbooks/PodseidonReservationStuck.md",
         )
       : ok("reservations", count === 0 ? "none" : `${count}, the oldest since ${age(oldestMs)}`),
   );

@@ -2,24 +2,42 @@ import { expect, test } from "vitest";
 import { type Transport, TransportError } from "../../../shared/kube/client/transport.ts";
 import { ClusterClient } from "./cluster.ts";
 
+/** The client of a cluster that answers like this. */
+function clientOf(request: Transport["request"]): ClusterClient {
+  const stream: Transport["stream"] = () => Promise.reject(new Error("unused"));
+  const access = { server: "https://api", namespace: undefined, credentials: undefined };
+  return new ClusterClient("core", access as never, { request, stream, close: () => undefined });
+}
+
+test("a page is trimmed before the next one is read, so that 50,000 pods are never held as they came", async () => {
+  const steps: string[] = [];
+  const client = clientOf(async ({ path }) => {
+    const from = Number(new URLSearchParams(path.split("?")[1]).get("continue") ?? 0);
+    steps.push(`page ${from}`);
+    const metadata = { resourceVersion: "1", ...(from < 2 ? { continue: String(from + 1) } : {}) };
+    return { status: 200, headers: {}, body: JSON.stringify({ metadata, items: [{ large: "x", name: from }] }) };
+  });
+  const nameOf = (raw: unknown): unknown => {
+    const { name } = raw as { name: number };
+    steps.push(`pod ${name}`);
+    return name;
+  };
+  expect(await client.list("/api/v1/pods", {}, nameOf)).toEqual([0, 1, 2]);
+  expect(steps).toEqual(["page 0", "pod 0", "page 1", "pod 1", "page 2", "pod 2"]);
+});
+
 test("a list of objects too large for one response is read in small pages, from where it stood", async () => {
   const asked: string[] = [];
-  const transport: Transport = {
-    async request({ path }) {
-      const query = new URLSearchParams(path.split("?")[1]);
-      const [from, limit] = [Number(query.get("continue") ?? 0), Number(query.get("limit"))];
-      asked.push(`${from}+${limit}`);
-      if (from === 500 && limit > 6) throw new TransportError("oversized", true, "too large");
-      const end = Math.min(from + limit, 509);
-      const metadata = { resourceVersion: "1", ...(end < 509 ? { continue: String(end) } : {}) };
-      const items = Array.from({ length: end - from }, (_, index) => from + index);
-      return { status: 200, headers: {}, body: JSON.stringify({ metadata, items }) };
-    },
-    stream: () => Promise.reject(new Error("unused")),
-    close: () => undefined,
-  };
-  const access = { server: "https://api", namespace: undefined, credentials: undefined };
-  const client = new ClusterClient("core", access as never, transport);
+  const client = clientOf(async ({ path }) => {
+    const query = new URLSearchParams(path.split("?")[1]);
+    const [from, limit] = [Number(query.get("continue") ?? 0), Number(query.get("limit"))];
+    asked.push(`${from}+${limit}`);
+    if (from === 500 && limit > 6) throw new TransportError("oversized", true, "too large");
+    const end = Math.min(from + limit, 509);
+    const metadata = { resourceVersion: "1", ...(end < 509 ? { continue: String(end) } : {}) };
+    const items = Array.from({ length: end - from }, (_, index) => from + index);
+    return { status: 200, headers: {}, body: JSON.stringify({ metadata, items }) };
+  });
   expect(await client.list("/api/v1/pods")).toHaveLength(509);
   expect(asked).toEqual(["0+500", "500+500", "500+6", "506+6"]);
 });

@@ -5,6 +5,7 @@ import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type ClusterClient, chosenKubeconfig, connect } from "./cluster.ts";
 import { CommandError, type ExitCode } from "./errors.ts";
 import type { Kubeconfig, PluginEnvironment } from "./kubeconfig.ts";
+import { flagsText } from "./printed-commands.ts";
 import { ProgressLine, type Terminal } from "./progress.ts";
 
 /** Names the context of the core cluster without a flag. */
@@ -125,6 +126,12 @@ export class Context {
     else this.terminal.out(this.text("output") === "yaml" ? dump(JSON.parse(json)) : `${json}\n`);
   }
 
+  /** Prints a text for people below what was printed. */
+  printMore(text: string): void {
+    this.progress.clear();
+    this.terminal.out(text);
+  }
+
   kubeconfig(): Promise<Kubeconfig> {
     this.#config ??= chosenKubeconfig(this.text("kubeconfig"), this.#environment);
     return this.#config;
@@ -147,6 +154,28 @@ export class Context {
 
   get #coreContext(): string | undefined {
     return this.text("core-context") ?? (this.#environment[CORE_CONTEXT_VARIABLE] || undefined);
+  }
+
+  /** Those of the flags that were given, for a printed command. */
+  repeated(...names: readonly string[]): string {
+    return flagsText(Object.fromEntries(names.map((name) => [name, this.text(name)])));
+  }
+
+  /**
+   * Flags by which printed commands of the plugin, and of kubectl, find `cluster` and this core. A variable of the
+   * shell is still there.
+   */
+  async flagsFor(cluster: ClusterClient): Promise<readonly [plugin: string, kubectl: string]> {
+    const [core, { contexts, currentContext }] = [await this.core(), await this.kubeconfig()];
+    const isImplied = cluster.name === currentContext || !contexts.includes(cluster.name);
+    const [kubeconfig, context] = [this.text("kubeconfig"), isImplied ? undefined : cluster.name];
+    const unnamed = this.namesCore || cluster === core ? undefined : core.name;
+    const own = { "core-context": this.text("core-context") ?? unnamed };
+    const isNamed = this.namesCore && cluster === core;
+    return [
+      flagsText({ kubeconfig, ...own, context: isNamed ? undefined : context }),
+      flagsText({ kubeconfig, context }),
+    ];
   }
 
   named(context: string): Promise<ClusterClient> {

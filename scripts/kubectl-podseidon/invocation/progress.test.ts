@@ -64,6 +64,18 @@ describe("what is shown of work", () => {
     expect(text.endsWith("\r\x1b[K")).toBe(true);
   });
 
+  test("fits a narrow terminal, where a line that wraps could not be taken back", async () => {
+    const time = new VirtualTime();
+    const screen = Object.assign(new Screen(true), { width: () => 40 });
+    const work = Promise.withResolvers<void>();
+    const what = "reading the pods of tainted nodes of arn:aws:eks:eu-west-1:1:cluster/production";
+    const done = new ProgressLine(screen, time).during(what, () => work.promise);
+    await time.advance(12_000);
+    expect(screen.line).toBe("reading the pods of tainted no ... 12 s");
+    work.resolve();
+    await done;
+  });
+
   test("its part that is under way, and the whole again when that is done; quick parts add up", async () => {
     const time = new VirtualTime();
     const screen = new Screen(false);

@@ -13,6 +13,8 @@ export interface Terminal {
   readonly interactive: boolean;
   /** Whether standard output shows colours. */
   readonly colours?: boolean;
+  /** How wide standard error is now; undefined where it is no terminal. */
+  width?(): number | undefined;
 }
 
 const ERASE_LINE = "\r\x1b[K";
@@ -33,6 +35,7 @@ export function plainTerminal(terminal: Terminal): Terminal {
 
 const QUIET_MS = 1000;
 const TICK_MS = 500;
+const ELLIPSIS = " ...";
 
 interface Step {
   readonly what: string;
@@ -81,6 +84,13 @@ export class ProgressLine {
     this.clear();
   }
 
+  /** A line that the terminal wraps could not be erased. */
+  #fitted(line: string, tookMs: number): string {
+    const took = ` ${Math.floor(tookMs / 1000)} s`;
+    const room = (this.#terminal.width?.() || Infinity) - took.length - 1;
+    return (line.length <= room ? line : `${line.slice(0, Math.max(0, room - ELLIPSIS.length))}${ELLIPSIS}`) + took;
+  }
+
   #begin(): void {
     this.#sinceMs = this.#ports.clock.monotonicMs();
     this.#shown = undefined;
@@ -96,7 +106,7 @@ export class ProgressLine {
     if (step === undefined) return;
     const detail = step.detail();
     const line = `${step.what}${detail === "" ? "" : ` (${detail})`} ...`;
-    if (this.#terminal.interactive) this.#terminal.err(`${ERASE_LINE}${line} ${Math.floor(tookMs / 1000)} s`);
+    if (this.#terminal.interactive) this.#terminal.err(`${ERASE_LINE}${this.#fitted(line, tookMs)}`);
     // In a log, one line for each step is enough.
     else if (this.#shown !== step) this.#terminal.err(`${line}\n`);
     this.#shown = step;

@@ -71,6 +71,8 @@ export interface JoinTarget {
   readonly core: ClusterClient;
   readonly worker: ClusterClient;
   readonly namespace: string;
+  /** Flags that printed commands of the plugin repeat. */
+  readonly repeated: string;
 }
 
 /**
@@ -83,7 +85,8 @@ export async function targetOf(context: Context, args: readonly string[]): Promi
     throw new CommandError("name the core's context: --core-context CORE, or PODSEIDON_CORE_CONTEXT");
   }
   const [core, worker] = await Promise.all([context.core(), context.cluster()]);
-  return { cell, core, worker, namespace: context.systemNamespace };
+  const repeated = context.repeated("kubeconfig", "system-namespace");
+  return { cell, core, worker, namespace: context.systemNamespace, repeated };
 }
 
 async function readObject(cluster: ClusterClient, path: string): Promise<ApiObject | undefined> {
@@ -135,7 +138,8 @@ async function checkBefore(target: JoinTarget): Promise<string> {
   for (const component of COMPONENTS) ids.push((await heldKubeconfig(target, component))?.cell ?? cell);
   const other = ids.find((id) => id !== cell);
   if (other === undefined) return cluster;
-  const advice = `kubectl podseidon leave ${other} --core-context ${core.name} --context ${worker.name} --yes`;
+  const flags = `--core-context ${core.name} --context ${worker.name} --yes${target.repeated}`;
+  const advice = `kubectl podseidon leave ${other} ${flags}`;
   throw new CommandError(
     `${worker.name} has joined as ${other}, and would count twice: first ${advice} (docs/operations.md, Rename a cell)`,
   );
@@ -245,9 +249,10 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     for (const component of COMPONENTS) await joining.component(component, address, bound, lifeMs);
   };
   await context.progress.during(`joining ${worker.name} to ${core.name}`, join);
+  const apply = `kubectl${context.repeated("kubeconfig")} --context ${worker.name} apply -k FOLDER`;
   const next =
     `${worker.name} may use ${core.name} (${address.server}) as cell ${cell}. Its pods start once the manifests with ` +
-    `this id are applied (docs/install.md):\n  kubectl --context ${worker.name} apply -k FOLDER\n`;
+    `this id are applied (docs/install.md):\n  ${apply}\n`;
   context.print({ cell, server: address.server, steps: joining.steps }, `${stepsText(joining.steps)}\n${next}`);
   return EXIT.yes;
 }

@@ -3,6 +3,7 @@ import { describeFailure } from "../../../shared/kube/client/api-result.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE, YES } from "../invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
+import { inLine } from "../invocation/output.ts";
 import { accountObjects, boundSecret, type CellObject, COMPONENTS, kubeconfigSecret } from "./cell-objects.ts";
 import { heldKubeconfig, type JoinTarget, type Step, stepsText, targetOf } from "./join.ts";
 
@@ -44,13 +45,17 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     steps.push(...(await removeKubeconfigs(target, done)));
   } catch (error) {
     // The tokens of a compromised or vanished cluster are revoked anyway.
-    left = `Warning: ${worker.name} still has its kubeconfigs, which are of no use: ${messageOf(error)}\n`;
+    const what = done
+      ? "may still have its kubeconfigs, which are of no use"
+      : "may have kubeconfigs, which stay there";
+    left = `Warning: ${worker.name} ${what}: ${inLine(messageOf(error))}\n`;
   }
-  if (left === "" && steps.every(({ outcome }) => outcome === GONE))
+  if (steps.every(({ outcome }) => outcome === GONE))
     throw new CommandError(`no cluster has joined ${core.name} as ${cell}; see kubectl podseidon doctor`);
   const advice = done
     ? `The pods of ${cell} still count as they did last. If the cluster is gone for good, or gets another id:\n` +
-      `  kubectl podseidon remove-cell ${cell} --all-namespaces --core-context ${core.name} --yes\n`
+      `  kubectl podseidon remove-cell ${cell} --all-namespaces --core-context ${core.name} --yes` +
+      `${context.repeated("kubeconfig", "system-namespace")}\n`
     : "Nothing was changed. Repeat the command with --yes to do it: then the cluster's webhook denies deletions.\n";
   context.print({ cell, done, steps, ...(left !== "" && { warning: left }) }, `${stepsText(steps)}${left}\n${advice}`);
   return done ? EXIT.yes : EXIT.no;

@@ -1,0 +1,51 @@
+/** Whether `doctor` can look at a cluster, and what keeps it from that. */
+import * as v from "valibot";
+import type { ApiResponse } from "../../../shared/kube/client/transport.ts";
+import { type ClusterClient, statusOf } from "../invocation/cluster.ts";
+import { CommandError, messageOf } from "../invocation/errors.ts";
+import { clockFinding, type DoctorFinding, type Finding, ok, problem, unknown, warning } from "./findings.ts";
+
+/** The oldest minor version of Kubernetes that this version was tested with. */
+const OLDEST_MINOR = 30;
+const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
+const LOG_IN = "your credentials of this context are not accepted, or have ended: log in again (kubectl auth whoami)";
+
+interface Reached {
+  readonly findings: readonly Finding[];
+  readonly answers: boolean;
+  /** Milliseconds by which the apiserver's clock is ahead of this machine's. */
+  readonly aheadMs: number;
+}
+
+/** Asks for the version, which shows whether the apiserver answers, and how its clock is. */
+export async function reach(cluster: ClusterClient, nowMs: () => number): Promise<Reached> {
+  const silent = (finding: Finding): Reached => ({ findings: [finding], answers: false, aheadMs: 0 });
+  let response: ApiResponse;
+  try {
+    response = await cluster.raw("GET", "/version");
+  } catch (error) {
+    return silent(problem("apiserver", messageOf(error), "is the context right, and the cluster up?"));
+  }
+  if (response.status === 401) return silent(unknown("apiserver", statusOf(response).message, LOG_IN));
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Version), response.body);
+  if (response.status !== 200 || !parsed.success)
+    return silent(problem("apiserver", statusOf(response).message, "is the context right?"));
+  const { gitVersion, minor } = parsed.output;
+  const old = Number.parseInt(minor, 10) < OLDEST_MINOR;
+  const version = old
+    ? warning("apiserver", `${gitVersion}, older than what this version is written for`, "upgrade the cluster")
+    : ok("apiserver", gitVersion);
+  const aheadMs = Date.parse(response.headers.date ?? "") - nowMs();
+  const findings = [version, clockFinding(response.headers.date, nowMs())];
+  return { findings, answers: true, aheadMs: Number.isNaN(aheadMs) ? 0 : aheadMs };
+}
+
+/** The cluster, or what keeps this user from it, which keeps nobody from looking at the others. */
+export async function reachable(name: string, cluster: Promise<ClusterClient>): Promise<ClusterClient | DoctorFinding> {
+  try {
+    return await cluster;
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error;
+    return { cluster: name, ...unknown("kubeconfig", error.message, "is this context as it should be?") };
+  }
+}

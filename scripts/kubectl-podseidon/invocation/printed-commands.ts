@@ -1,0 +1,16 @@
+/** Commands in a text for people, which has to do the same when it is pasted into a shell. Pure. */
+
+const PLAIN = /^[\w@%+=:,./-]+$/;
+
+/** Flags with a value, each after a blank; those without a value are left out. */
+export function flagsText(flags: Readonly<Record<string, string | undefined>>): string {
+  const given = Object.entries(flags).flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const]));
+  return given.map(([name, value]) => ` --${name} ${quoted(value)}`).join("");
+}
+
+const quoted = (text: string): string => (PLAIN.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+/** The text, with these flags in its commands of the plugin, and of kubectl. */
+export function withFlags(text: string, plugin: string, kubectl: string): string {
+  return text.replaceAll(/\bkubectl( podseidon)?(?= )/g, (word, own) => word + (own === undefined ? kubectl : plugin));
+}
