@@ -29,8 +29,13 @@ export const WATCH_FAILURE_TAGS = [
 ] as const;
 export type WatchFailureTag = (typeof WATCH_FAILURE_TAGS)[number];
 
-/** What kube-apiserver says while its watch cache has no etcd to follow (KEP-4568). */
-const REINITIALIZING = "(re)initializing";
+/**
+ * What kube-apiserver says with a 429 while its watch cache has no etcd to follow (KEP-4568), and while it shuts down
+ * (`--shutdown-send-retry-after`). It asks for patience like a busy server, but may come back with other data.
+ */
+const MAY_COME_BACK_RESTORED = /\(re\)initializing|apiserver is shutting down/;
+/** Another apiserver may answer at once, and the seconds that this one asks for are enough to restore it. */
+const SHUTS_DOWN = "apiserver is shutting down";
 
 /** A list or watch failed; `tag` decides what follows. */
 export class WatchFailure extends Error {
@@ -66,8 +71,9 @@ export function failureOfResponse(
   response: Pick<ApiResponse, "status" | "headers" | "body">,
   what: string,
 ): WatchFailure {
-  const { code, status, message, retryAfterMs } = readFailure(response, what);
-  return new WatchFailure(tagOf(code, status, retryAfterMs), message, { retryAfterMs });
+  const { code, status, message, retryAfterMs: askedMs } = readFailure(response, what);
+  const retryAfterMs = code === 429 && message.includes(SHUTS_DOWN) ? undefined : askedMs;
+  return new WatchFailure(tagOf(code, status, message, retryAfterMs), message, { retryAfterMs });
 }
 
 /** Classifies an ERROR event of a stream. */
@@ -75,12 +81,17 @@ export function failureOfErrorEvent(object: unknown, what: string): WatchFailure
   const status = parseStatus(object);
   if (status === undefined) return new WatchFailure("error-event", `${what}: ERROR event without a Status`);
   const { code, message, retryAfterMs } = status;
-  const tag = tagOf(code, status, retryAfterMs);
+  const tag = tagOf(code, status, message, retryAfterMs);
   const kept = tag === "expired" || tag === "ahead-of-server" || tag === "throttled" ? tag : "error-event";
   return new WatchFailure(kept, `${what}: ERROR event ${code}: ${message}`, { retryAfterMs });
 }
 
-function tagOf(code: number, status: ApiStatus | undefined, retryAfterMs: number | undefined): WatchFailureTag {
+function tagOf(
+  code: number,
+  status: ApiStatus | undefined,
+  message: string,
+  retryAfterMs: number | undefined,
+): WatchFailureTag {
   // Before the code: it comes as a 504 with a Retry-After, and the same request would fail again.
   if (status?.versionTooLarge) return "ahead-of-server";
   switch (code) {
@@ -93,8 +104,7 @@ function tagOf(code: number, status: ApiStatus | undefined, retryAfterMs: number
     case 410:
       return "expired";
     case 429:
-      // This server has no storage. It asks for patience like a busy one, but may come back with other data.
-      return status?.message.includes(REINITIALIZING) ? "server-error" : "throttled";
+      return MAY_COME_BACK_RESTORED.test(message) ? "server-error" : "throttled";
     default:
       if (code >= 500) return "server-error";
       return retryAfterMs === undefined ? "rejected" : "throttled";
