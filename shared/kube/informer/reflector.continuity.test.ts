@@ -48,12 +48,20 @@ describe("a server that was restored and has passed the position unnoticed", () 
   });
 });
 
-test("a server that shuts down is asked again at once: another one may answer, and what it is restored to is noticed", async () => {
+test.each([
+  ["a server that shuts down is asked again at once: another one may answer", SHUTTING_DOWN, 1000, [resumed, resumed]],
+  [
+    "a proxy without a server behind it, which asks for minutes, is asked again soon",
+    statusAnswer(503, {}, { "retry-after": "300" }),
+    3000,
+    [resumed, list],
+  ],
+])("%s", async (_, answer, withinMs, expected) => {
   const it = reflectorHarness();
-  it.transport.watches.push(SHUTTING_DOWN, new ScriptedStream());
+  it.transport.watches.push(answer, new ScriptedStream());
   await it.start();
-  await it.time.advance(1000);
-  expect(it.transport.requests.slice(1)).toEqual([resumed, resumed]);
+  await it.time.advance(withinMs);
+  expect(it.transport.requests.slice(1, 3)).toEqual(expected);
 });
 
 test("an outage that lasts until the response to the watch counts, too", async () => {

@@ -33,8 +33,7 @@ export type WatchFailureTag = (typeof WATCH_FAILURE_TAGS)[number];
  * What kube-apiserver says with a 429 while its watch cache has no etcd to follow (KEP-4568), and while it shuts down
  * (`--shutdown-send-retry-after`). It asks for patience like a busy server, but may come back with other data.
  */
-const MAY_COME_BACK_RESTORED = /\(re\)initializing|apiserver is shutting down/;
-/** Another apiserver may answer at once, and the seconds that this one asks for are enough to restore it. */
+const REINITIALIZING = "(re)initializing";
 const SHUTS_DOWN = "apiserver is shutting down";
 
 /** A list or watch failed; `tag` decides what follows. */
@@ -66,14 +65,24 @@ export function retryDelayMs(backoffMs: number, failure: WatchFailure, random: P
   return Math.max(backoffMs, failure.retryAfterMs * (1 + RETRY_AFTER_SPREAD * random.fraction()));
 }
 
+/** A proxy without a server behind it asks for minutes. After a second, what follows counts as an outage. */
+const MAX_OUTAGE_RETRY_MS = 1_000;
+
+/** How much of `Retry-After` is followed: all of it only for a busy server. */
+function followed(tag: WatchFailureTag, message: string, retryAfterMs = 0): number | undefined {
+  if (tag === "throttled") return retryAfterMs;
+  // Another apiserver may answer at once, as for a client that connects again.
+  return message.includes(SHUTS_DOWN) ? undefined : Math.min(retryAfterMs, MAX_OUTAGE_RETRY_MS);
+}
+
 /** Classifies a response to a list or watch other than 200. */
 export function failureOfResponse(
   response: Pick<ApiResponse, "status" | "headers" | "body">,
   what: string,
 ): WatchFailure {
-  const { code, status, message, retryAfterMs: askedMs } = readFailure(response, what);
-  const retryAfterMs = code === 429 && message.includes(SHUTS_DOWN) ? undefined : askedMs;
-  return new WatchFailure(tagOf(code, status, message, retryAfterMs), message, { retryAfterMs });
+  const { code, status, message, retryAfterMs } = readFailure(response, what);
+  const tag = tagOf(code, status, message, retryAfterMs);
+  return new WatchFailure(tag, message, { retryAfterMs: followed(tag, message, retryAfterMs) });
 }
 
 /** Classifies an ERROR event of a stream. */
@@ -104,7 +113,7 @@ function tagOf(
     case 410:
       return "expired";
     case 429:
-      return MAY_COME_BACK_RESTORED.test(message) ? "server-error" : "throttled";
+      return message.includes(REINITIALIZING) || message.includes(SHUTS_DOWN) ? "server-error" : "throttled";
     default:
       if (code >= 500) return "server-error";
       return retryAfterMs === undefined ? "rejected" : "throttled";
