@@ -1,5 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { parseThing, ReflectorHarness, raw, reflectorHarness, type Thing } from "../../../test/support/kube/reflector-harness.ts";
+import {
+  parseThing,
+  ReflectorHarness,
+  raw,
+  reflectorHarness,
+  type Thing,
+} from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import type { Ports } from "../../runtime/clock.ts";
