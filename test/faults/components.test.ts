@@ -15,6 +15,7 @@ import { printTable } from "./components/component-evidence.ts";
 import { type ComponentFault, ComponentHarness } from "./components/component-harness.ts";
 import { type ComponentLink, ComponentLinks } from "./components/component-links.ts";
 import { holdSeat, REFUSAL, refuseAccounts } from "./flow-control.ts";
+import type { NetworkConditions, RawResponse } from "./proxy/proxy.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 /** The time in which requests are counted. */
@@ -22,8 +23,10 @@ const OUTAGE_MS = 10_000;
 /** Longer than any stream waits for data. */
 const HALF_OPEN_MS = 17_000;
 const FROZEN_MS = FULL ? 60_000 : OUTAGE_MS;
-const SLOW_MS = 4_000;
 const SLOW = { bytesPerMs: 20, delayMs: 100 };
+const LATE = { delayMs: 4_000 }; // On each of the two ways.
+const LATE_MS = 24_000;
+const RESET_EVERY_MS = 3_000;
 /** More than a server writes while it starts and its clients come back. */
 const LOST_WRITES = 600;
 /**
@@ -96,6 +99,33 @@ function lostWrites(what: "request" | "response"): Network {
   });
 }
 
+function slowed(name: string, conditions: NetworkConditions, ms: number): Network {
+  return (links) => ({
+    name,
+    isOutage: false,
+    begin: async () => {
+      await each(links, ({ proxy }) => proxy.setConditions(conditions));
+      await each(links, ({ proxy }) => proxy.reset());
+      await delay(ms);
+    },
+    end: () => each(links, ({ proxy }) => proxy.setConditions({})),
+  });
+}
+
+/** Something in between answers each request. */
+function answered(name: string, response: RawResponse): Network {
+  return (links) => ({
+    name,
+    isOutage: true,
+    begin: async () => {
+      for (const { proxy } of links) proxy.respondNext(Number.POSITIVE_INFINITY, response);
+      await each(links, ({ proxy }) => proxy.reset());
+      await delay(OUTAGE_MS);
+    },
+    end: () => each(links, ({ proxy }) => proxy.respondNext(0, response)),
+  });
+}
+
 const NETWORK: readonly [string, Network][] = [
   [
     "reset",
@@ -143,19 +173,25 @@ const NETWORK: readonly [string, Network][] = [
       end: () => each(links, ({ proxy }) => proxy.halfOpen(false)),
     }),
   ],
+  ["a slow network in small pieces", slowed("20 kB/s, 100 ms late", SLOW, 4_000)],
+  ["answers that are late by more than any call waits", slowed("8 s late", LATE, LATE_MS)],
   [
-    "a slow network in small pieces",
+    "one connection in three that hangs",
     (links) => ({
-      name: "20 kB/s, 100 ms late",
+      name: "one in three hangs",
       isOutage: false,
       begin: async () => {
-        await each(links, ({ proxy }) => proxy.setConditions(SLOW));
-        await each(links, ({ proxy }) => proxy.reset());
-        await delay(SLOW_MS);
+        await each(links, ({ proxy }) => proxy.hangOneIn(3));
+        for (let times = 0; times < LATE_MS / RESET_EVERY_MS; times++) {
+          await each(links, ({ proxy }) => proxy.reset());
+          await delay(RESET_EVERY_MS);
+        }
       },
-      end: () => each(links, ({ proxy }) => proxy.setConditions({})),
+      end: () => each(links, ({ proxy }) => proxy.hangOneIn(0)),
     }),
   ],
+  ["half of an answer", answered("half an answer", { status: 200, body: '{"kind":"List","items":[{"metadata":{"na' })],
+  ["a page of a proxy", answered("502 HTML", { status: 502, body: "<html><body>Bad Gateway</body></html>" })],
   ["a garbage line", brokenLine("garbage")],
   ["a stream cut in the middle of a line", brokenLine("cutLine")],
   ["a stream cut in the middle of a character", brokenLine("cutCharacter")],

@@ -50,8 +50,11 @@ const HOLDER = { namespace: "default", name: "seat-holder" };
 /** Every account may send this request, so the server reads its body, which never ends. */
 const PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/** Keeps a request without an end in progress, and sends it again when the server gives up, until it is disposed of. */
-export async function holdSeat(cluster: Cluster): Promise<Disposable> {
+/**
+ * Keeps a request without an end in progress at `url`, and sends it again when the server gives up, until it is
+ * disposed of.
+ */
+export async function holdSeat(cluster: Cluster, url = cluster.url): Promise<Disposable> {
   await cluster.apply([{ apiVersion: "v1", kind: "ServiceAccount", metadata: HOLDER }]);
   const token = await cluster.serviceAccountToken(HOLDER.namespace, HOLDER.name);
   const headers = {
@@ -63,7 +66,7 @@ export async function holdSeat(cluster: Cluster): Promise<Disposable> {
   const hold = (): void => {
     if (ending.signal.aborted) return;
     const ca = cluster.identity.certificateAuthorityPem;
-    const sent = request(new URL(PATH, cluster.url), {
+    const sent = request(new URL(PATH, url), {
       method: "POST",
       headers,
       ca,

@@ -7,7 +7,7 @@ import { ApiserverClient, field } from "../../scripts/control-plane/api-client.t
 import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { CredentialFile } from "../../shared/kube/credentials/file-credentials.ts";
 import { loadClusterAccess } from "../../shared/kube/credentials/kubeconfig.ts";
-import { REFUSAL, refuseAccounts } from "./flow-control.ts";
+import { holdSeat, REFUSAL, refuseAccounts } from "./flow-control.ts";
 import { StreamHarness, tokenCredentials } from "./streams/stream-harness.ts";
 
 /** Responses of a healthy server over a healthy network: 401, 403, 404, 429. No process is restarted. */
@@ -146,6 +146,27 @@ test("priority and fairness: a 429 with Retry-After is obeyed, and the stream co
   const name = await createMap();
   await harness.until("a write after the end of it", () => harness.source.get(name) !== undefined);
   expect(harness.listReasons(0)).toEqual(["first"]);
+});
+
+test("a 429 of a server that shuts down is asked again at once, and everything is listed when it is back", async () => {
+  const { url, process } = await cluster.addApiserver({ "shutdown-send-retry-after": "true" });
+  const token = await cluster.serviceAccountToken("default", "watcher");
+  await using harness = new StreamHarness(MAPS, url, tokenCredentials(token, ca()));
+  await harness.until("the list", () => harness.source.synced);
+  // A server that shuts down waits for the requests that it has begun.
+  const held = await holdSeat(cluster, url);
+  const ended = process.kill("SIGTERM");
+  const failures = () => harness.events.flatMap((event) => (event.kind === "failed" ? [event] : []));
+  await harness.until("two answers", () => failures().length >= 2);
+  held[Symbol.dispose]();
+  await ended;
+  const [first] = failures();
+  expect([first?.tag, first?.error.message]).toEqual(["server-error", expect.stringContaining("is shutting down")]);
+  // Less than the five seconds that it asks for.
+  expect(first?.retryMs).toBeLessThan(1000);
+  await process.start();
+  await harness.until("a list", () => harness.listReasons(0).length === 2);
+  expect(harness.listReasons(0)).toEqual(["first", "outage"]);
 });
 
 test("a CRD that disappears takes its objects along, and its stream comes back with it", async () => {

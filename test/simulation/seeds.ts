@@ -223,7 +223,7 @@ export const RULE_SEEDS: readonly RuleSeed[] = [
   { rule: "ConfirmedCache", seed: 60131, features: ["backups"] },
   { rule: "AllAgree", seed: 60001 },
   { rule: "RollbackByNonce", seed: 60025 },
-  { rule: "RollbackRefused", seed: 60101 },
+  { rule: "RollbackRefused", seed: 60207 },
   { rule: "UnknownOutcome", seed: 60000 },
   { rule: "DecideAgain", seed: 60002 },
   { rule: "DecideTogether", seed: 60013 },

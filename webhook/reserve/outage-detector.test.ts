@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { WatchFailureTag } from "../../shared/kube/stream/watch-failure.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { OUTAGE_MIN_MS, OutageDetector, RECOVERY_MS } from "./outage-detector.ts";
 
@@ -33,6 +34,20 @@ describe("a core recovers", () => {
   ])("%s", async (_name, steps, expected) => {
     expect(await play(steps)).toBe(expected);
   });
+});
+
+test.each<[WatchFailureTag, boolean]>([
+  ["throttled", false],
+  ["server-error", true],
+])("a watch that failed for seconds, as %s: an outage, %s", async (tag, isOutage) => {
+  const time = new VirtualTime();
+  const outage = new OutageDetector(time.clock);
+  outage.observe({ kind: "watching", position: "5", afterFailures: 0 });
+  outage.observe({ kind: "failed", during: "watch", tag, error: new Error(tag), retryMs: 2_000 });
+  const isFailing = outage.isFailing;
+  await time.advance(2_000);
+  outage.observe({ kind: "watching", position: "5", afterFailures: 1 });
+  expect([isFailing, outage.isRecovering]).toEqual([isOutage, isOutage]);
 });
 
 test("a core is failing from a failure to the next response", async () => {

@@ -26,10 +26,11 @@ export class OutageDetector {
     this.#clock = clock;
   }
 
-  /** Takes an event of the core's watch. */
+  /** Takes an event of the core's watch. A core that throttles responds, so it was not restored. */
   observe(event: ReflectorEvent): void {
-    if (event.kind === "failed") this.failed(SILENT.has(event.tag));
-    else if (event.kind === "listed" && event.reason === "standstill") this.assumeOutage();
+    if (event.kind === "failed") {
+      if (event.tag !== "throttled") this.failed(SILENT.has(event.tag));
+    } else if (event.kind === "listed" && event.reason === "standstill") this.assumeOutage();
     else if (event.kind === "listed" || event.kind === "watching" || event.kind === "confirmed") this.succeeded();
   }
 

@@ -28,6 +28,10 @@ export interface ProtectorCallsOptions {
   readonly client: ProtectorClient;
   /** The version that the watch last showed. */
   readonly watched: () => ProtectorVersion | undefined;
+  /** The core has just come back from an outage: nothing is reserved yet (`outage-detector.ts`). */
+  readonly isRecovering?: () => boolean;
+  /** The newest call to the core failed, or its stream broke (`outage-detector.ts`). */
+  readonly isFailing?: () => boolean;
   /** Called with the version of each object that the core returned. */
   readonly learned?: (version: string) => void;
   readonly onEvent: (event: ProtectorEvent) => void;
@@ -68,8 +72,12 @@ export class ProtectorCalls {
   /** The newest version, whether from the watch or from a response. */
   newest(): ProtectorVersion | undefined {
     const watched = this.#options.watched();
-    if (watched !== undefined && !this.#isWriting)
-      this.#note(this.#versions.newest, watched, this.#versions.offer(watched));
+    if (watched !== undefined && !this.#isWriting) {
+      const before = this.#versions.newest;
+      const finding = this.#versions.offer(watched);
+      this.#note(before, watched, finding);
+      if (finding === "newer") this.#settleStored(watched);
+    }
     return this.#versions.newest;
   }
 
@@ -136,7 +144,10 @@ export class ProtectorCalls {
     if (!result.sent) for (const pending of attempted) pending.attempt = undefined;
     const pauseMs = Math.max(this.#backoff.nextMs(), Math.min(result.retryAfterMs ?? 0, 1_000));
     await sleep(this.#options.ports, pauseMs);
-    if (result.sent) await this.read("unknown");
+    // The watch may show what the late response would.
+    this.newest();
+    const isOpen = (pending: PendingRequest): boolean => pending.kind !== "reserve" || pending.attempt !== undefined;
+    if (result.sent && this.#queue.all().some(isOpen)) await this.read("unknown");
   }
 
   async read(purpose: ReadPurpose): Promise<void> {
@@ -165,6 +176,20 @@ export class ProtectorCalls {
       if (isCommitted(version, pending))
         this.#queue.settle(pending, { kind: "allowed", decision, version, written: true });
       else if (version.version !== baseVersion) pending.attempt = undefined;
+    }
+  }
+
+  /**
+   * The watch shows a write whose response is late. After a failure only a read tells: the core may have been restored
+   * since.
+   */
+  #settleStored(version: ProtectorVersion): void {
+    const { isRecovering, isFailing } = this.#options;
+    if (isRecovering?.() === true || isFailing?.() === true) return;
+    for (const pending of this.#queue.all()) {
+      if (pending.kind !== "reserve" || pending.attempt === undefined || !isCommitted(version, pending)) continue;
+      const { decision } = pending.attempt;
+      this.#queue.settle(pending, { kind: "allowed", decision, version, written: true });
     }
   }
 

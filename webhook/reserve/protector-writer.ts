@@ -20,10 +20,6 @@ const CONFLICT_WAIT_MIN_MS = 5;
 const CONFLICT_WAIT_MAX_MS = 20;
 
 export interface ProtectorWriterOptions extends ProtectorCallsOptions {
-  /** The core has just come back from an outage: nothing is reserved yet (`outage-detector.ts`). */
-  readonly isRecovering?: () => boolean;
-  /** The newest call to the core failed, or its stream broke (`outage-detector.ts`). */
-  readonly isFailing?: () => boolean;
   /** Called when no request waits for this protector any more. */
   readonly onIdle?: () => void;
 }

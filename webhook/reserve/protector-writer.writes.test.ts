@@ -49,6 +49,36 @@ describe("a conflict", () => {
   });
 });
 
+describe("a write whose answer is late, of a core that answers no read in time", () => {
+  async function decideWith(lateByMs: number, failing: boolean) {
+    const time = new VirtualTime();
+    const store = new ProtectorStore({ ports: time, object: protector(8) });
+    let isFailing = false;
+    const writer = writerOn(store, time, "self", undefined, { isFailing: () => isFailing });
+    store.faults.push({ lateByMs });
+    const asked = ask(time, writer, pod("web-0"));
+    await time.advance(2);
+    [store.isDown, isFailing] = [true, failing];
+    await time.advance(10_000);
+    return { asked, store };
+  }
+
+  test.each<[string, number, number]>([
+    ["has shown it before the writer gives up", 500, 3_020],
+    ["shows it later", 4_000, 4_004],
+  ])("is stored when the watch %s", async (_name, lateByMs, latestMs) => {
+    const { asked, store } = await decideWith(lateByMs, false);
+    expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
+    expect(asked.atMs).toBeLessThanOrEqual(latestMs);
+    expect(store.writes).toBe(1);
+  });
+
+  test("is not known where a call has failed since: the core may have been restored", async () => {
+    const { asked } = await decideWith(4_000, true);
+    expect(asked.decision).toMatchObject({ kind: "failed", tag: "deadline" });
+  });
+});
+
 describe("after a call that failed", () => {
   test.each<[string, boolean, object, number]>([
     ["a connection's break is over with the first read", false, { kind: "allowed", written: true }, 1],

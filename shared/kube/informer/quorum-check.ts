@@ -65,7 +65,9 @@ export class QuorumCheck {
 
   constructor(options: QuorumCheckOptions) {
     this.#options = options;
-    this.#path = withQuery(options.collection.path, { ...options.collection.query, limit: 1 });
+    const { path, query } = options.collection;
+    // Permissions may depend on the field selector. With a label selector, the server would search for a first match.
+    this.#path = withQuery(path, { fieldSelector: query.fieldSelector, limit: 1 });
     this.#backoff = new Backoff({ initialMs: 250, maxMs: 5_000, factor: 2, jitter: 0.5 }, options.ports.random);
   }
 

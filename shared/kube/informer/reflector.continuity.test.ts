@@ -6,6 +6,13 @@ import { describe, expect, test } from "vitest";
 import { raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 
+/** As kube-apiserver answers with `--shutdown-send-retry-after`: no Status. */
+const SHUTTING_DOWN = {
+  status: 429,
+  headers: { "retry-after": "5" },
+  body: "The apiserver is shutting down, please try again later.\n",
+};
+
 const list = "LIST limit=250&resourceVersion=10&resourceVersionMatch=NotOlderThan";
 const resumed = "WATCH resourceVersion=10";
 
@@ -21,6 +28,7 @@ describe("a server that was restored and has passed the position unnoticed", () 
       1,
       list,
     ],
+    ["a server that shuts down, and asks for patience", SHUTTING_DOWN, 3, list],
     [
       "a server or proxy without one behind it, which asks for patience",
       statusAnswer(501, {}, { "retry-after": "1" }),
@@ -38,6 +46,22 @@ describe("a server that was restored and has passed the position unnoticed", () 
     expect(tries[times]).toBe(next);
     expect(tries.includes(list)).toBe(next === list);
   });
+});
+
+test.each([
+  ["a server that shuts down is asked again at once: another one may answer", SHUTTING_DOWN, 1000, [resumed, resumed]],
+  [
+    "a proxy without a server behind it, which asks for minutes, is asked again soon",
+    statusAnswer(503, {}, { "retry-after": "300" }),
+    3000,
+    [resumed, list],
+  ],
+])("%s", async (_, answer, withinMs, expected) => {
+  const it = reflectorHarness();
+  it.transport.watches.push(answer, new ScriptedStream());
+  await it.start();
+  await it.time.advance(withinMs);
+  expect(it.transport.requests.slice(1, 3)).toEqual(expected);
 });
 
 test("an outage that lasts until the response to the watch counts, too", async () => {

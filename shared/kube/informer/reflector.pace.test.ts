@@ -1,6 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
+import {
+  parseThing,
+  ReflectorHarness,
+  raw,
+  reflectorHarness,
+  type Thing,
+} from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import type { Ports } from "../../runtime/clock.ts";
 
 describe("pace", () => {
   test.each([
@@ -33,6 +41,30 @@ describe("pace", () => {
     await it.time.advance(60_000);
     // A 410 or garbage costs one list and one watch each time.
     expect(it.transport.requests.length - before - inOutage).toBeLessThanOrEqual(24);
+  });
+
+  test("when the process stalls in each list, such as a throttled one, it does not list at full speed", async () => {
+    const time = new VirtualTime();
+    const view = time.process({ seed: 7 });
+    let stalledMs = 0;
+    const ports: Ports = {
+      random: view.random,
+      timers: view.timers,
+      clock: { nowMs: () => view.clock.nowMs(), monotonicMs: () => view.clock.monotonicMs() + stalledMs },
+    };
+    const parse = (object: unknown): Thing => {
+      stalledMs += 1500;
+      return parseThing(object);
+    };
+    const { source, transport } = new ReflectorHarness({ ports, parse });
+    for (let i = 0; i < 300; i++) {
+      transport.lists.push(page(`${10 + i}`, [raw("a", "5")]));
+      transport.watches.push(new ScriptedStream());
+    }
+    source.start();
+    await time.advance(10_000);
+    expect(transport.requests.filter((request) => request.startsWith("LIST limit=250")).length).toBeLessThanOrEqual(10);
+    await source.stop();
   });
 
   test("after a healthy stream the first try comes soon again", async () => {

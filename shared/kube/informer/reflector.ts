@@ -17,7 +17,7 @@
 import { Backoff } from "../../runtime/backoff.ts";
 import { sleep } from "../../runtime/clock.ts";
 import { isComparableVersion, isOlderVersion } from "../../schema/resource-version.ts";
-import { type Collection, type Lister, listNotOlderThan } from "../stream/list.ts";
+import { type Lister, listNotOlderThan } from "../stream/list.ts";
 import { type EventType, isRawObject, objectParser } from "../stream/raw-object.ts";
 import { readWatch } from "../stream/watch.ts";
 import { retryDelayMs, WatchFailure } from "../stream/watch-failure.ts";
@@ -84,7 +84,7 @@ export class Reflector<T> implements LearningInformer<T> {
       name,
       transport,
       ports,
-      collection: quorumCollection(this.#lister.collection),
+      collection: this.#lister.collection,
       intervalMs: options.confirmEveryMs,
       position: () => this.#store.position,
       confirmed: (sentMs) => {
@@ -204,6 +204,9 @@ export class Reflector<T> implements LearningInformer<T> {
       try {
         const isMoved = this.#quorumCheck.isBehind;
         reason ??= this.#continuity.brokenBy;
+        // A process that stalls in each list, such as a throttled one, would list at full speed for ever.
+        if (reason === "standstill" && !this.#isListDue)
+          await sleep(this.#options.ports, this.#backoff.nextMs(), signal);
         if (reason !== undefined) await this.#list(reason, signal);
         reason = undefined;
         during = "watch";
@@ -225,12 +228,16 @@ export class Reflector<T> implements LearningInformer<T> {
   }
 
   #retryMs(failure: WatchFailure, reason: ListReason | undefined): number {
-    const { clock, random } = this.#options.ports;
+    const { random } = this.#options.ports;
     const backoffMs = this.#backoff.nextMs();
     if (reason === undefined || reason === "outage")
       return retryDelayMs(Math.min(backoffMs, MAX_RESUME_DELAY_MS), failure, random);
-    const isLongAgo = clock.monotonicMs() - this.#listStartedMs >= LISTS_APART_MS;
-    return retryDelayMs(isLongAgo && listReasonAfter(failure) !== undefined ? 0 : backoffMs, failure, random);
+    return retryDelayMs(this.#isListDue && listReasonAfter(failure) !== undefined ? 0 : backoffMs, failure, random);
+  }
+
+  /** The last list is so long ago that another one may follow at once. */
+  get #isListDue(): boolean {
+    return this.#options.ports.clock.monotonicMs() - this.#listStartedMs >= LISTS_APART_MS;
   }
 
   async #checkWhenSynced(signal: AbortSignal): Promise<void> {
@@ -388,12 +395,4 @@ export class Reflector<T> implements LearningInformer<T> {
 function listReasonAfter({ tag }: WatchFailure): ListReason | undefined {
   if (tag === "expired" || tag === "corrupt") return tag;
   return tag === "ahead-of-server" ? "versionWentBack" : undefined;
-}
-
-/**
- * Keeps the field selector, which permissions may depend on. With a label selector, the server would search for a first
- * match.
- */
-function quorumCollection({ path, query: { fieldSelector } }: Collection): Collection {
-  return { path, query: fieldSelector === undefined ? {} : { fieldSelector } };
 }

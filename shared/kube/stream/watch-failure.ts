@@ -29,8 +29,12 @@ export const WATCH_FAILURE_TAGS = [
 ] as const;
 export type WatchFailureTag = (typeof WATCH_FAILURE_TAGS)[number];
 
-/** What kube-apiserver says while its watch cache has no etcd to follow (KEP-4568). */
+/**
+ * What kube-apiserver says with a 429 while its watch cache has no etcd to follow (KEP-4568), and while it shuts down
+ * (`--shutdown-send-retry-after`). It asks for patience like a busy server, but may come back with other data.
+ */
 const REINITIALIZING = "(re)initializing";
+const SHUTS_DOWN = "apiserver is shutting down";
 
 /** A list or watch failed; `tag` decides what follows. */
 export class WatchFailure extends Error {
@@ -61,13 +65,24 @@ export function retryDelayMs(backoffMs: number, failure: WatchFailure, random: P
   return Math.max(backoffMs, failure.retryAfterMs * (1 + RETRY_AFTER_SPREAD * random.fraction()));
 }
 
+/** A proxy without a server behind it asks for minutes. After a second, what follows counts as an outage. */
+const MAX_OUTAGE_RETRY_MS = 1_000;
+
+/** How much of `Retry-After` is followed: all of it only for a busy server. */
+function followed(tag: WatchFailureTag, message: string, retryAfterMs = 0): number | undefined {
+  if (tag === "throttled") return retryAfterMs;
+  // Another apiserver may answer at once, as for a client that connects again.
+  return message.includes(SHUTS_DOWN) ? undefined : Math.min(retryAfterMs, MAX_OUTAGE_RETRY_MS);
+}
+
 /** Classifies a response to a list or watch other than 200. */
 export function failureOfResponse(
   response: Pick<ApiResponse, "status" | "headers" | "body">,
   what: string,
 ): WatchFailure {
   const { code, status, message, retryAfterMs } = readFailure(response, what);
-  return new WatchFailure(tagOf(code, status, retryAfterMs), message, { retryAfterMs });
+  const tag = tagOf(code, status, message, retryAfterMs);
+  return new WatchFailure(tag, message, { retryAfterMs: followed(tag, message, retryAfterMs) });
 }
 
 /** Classifies an ERROR event of a stream. */
@@ -75,12 +90,17 @@ export function failureOfErrorEvent(object: unknown, what: string): WatchFailure
   const status = parseStatus(object);
   if (status === undefined) return new WatchFailure("error-event", `${what}: ERROR event without a Status`);
   const { code, message, retryAfterMs } = status;
-  const tag = tagOf(code, status, retryAfterMs);
+  const tag = tagOf(code, status, message, retryAfterMs);
   const kept = tag === "expired" || tag === "ahead-of-server" || tag === "throttled" ? tag : "error-event";
   return new WatchFailure(kept, `${what}: ERROR event ${code}: ${message}`, { retryAfterMs });
 }
 
-function tagOf(code: number, status: ApiStatus | undefined, retryAfterMs: number | undefined): WatchFailureTag {
+function tagOf(
+  code: number,
+  status: ApiStatus | undefined,
+  message: string,
+  retryAfterMs: number | undefined,
+): WatchFailureTag {
   // Before the code: it comes as a 504 with a Retry-After, and the same request would fail again.
   if (status?.versionTooLarge) return "ahead-of-server";
   switch (code) {
@@ -93,8 +113,7 @@ function tagOf(code: number, status: ApiStatus | undefined, retryAfterMs: number
     case 410:
       return "expired";
     case 429:
-      // This server has no storage. It asks for patience like a busy one, but may come back with other data.
-      return status?.message.includes(REINITIALIZING) ? "server-error" : "throttled";
+      return message.includes(REINITIALIZING) || message.includes(SHUTS_DOWN) ? "server-error" : "throttled";
     default:
       if (code >= 500) return "server-error";
       return retryAfterMs === undefined ? "rejected" : "throttled";

@@ -32,8 +32,6 @@ const MAX_REMEMBERED = 100_000;
  * have no known order, so neither ends the other: an extra protector protects too much, a missing one protects nothing.
  */
 const CLOCKS_APART_MS = 30_000;
-/** A list at each event of a protector that somebody has recorded by mistake would be many. */
-const DOUBTS_APART_MS = 10_000;
 const SELECTOR = `${REGISTER_LABEL}=${REGISTER_LABEL_VALUE}`;
 /** Failures that retries do not solve: this process can't read a register. */
 const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-served"]);
@@ -42,11 +40,11 @@ const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-s
 export class ReleaseRegister {
   readonly segments: Reflector<ConfigMap>;
   readonly #released = new Set<string>();
-  /** UIDs in force although a segment has them, until the next list shows whether the core was restored. */
-  readonly #doubtful = new Set<string>();
-  /** When (monotonic) a list had these UIDs last that were in doubt. */
-  readonly #confirmedMs = new Map<string, number>();
-  readonly #clock: Ports["clock"];
+  /**
+   * UIDs in force although a segment has them, and since when (monotonic), until a list that was sent later shows
+   * whether the core was restored.
+   */
+  readonly #doubtful = new Map<string, number>();
   /** UIDs in force although a later protector of the same name was released: the core was restored, or a watch lags. */
   readonly #revived = new Set<string>();
   /** By `namespace/name`: creation time of the youngest protector in the segments. Undefined until computed. */
@@ -54,13 +52,16 @@ export class ReleaseRegister {
   /** The segments of the last {@link refresh}, until the watch delivers a change. */
   #refreshed: readonly ConfigMap[] | undefined;
   readonly #refresh: (options: CallOptions) => ReturnType<typeof listConfigMaps>;
+  /** Counts what the watch has delivered. */
+  #changes = 0;
   #hasForgotten = false;
+  readonly #nowMs: () => number;
   readonly #onReleased: ReleaseRegisterOptions["onReleased"];
   readonly #known = Promise.withResolvers<void>();
 
   constructor({ core, transport, ports, namespace, onReleased, onEvent }: ReleaseRegisterOptions) {
     this.#onReleased = onReleased;
-    this.#clock = ports.clock;
+    this.#nowMs = () => ports.clock.monotonicMs();
     const api = new ApiClient(transport);
     this.#refresh = (options) => listConfigMaps(api, namespace, SELECTOR, options);
     this.segments = new Reflector<ConfigMap>({
@@ -78,7 +79,8 @@ export class ReleaseRegister {
       onEvent: (event) => {
         const isFutile = event.kind === "failed" && FUTILE.has(event.tag);
         if (isFutile || event.kind === "listed") this.#known.resolve();
-        if (event.kind === "listed" && !this.segments.historyInDoubt) this.#settleDoubt([...this.segments.values()]);
+        if (event.kind === "listed" && !this.segments.historyInDoubt)
+          this.#settleDoubt([...this.segments.values()], this.#nowMs() - event.durationMs);
         onEvent?.(event);
       },
     });
@@ -108,12 +110,15 @@ export class ReleaseRegister {
 
   /** Reads the present register, because the watch may lag. False without an answer. */
   async refresh(options: CallOptions): Promise<boolean> {
+    const sentMs = this.#nowMs();
+    const changes = this.#changes;
     const result = await this.#refresh(options);
     if (result.kind === "ok") {
-      this.#refreshed = result.object;
+      // What the watch has delivered meanwhile may be newer.
+      if (changes === this.#changes) this.#refreshed = result.object;
       this.#youngest = undefined;
       for (const segment of result.object) this.#learn(segment);
-      this.#settleDoubt(result.object);
+      this.#settleDoubt(result.object, sentMs);
     }
     return result.kind !== "unavailable";
   }
@@ -133,9 +138,7 @@ export class ReleaseRegister {
       this.#released.delete(uid);
       return;
     }
-    const confirmedMs = this.#confirmedMs.get(uid) ?? Number.NEGATIVE_INFINITY;
-    if (this.#clock.monotonicMs() - confirmedMs < DOUBTS_APART_MS) return;
-    this.#doubtful.add(uid);
+    this.#doubtful.set(uid, this.#nowMs());
     if (!this.segments.historyInDoubt) this.segments.distrustHistory();
   }
 
@@ -148,21 +151,24 @@ export class ReleaseRegister {
   }
 
   #changed(after: ConfigMap | undefined): void {
+    this.#changes++;
     this.#youngest = undefined;
     this.#refreshed = undefined;
     this.#learn(after);
   }
 
-  /** A list from after the doubt has what was released; what it lacks, a restore of the core has taken back. */
-  #settleDoubt(segments: readonly ConfigMap[]): void {
-    if (this.#doubtful.size === 0) return;
-    const nowMs = this.#clock.monotonicMs();
-    for (const [uid, confirmedMs] of this.#confirmedMs)
-      if (nowMs - confirmedMs >= DOUBTS_APART_MS) this.#confirmedMs.delete(uid);
-    const released = [...this.#doubtful].filter((uid) => hasEntry(segments, uid));
-    for (const uid of this.#doubtful) if (!released.includes(uid)) this.#released.delete(uid);
-    for (const uid of released) this.#confirmedMs.set(uid, nowMs);
-    this.#doubtful.clear();
+  /**
+   * A list from after the doubt has what was released; what it lacks, a restore of the core has taken back. An answer
+   * may be late, so a list that was sent before the doubt says nothing.
+   */
+  #settleDoubt(segments: readonly ConfigMap[], sentMs: number): void {
+    const settled = [...this.#doubtful].filter(([, sinceMs]) => sinceMs <= sentMs).map(([uid]) => uid);
+    const released = settled.filter((uid) => hasEntry(segments, uid));
+    for (const uid of settled) {
+      this.#doubtful.delete(uid);
+      if (!released.includes(uid)) this.#released.delete(uid);
+    }
+    if (this.#doubtful.size > 0 && !this.segments.historyInDoubt) this.segments.distrustHistory();
     if (released.length > 0) this.#onReleased?.(released);
   }
 

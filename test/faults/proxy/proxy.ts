@@ -64,6 +64,7 @@ export class FaultProxy implements AsyncDisposable {
   #server: Server | undefined;
   #port = 0;
   #halfOpen = false;
+  #hangsOneIn = 0;
   #conditions: NetworkConditions = {};
   #lineFault: LineFault | undefined;
   #lineFaultDone: (() => void) | undefined;
@@ -134,6 +135,12 @@ export class FaultProxy implements AsyncDisposable {
     } else if (this.#server === undefined) {
       await this.#listen();
     }
+  }
+
+  /** One in so many new connections is accepted, and nothing passes on it: 0 for none. */
+  hangOneIn(connections: number): void {
+    this.#hangsOneIn = connections;
+    if (connections === 0) this.reset();
   }
 
   setConditions(conditions: NetworkConditions): void {
@@ -214,7 +221,7 @@ export class FaultProxy implements AsyncDisposable {
     this.#open.add(connection);
     for (const pipe of connection.pipes) {
       pipe.conditions = this.#conditions;
-      pipe.hold(this.#halfOpen);
+      pipe.hold(this.#halfOpen || (this.#hangsOneIn > 0 && this.connections.length % this.#hangsOneIn === 0));
     }
     for (const socket of [raw, client, server]) {
       socket.on("error", () => close("end"));
@@ -313,7 +320,7 @@ export class FaultProxy implements AsyncDisposable {
 }
 
 /** A scripted response. */
-interface RawResponse {
+export interface RawResponse {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
