@@ -40,7 +40,7 @@ interface StuckCell {
 /** The cells of the protector whose aggregator has written nothing, or has ended no hold, for longer than it ever should. */
 export function stuckCells(decision: Denial["decision"], { nowMs, settleMs }: DenialContext): readonly StuckCell[] {
   if (decision.kind !== "denied" || decision.decision.cause === "PreActivity") return [];
-  return [...(decision.version?.state.cells.values() ?? [])].flatMap(({ cellID, aggregation }) => {
+  return [...(decision.version?.state.cells.values() ?? [])].flatMap(({ cellID, aggregation }): StuckCell[] => {
     const heardMs = parseMs(aggregation?.heartbeatTime);
     if (heardMs > 0 && nowMs - heardMs > STALE_AFTER_MS) {
       const text = `the aggregator of ${cellID} has been silent for ${lasting(nowMs - heardMs)} (see PodseidonCellStale)`;
