@@ -98,6 +98,18 @@ if [ "$completes" = no ]; then
   fi
 fi
 
+# Another cluster, its core, goes on counting the pods of a cluster without protectors of its own.
+cell=""
+if [ -z "$(k get customresourcedefinition podprotectors.podseidon.kubewharf.io -o name --ignore-not-found)" ]; then
+  cell=$(k get configmap podseidon-cell --namespace "$NAMESPACE" -o 'jsonpath={.data.id}' 2>/dev/null || true)
+fi
+tell_what_is_left() {
+  [ -z "$cell" ] || cat <<TEXT
+left to do, where this cluster does not come back under the same id: its core still counts its pods. Run
+  kubectl podseidon remove-cell $cell --all-namespaces --core-context CORE --yes
+TEXT
+}
+
 # Deletions pass from here on. The controllers lose the permission to restore a webhook configuration or a finalizer. The
 # second pass deletes what they restored before.
 delete_webhook_configurations
@@ -139,6 +151,8 @@ for kind in rolebindings roles; do
 done
 if [ -n "$late" ]; then
   echo "not gone after $WAIT: $late. Its status.conditions say what it waits for; all else is gone. Run this again" >&2
+  tell_what_is_left
   exit 1
 fi
 echo "podseidon is gone from this cluster"
+tell_what_is_left

@@ -123,3 +123,24 @@ test.each([
   expect(output).not.toContain("podseidon is gone");
   expect(calls).toContain("delete clusterrole.rbac.authorization.k8s.io/podseidon-webhook");
 });
+
+describe("what is left to do in another cluster, its core", () => {
+  const cell = `"get configmap podseidon-cell "*) printf worker-2 ;;`;
+  const command = "\n  kubectl podseidon remove-cell worker-2 --all-namespaces --core-context CORE --yes\n";
+
+  test("is told, with the cell's id", () => {
+    const { code, output } = uninstall(cell);
+    expect([code, output.endsWith(command)]).toEqual([0, true]);
+  });
+
+  test("is told where something is not gone yet", () => {
+    const { code, output } = uninstall(`${cell}\n"delete namespace podseidon-system"*) exit 1 ;;`);
+    expect(code).toBe(1);
+    expect(output).toContain(command);
+  });
+
+  test("is nothing where the cluster is its own core", () => {
+    const crd = `"get customresourcedefinition podprotectors"*) echo crd/podprotectors ;;`;
+    expect(uninstall(`${cell}\n${crd}`).output).toBe("podseidon is gone from this cluster\n");
+  });
+});

@@ -65,7 +65,7 @@ describe("responses", () => {
     const { ask } = handler({ kind: "denied", decisions: [elsewhere], rollBack: undefined });
     const message = expect.stringContaining(
       "needs 8 available pods, 10 are available, 6 of them in cells that are on hold or not counted for its " +
-        "present spec yet, 0 of them reserved by disruptions that are not accounted for yet; this passes by itself",
+        "present spec yet, 0 of them reserved by disruptions that are not accounted for yet; it may once those cells",
     );
     expect(responseOf(await ask(deletion()))).toMatchObject({ status: { message } });
   });

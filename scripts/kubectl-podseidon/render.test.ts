@@ -1,5 +1,6 @@
 /** The screens, from protectors as they are stored; the cluster tests run the commands themselves. */
 import { describe, expect, test } from "vitest";
+import { holdOf } from "../../shared/decide/state/hold.ts";
 import type { Condition, PodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
@@ -138,7 +139,7 @@ describe("why", () => {
   }
 
   test("names who holds the quota, since when, and who is missing", () => {
-    const text = explain({ ...admitted, verdict: "refused", message: "busy", retryAfterSeconds: 1 });
+    const text = explain({ ...admitted, verdict: "refused", message: "this passes by itself", retryAfterSeconds: 1 });
     expect(text).toContain("no: it would be denied now; this passes by itself");
     expect(text).toMatch(/a +web-0 +DELETE +1 +12s ago/);
     expect(text).toMatch(/web-2 +not ready/);
@@ -164,6 +165,22 @@ describe("why", () => {
       named(makeProtector([makeCell("a", 1, [], stale)]), "web"),
     );
     expect(text).toContain("Cell a is stale; its last heartbeat was 10m ago");
+  });
+
+  test("does not say that it passes where another cell is gone, and names its removal", () => {
+    const gone = { hold: holdOf("CoreRestored", "x", NOW_MS - 600_000), heartbeatTime: formatMs(NOW_MS - 600_000) };
+    const target = named(makeProtector([makeCell("a", 1, [], beating), makeCell("b", 2, [], gone)]), "web");
+    const message = "it may once that aggregator writes again";
+    const text = explain({ ...admitted, verdict: "refused", message, retryAfterSeconds: 1 }, target);
+    expect(text).toMatch(/no: it would be denied now$/m);
+    expect(text).toContain(
+      "Cell b is on hold for 10m; its last heartbeat was 10m ago\n" +
+        "    The etcd of the core was restored to an older state. The hold should have ended after the settle period " +
+        "(75 s), and does not: docs/runbooks/PodseidonCellOnHold.md.\n" +
+        "    If b is gone for good: kubectl podseidon remove-cell b --all-namespaces\n",
+    );
+    const own = named(makeProtector([makeCell("a", 1, [], gone)]), "web");
+    expect(explain({ ...admitted, verdict: "refused" }, own)).not.toContain("remove-cell");
   });
 
   test("does not guess the cell where there are several", () => {

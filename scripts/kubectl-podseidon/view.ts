@@ -73,6 +73,13 @@ export interface ProtectorView {
   readonly state: HealthState;
 }
 
+/** Four settle periods: a hold that is older does not end as it should. */
+const HOLD_OVERDUE_MS = 300_000;
+
+export function isOverdue({ holdAgeMs = 0 }: CellView): boolean {
+  return holdAgeMs > HOLD_OVERDUE_MS;
+}
+
 /** `nowMs` is this machine's wall clock: ages are for people, and no decision uses them. */
 export function viewProtector(protector: PodProtector, nowMs: number): ProtectorView {
   const { metadata, spec } = protector;

@@ -6,7 +6,7 @@ import { decide } from "../../shared/decide/quota.ts";
 import { parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
-import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { type PodProtector, STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { holdText } from "./explain/explanations.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
@@ -23,7 +23,7 @@ import {
 } from "./question.ts";
 import { reservationText } from "./status.ts";
 import { isUnprotected } from "./unprotected.ts";
-import { type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
+import { isOverdue, type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
 
 const MAX_UNAVAILABLE_SHOWN = 10;
 
@@ -97,7 +97,8 @@ const VERDICTS: Readonly<Record<DryRunResult["verdict"], string>> = {
 
 export function explanationText(explanation: Explanation): string {
   const { kind, pod, answer, opinions, unread, cluster, cell, isUnprotected } = explanation;
-  const passes = answer.retryAfterSeconds !== undefined;
+  // Clients repeat some refusals that nothing ends by itself: the webhook's words are more exact.
+  const passes = answer.retryAfterSeconds !== undefined && answer.message.includes(" by itself");
   const parts = [
     isUnprotected
       ? `UNPROTECTED: ${cluster} does not call the webhook before pods of namespace ${pod.namespace} are deleted. ` +
@@ -114,12 +115,13 @@ export function explanationText(explanation: Explanation): string {
     ]),
     opinions.length === 0 && unread === undefined ? "\nNo protector covers this pod.\n" : "",
     unread === undefined ? "" : `\nThe protectors could not be read, so nothing more is known: ${inLine(unread)}\n`,
-    ...opinions.map(opinionText),
+    ...opinions.map((opinion) => opinionText(opinion, cell)),
   ];
   return parts.join("");
 }
 
-function opinionText({ view, allowed, text, holders, unavailable }: ProtectorExplanation): string {
+function opinionText(opinion: ProtectorExplanation, own: string | undefined): string {
+  const { view, allowed, text, holders, unavailable } = opinion;
   const word = allowed === undefined ? "?" : allowed ? "agrees" : "refuses";
   const lines = [
     `\nPodProtector ${view.namespace}/${view.name}   ${word}: ${text}\n`,
@@ -140,7 +142,9 @@ function opinionText({ view, allowed, text, holders, unavailable }: ProtectorExp
     lines.push(
       `  Cell ${cell.cell} is ${cell.state}${since}; its last heartbeat was ${age(cell.heartbeatAgeMs)} ago\n`,
     );
-    if (cell.hold !== undefined) lines.push(`    ${holdText(cell.hold)}\n`);
+    if (cell.hold !== undefined) lines.push(`    ${holdText(cell.hold, isOverdue(cell))}\n`);
+    if (own !== undefined && cell.cell !== own && (cell.heartbeatAgeMs ?? 0) > STALE_AFTER_MS)
+      lines.push(`    If ${cell.cell} is gone for good: kubectl podseidon remove-cell ${cell.cell} --all-namespaces\n`);
   }
   return lines.join("");
 }

@@ -163,6 +163,18 @@ test("a cell gets another id by the page's commands, and its pods count once", a
   expect((await deleteAll()).toSorted()).toEqual([200, 429, 429, 429]);
 });
 
+test("a cell that is in one core does not join another by mistake, as by a wrong context", async () => {
+  const secret = () => worker.admin.get("/api/v1/namespaces/podseidon-system/secrets/podseidon-core-webhook");
+  const before = field(await secret(), "data");
+  await expect(
+    typed("kubectl podseidon join worker-3 --core-context other-core --context worker-2"),
+  ).rejects.toMatchObject({
+    stderr: expect.stringContaining(`worker-2 has a kubeconfig for another core (${core.url})`),
+  });
+  expect(field(await secret(), "data")).toEqual(before);
+  expect(items(await otherCore.admin.get("/api/v1/namespaces/podseidon-system/secrets"))).toEqual([]);
+});
+
 test("a cell that joins another core by the page's commands takes nothing of the first one along", async () => {
   const lines = block(PAGE, "another core").replace(/(leave|join) worker-2/g, "$1 worker-3");
   process.stdout.write(`${lines}${await typed(lines)}\n`);

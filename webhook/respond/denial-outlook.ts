@@ -26,16 +26,43 @@ export function holdEnd(decision: Denial["decision"], { cell, nowMs, settleMs }:
   return ` until about ${formatMs(endMs).slice(11, 19)} UTC (${Math.ceil((endMs - nowMs) / 1000)} s)`;
 }
 
-/** Names each aggregator of the protector that has written nothing for longer than it ever should. */
-export function silenceIn(decision: Denial["decision"], { nowMs }: DenialContext): readonly string[] {
+/** A hold that is older than this many settle periods does not end as it should. */
+const OVERDUE_PERIODS = 4;
+
+/** A cell of the protector whose components do not do their part. */
+interface StuckCell {
+  readonly cellID: string;
+  /** Names the alert that fires then. */
+  readonly text: string;
+  readonly isSilent: boolean;
+}
+
+/** The cells of the protector whose aggregator has written nothing, or has ended no hold, for longer than it ever should. */
+export function stuckCells(decision: Denial["decision"], { nowMs, settleMs }: DenialContext): readonly StuckCell[] {
   if (decision.kind !== "denied" || decision.decision.cause === "PreActivity") return [];
-  return [...(decision.version?.state.cells.values() ?? [])].flatMap(({ cellID, aggregation }) => {
+  return [...(decision.version?.state.cells.values() ?? [])].flatMap(({ cellID, aggregation }): StuckCell[] => {
     const heardMs = parseMs(aggregation?.heartbeatTime);
-    if (heardMs === 0 || nowMs - heardMs <= STALE_AFTER_MS) return [];
-    const seconds = Math.floor((nowMs - heardMs) / 1000);
-    const silentFor = `${Math.floor(seconds / 60)}m${seconds % 60}s`;
-    return [`the aggregator of ${cellID} has been silent for ${silentFor} (see PodseidonCellStale)`];
+    if (heardMs > 0 && nowMs - heardMs > STALE_AFTER_MS) {
+      const text = `the aggregator of ${cellID} has been silent for ${lasting(nowMs - heardMs)} (see PodseidonCellStale)`;
+      return [{ cellID, text, isSilent: true }];
+    }
+    const heldMs = holdWrittenMs(aggregation?.hold ?? "");
+    if (heldMs === undefined || nowMs - heldMs <= OVERDUE_PERIODS * settleMs) return [];
+    const text = `cell ${cellID} has been on hold for ${lasting(nowMs - heldMs)} (see PodseidonCellOnHold)`;
+    return [{ cellID, text, isSilent: false }];
   });
+}
+
+function lasting(ms: number): string {
+  const seconds = Math.floor(ms / 1000);
+  return `${Math.floor(seconds / 60)}m${seconds % 60}s`;
+}
+
+/** True where the spare pods are in cells that have to be counted first: no reservation that ends gives quota. */
+export function waitsForCells(decision: Denial["decision"]): boolean {
+  if (decision.kind !== "denied") return false;
+  const { unreliable, available, minAvailable } = decision.decision.facts;
+  return unreliable > 0 && available - unreliable <= minAvailable;
 }
 
 /** True where no more pods match than must be available. */

@@ -86,8 +86,41 @@ describe("the text of a denial", () => {
 
   test("names an aggregator that is silent, and does not promise that this passes by itself", () => {
     const text = textOf([makeCell("a", 3, [reserved], heard(185))]);
-    // The alert that fires then, whose runbook has what to do about a cell that is gone for good.
+    // The alert that fires then.
     expect(text).toContain("the aggregator of a has been silent for 3m5s (see PodseidonCellStale); it may once that");
     expect(textOf([makeCell("a", 3, [reserved], heard(120))])).not.toContain("silent");
+  });
+
+  describe("where the spare pods are in another cell that is on hold", () => {
+    const hold = (secondsAgo: number) => holdOf("CoreRestored", "x", NOW_MS - secondsAgo * 1000);
+    const text = (held: object) =>
+      textOf([makeCell("a", 2, [], heard(1)), makeCell("b", 3, [], held)], {}, { ...CONTEXT, cell: "a" });
+    const REMOVAL = "if b is gone for good: kubectl podseidon remove-cell b --all-namespaces.";
+
+    test("waits for that cell, which takes no second", () => {
+      expect(text({ hold: hold(30), ...heard(40) })).toContain(
+        "0 of them reserved by disruptions that are not accounted for yet; it may once those cells are counted again:",
+      );
+    });
+
+    test("names the removal of a cell that is silent", () => {
+      expect(text({ hold: hold(200), ...heard(210) })).toContain(
+        `silent for 3m30s (see PodseidonCellStale); it may once that aggregator writes again, or, ${REMOVAL}`,
+      );
+    });
+
+    test("names the removal of a cell whose hold has outlasted several settle periods", () => {
+      expect(text({ hold: hold(301) })).toContain(
+        `cell b has been on hold for 5m1s (see PodseidonCellOnHold); it may once that hold ends, or, ${REMOVAL}`,
+      );
+      expect(text({ hold: hold(299) })).not.toContain("has been on hold");
+    });
+  });
+
+  test("the hold of the own cell that does not end is not said to end by itself", () => {
+    const hold = holdOf("Gone", "x", NOW_MS - 301_000);
+    expect(textOf([makeCell("a", 3, [], { hold, ...heard(1) })], {}, { ...CONTEXT, cell: "a" })).toContain(
+      "cell a has been on hold for 5m1s (see PodseidonCellOnHold); it may once that hold ends. More:",
+    );
   });
 });

@@ -7,7 +7,7 @@ import type { BypassResult } from "../request/bypass.ts";
 import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
 import { type Denial, idOf, isBusy, type OverloadCause, type Verdict } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
-import { type DenialContext, holdEnd, isImpossible, silenceIn } from "./denial-outlook.ts";
+import { type DenialContext, holdEnd, isImpossible, stuckCells, waitsForCells } from "./denial-outlook.ts";
 
 /** The disruption that is denied, for the first words of the text. */
 interface DeniedDisruption {
@@ -158,7 +158,7 @@ export function explain({ protector, decision }: Denial, context: DenialContext)
     case "denied":
       return [
         QUOTA_TEXT[decision.decision.cause](decision.decision.facts, holdEnd(decision, context)),
-        ...silenceIn(decision, context),
+        ...stuckCells(decision, context).map(({ text }) => text),
       ].join(", and ");
   }
 }
@@ -223,8 +223,17 @@ export function adviceOn(denials: readonly Denial[], context: DenialContext): st
   if (denials.some(({ decision }) => isImpossible(decision)))
     // A StatefulSet, for example, creates a pod again only when the terminating one is gone. No count shows such a pod.
     return "no more pods match than must be available: unless one is being replaced, lower the promise or add replicas";
-  if (denials.some(({ decision }) => silenceIn(decision, context).length > 0))
-    return "it may once that aggregator writes again";
+  const stuck = denials.flatMap(({ decision }) => stuckCells(decision, context));
+  if (stuck.length > 0) {
+    const end = stuck.some(({ isSilent }) => isSilent) ? "that aggregator writes again" : "that hold ends";
+    // The own cell asks, so it is there.
+    const gone = stuck.find(({ cellID }) => context.cell !== undefined && cellID !== context.cell)?.cellID;
+    const removal =
+      gone === undefined
+        ? ""
+        : `, or, if ${gone} is gone for good: kubectl podseidon remove-cell ${gone} --all-namespaces`;
+    return `it may once ${end}${removal}`;
+  }
   if (denials.every(isBusy)) return waitFor(denials);
   if (denials.every(({ decision }) => decision.kind === "lost")) {
     return "a lost protector is restored within a minute or so, where its API is served";
@@ -240,6 +249,8 @@ function waitFor(denials: readonly Denial[]): string {
   if (causes.includes("OnHold")) return "the hold ends by itself";
   if (causes.includes("OthersShare") || causes.includes("RefreshedTooLong"))
     return "this passes by itself within minutes";
+  if (denials.some(({ decision }) => waitsForCells(decision)))
+    return "it may once those cells are counted again: kubectl podseidon doctor says whether they are";
   return "this passes by itself, try again in a second";
 }
 

@@ -56,6 +56,11 @@ describe("the CRD", () => {
   test("that is missing is a problem", () => {
     expect(line(crdFinding(undefined))).toBe("problem crd: PodProtector is not installed");
   });
+  test("that is being deleted is a problem, although it keeps every field", () => {
+    const { metadata, ...crd } = JSON.parse(JSON.stringify(podProtectorCrd()));
+    const deleted = { ...crd, metadata: { ...metadata, deletionTimestamp: "2026-01-01T00:00:00Z" } };
+    expect(line(crdFinding(deleted))).toMatch(/^problem crd: is being deleted: /);
+  });
   test("that drops fields is a problem that names one", () => {
     const text = JSON.stringify(podProtectorCrd()).replaceAll('"nonce"', '"other"').replaceAll('"hold"', '"else"');
     expect(line(crdFinding(JSON.parse(text)))).toMatch(/^problem crd: drops 2 fields of this version \(\.status\./);

@@ -69,6 +69,8 @@ const Schema = v.looseObject({
   }),
 });
 
+const Deleting = v.looseObject({ metadata: v.looseObject({ deletionTimestamp: v.string() }) });
+
 /** Every field that the schema has, as a path. */
 function fieldPaths(schema: unknown, prefix = ""): string[] {
   if (typeof schema !== "object" || schema === null) return [];
@@ -90,6 +92,12 @@ function crdFields(crd: unknown): readonly string[] {
 /** Whether the core keeps every field that this version writes. */
 export function crdFinding(installed: unknown): Finding {
   if (installed === undefined) return problem("crd", "PodProtector is not installed", "kubectl apply -k crds");
+  if (v.is(Deleting, installed))
+    return problem(
+      "crd",
+      "is being deleted: protectors stay in force, and no workload gets a new one",
+      "nobody can take that back; how to complete it, and to create the CRD anew: docs/operations.md#backup-and-restore",
+    );
   const present = new Set(crdFields(installed));
   const missing = crdFields(podProtectorCrd()).filter((path) => !present.has(path));
   if (missing.length === 0) return ok("crd", "keeps every field of this version");

@@ -34,7 +34,9 @@ const QUOTA: Readonly<Record<QuotaCause, Meaning>> = {
   },
   Reserved: {
     means: "The spare pods are reserved by disruptions that were allowed and are not counted yet.",
-    act: `${SECOND} kubectl podseidon why POD names who holds them.`,
+    act:
+      `${SECOND} kubectl podseidon why POD names who holds them. If it names pods in cells on hold, it passes when ` +
+      "these are counted again: docs/runbooks/PodseidonCellOnHold.md.",
     text: /disruptions that are not accounted for yet/,
   },
   OthersShare: {
@@ -57,7 +59,7 @@ const QUOTA: Readonly<Record<QuotaCause, Meaning>> = {
   OnHold: {
     means: "Admission history of this cell may have been lost, so nothing is allowed until it can't matter any more.",
     act: "It ends by itself after the settle period (75 s). If not: docs/runbooks/PodseidonCellOnHold.md.",
-    text: /cell is on hold\b.*because its admission history/,
+    text: /cell is on hold\b.*because its admission history|has been on hold for/,
   },
   ConcurrentLag: {
     means: "As many disruptions are under way as the protector's maxConcurrentLag allows.",
@@ -248,6 +250,8 @@ const REASONS: Readonly<Record<string, Meaning>> = {
 };
 
 const ENDS = "The hold ends by itself after the settle period (75 s): docs/runbooks/PodseidonCellOnHold.md.";
+const OVERDUE =
+  "The hold should have ended after the settle period (75 s), and does not: docs/runbooks/PodseidonCellOnHold.md.";
 const HOLDS: Readonly<Record<string, Meaning>> = {
   Behind: { means: "The protector or the cell's count is older than it was: something wrote an old state.", act: ENDS },
   Gone: { means: "The cell's entry in the protector's status disappeared.", act: ENDS },
@@ -280,8 +284,7 @@ export function explanationsOf(text: string): readonly Explained[] {
 }
 
 /** The cause of a stored hold, and how it ends. */
-export function holdText(hold: string): string {
+export function holdText(hold: string, isOverdue: boolean): string {
   const [cause = ""] = hold.split("/");
-  const known = HOLDS[cause];
-  return known === undefined ? `${cause}. ${ENDS}` : `${known.means} ${known.act}`;
+  return `${HOLDS[cause]?.means ?? `${cause}.`} ${isOverdue ? OVERDUE : ENDS}`;
 }

@@ -101,10 +101,10 @@ export async function heldKubeconfig({ worker, namespace }: JoinTarget, componen
   if (data === undefined) return undefined;
   const text = Buffer.from(data, "base64").toString("utf8");
   try {
-    const { user } = await parseKubeconfig(kubeconfigSecretName(component), undefined, text);
-    return { text, token: user.token ?? "", cell: homeOf(user)?.cell };
+    const { user, cluster } = await parseKubeconfig(kubeconfigSecretName(component), undefined, text);
+    return { text, token: user.token ?? "", cell: homeOf(user)?.cell, server: cluster.server ?? undefined };
   } catch {
-    return { text, token: "", cell: undefined };
+    return { text, token: "", cell: undefined, server: undefined };
   }
 }
 
@@ -151,6 +151,25 @@ async function idsOf({ core, namespace }: JoinTarget, cluster: string): Promise<
   const { items } = v.parse(v.looseObject({ items: v.optional(v.array(ApiObject), []) }), list);
   const joined = items.filter(({ metadata }) => metadata.annotations[CLUSTER_ANNOTATION] === cluster);
   return joined.map(({ metadata }) => cellOfSecret(metadata.name));
+}
+
+/**
+ * Refuses to take the cluster away from another core: its webhook would send the new token to that core's address, and
+ * fail each deletion. The same core may have another address: then it knows the token.
+ */
+async function checkCore(target: JoinTarget, { server }: CoreAddress): Promise<void> {
+  const { cell, core, worker, namespace } = target;
+  for (const component of COMPONENTS) {
+    const held = await heldKubeconfig(target, component);
+    if (held?.server === undefined || held.server === server) continue;
+    if ((await acceptsToken(core, namespace, held.token)) === true) continue;
+    const secrets = COMPONENTS.map(kubeconfigSecretName).join(" ");
+    throw new CommandError(
+      `${worker.name} has a kubeconfig for another core (${held.server}) than ${core.name} (${server}). To leave that ` +
+        `core: kubectl podseidon leave ${cell} --core-context OTHER --context ${worker.name} --yes. If it is gone: ` +
+        `kubectl --context ${worker.name} --namespace ${namespace} delete secret ${secrets}`,
+    );
+  }
 }
 
 class Joining {
@@ -239,6 +258,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const { cell, core, worker, namespace } = target;
   const cluster = await context.progress.during("checking both clusters", () => checkBefore(target));
   const address = await addressOf(context, target);
+  await checkCore(target, address);
   const joining = new Joining(context, target);
   const join = async (): Promise<void> => {
     const bound = await joining.apply(core, boundSecret(cell, namespace, cluster));

@@ -50,6 +50,8 @@ export class BackupChunks {
   /** The names of adopted chunks, whose numbers follow on {@link MAX_CHUNKS}. */
   #adopted: readonly string[] = [];
   #versions = "{}";
+  /** The UID of the ConfigMap of the versions; undefined while none is known. */
+  #versionsUid: string | undefined;
   #isDoubtful = false;
 
   constructor(options: BackupChunksOptions) {
@@ -118,6 +120,7 @@ export class BackupChunks {
         this.#note(uid, chunk, text);
       }
     }
+    this.#versionsUid = own.find(({ metadata }) => metadata.name === versionsName(cellID))?.metadata.uid;
     const { versions } = readBackup(own);
     this.#versions = JSON.stringify(Object.fromEntries(versions.map(({ core, version }) => [core, version])));
     return { kind: "ok", object: readBackup(maps) };
@@ -172,7 +175,12 @@ export class BackupChunks {
     const text = JSON.stringify(versions);
     if (text === this.#versions) return { kind: "ok" };
     const result = await this.#write(versionsName(this.#options.cellID), { [VERSIONS_KEY]: text }, signal);
-    if (result.kind === "ok") this.#versions = text;
+    if (result.kind !== "ok") return result;
+    this.#versions = text;
+    // Somebody deleted it since, as a rule with all backups. This write is the only one that comes by itself.
+    const { uid } = result.object.metadata;
+    if (this.#versionsUid !== undefined && this.#versionsUid !== uid) this.invalidate();
+    this.#versionsUid = uid;
     return result;
   }
 

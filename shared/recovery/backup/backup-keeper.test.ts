@@ -179,6 +179,24 @@ describe("a cell that goes back to older backups", () => {
     expect(uids.sort()).toEqual(["another-uid", "lost-uid", "p-uid"]);
   });
 
+  test("gets all of them again within half a minute where somebody has deleted them", async () => {
+    const { time, cell, maps, run, east, west } = rig();
+    cell.put("pod");
+    cell.sync();
+    for (const name of ["p", "lost"]) east.core.put(name, protector(name).spec, { metadata: protector(name).metadata });
+    east.core.sync();
+    west.core.sync();
+    run();
+    await time.advance(35_000);
+    east.core.remove("lost");
+    await time.advance(2_000);
+    maps.maps.clear();
+    // Another object of the core changes: as heartbeats do.
+    east.core.put("q", { ...protector("q").spec, selector: { matchLabels: { app: "q" } } });
+    await time.advance(32_000);
+    expect(Object.keys(maps.data(chunkName(CELL, 0)) ?? {}).sort()).toEqual(["lost-uid", "p-uid"]);
+  });
+
   test("is read until it answers, and not written before", async () => {
     const { time, cell, maps, keeper, events, run, east, west } = rig();
     cell.put("pod");
