@@ -52,16 +52,22 @@ const PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /**
  * Keeps a request without an end in progress at `url`, and sends it again when the server gives up, until it is
- * disposed of.
+ * disposed of. `begun` resolves when the first one is in progress.
  */
-export async function holdSeat(cluster: Cluster, url = cluster.url): Promise<Disposable> {
+export async function holdSeat(
+  cluster: Cluster,
+  url = cluster.url,
+): Promise<Disposable & { readonly begun: Promise<void> }> {
   await cluster.apply([{ apiVersion: "v1", kind: "ServiceAccount", metadata: HOLDER }]);
   const token = await cluster.serviceAccountToken(HOLDER.namespace, HOLDER.name);
   const headers = {
     authorization: `Bearer ${token}`,
     "content-type": "application/json",
     "content-length": "100",
+    // The server says so when it begins to read the body.
+    expect: "100-continue",
   };
+  const begun = Promise.withResolvers<void>();
   const ending = new AbortController();
   const hold = (): void => {
     if (ending.signal.aborted) return;
@@ -78,10 +84,11 @@ export async function holdSeat(cluster: Cluster, url = cluster.url): Promise<Dis
       response.resume();
       sent.destroy();
     });
+    sent.on("continue", begun.resolve);
     sent.on("error", () => {});
     sent.on("close", () => setImmediate(hold));
     sent.write("{");
   };
   hold();
-  return { [Symbol.dispose]: () => ending.abort() };
+  return { [Symbol.dispose]: () => ending.abort(), begun: begun.promise };
 }

@@ -155,6 +155,7 @@ test("a 429 of a server that shuts down is asked again at once, and everything i
   await harness.until("the list", () => harness.source.synced);
   // A server that shuts down waits for the requests that it has begun.
   const held = await holdSeat(cluster, url);
+  await held.begun;
   const ended = process.kill("SIGTERM");
   const failures = () => harness.events.flatMap((event) => (event.kind === "failed" ? [event] : []));
   await harness.until("two answers", () => failures().length >= 2);
