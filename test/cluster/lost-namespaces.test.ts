@@ -1,6 +1,7 @@
 /**
- * Game days: the namespace of podseidon is deleted, in a worker cluster and in the core, with everything in it (accounts,
- * Leases, Secrets, backups, the release register). The promise holds, and the documented commands bring the rest back.
+ * Game days: the namespace of podseidon is deleted, in a worker cluster and in the core, with everything in it:
+ * accounts, Leases, Secrets, backups, the release register. The promise holds, and the documented commands bring the
+ * rest back.
  */
 import { execFile } from "node:child_process";
 import { dirname, join } from "node:path";

@@ -37,14 +37,14 @@ interface StuckCell {
   readonly isSilent: boolean;
 }
 
-/** The cells of the protector whose aggregator has written nothing, or has ended no hold, for longer than it ever should. */
+/** The cells whose aggregator has written nothing, or has ended no hold, for longer than it ever should. */
 export function stuckCells(decision: Denial["decision"], { nowMs, settleMs }: DenialContext): readonly StuckCell[] {
   if (decision.kind !== "denied" || decision.decision.cause === "PreActivity") return [];
   return [...(decision.version?.state.cells.values() ?? [])].flatMap(({ cellID, aggregation }): StuckCell[] => {
     const heardMs = parseMs(aggregation?.heartbeatTime);
     if (heardMs > 0 && nowMs - heardMs > STALE_AFTER_MS) {
-      const text = `the aggregator of ${cellID} has been silent for ${lasting(nowMs - heardMs)} (see PodseidonCellStale)`;
-      return [{ cellID, text, isSilent: true }];
+      const silence = `has been silent for ${lasting(nowMs - heardMs)} (see PodseidonCellStale)`;
+      return [{ cellID, text: `the aggregator of ${cellID} ${silence}`, isSilent: true }];
     }
     const heldMs = holdWrittenMs(aggregation?.hold ?? "");
     if (heldMs === undefined || nowMs - heldMs <= OVERDUE_PERIODS * settleMs) return [];

@@ -96,7 +96,7 @@ export function crdFinding(installed: unknown): Finding {
     return problem(
       "crd",
       "is being deleted: protectors stay in force, and no workload gets a new one",
-      "nobody can take that back; how to complete it, and to create the CRD anew: docs/operations.md#backup-and-restore",
+      "it can't be taken back; complete it, and create the CRD anew: docs/operations.md#backup-and-restore",
     );
   const present = new Set(crdFields(installed));
   const missing = crdFields(podProtectorCrd()).filter((path) => !present.has(path));

@@ -165,8 +165,8 @@ async function checkCore(target: JoinTarget, { server }: CoreAddress): Promise<v
     if ((await acceptsToken(core, namespace, held.token)) === true) continue;
     const secrets = COMPONENTS.map(kubeconfigSecretName).join(" ");
     throw new CommandError(
-      `${worker.name} has a kubeconfig for another core (${held.server}) than ${core.name} (${server}). To leave that ` +
-        `core: kubectl podseidon leave ${cell} --core-context OTHER --context ${worker.name} --yes. If it is gone: ` +
+      `${worker.name} has a kubeconfig for another core (${held.server}) than ${core.name} (${server}). To leave it: ` +
+        `kubectl podseidon leave ${cell} --core-context OTHER --context ${worker.name} --yes. If it is gone: ` +
         `kubectl --context ${worker.name} --namespace ${namespace} delete secret ${secrets}`,
     );
   }
