@@ -26,10 +26,13 @@ interface ReleaseAcknowledgementOptions {
 
 /** Shortest time between two writes; nothing waits for them. */
 const EVERY_MS = 30_000;
+/** Somebody may have deleted what was written. Segments stay for 24 h at least. */
+const AGAIN_MS = 3_600_000;
 
 export class ReleaseAcknowledgement {
   readonly #options: ReleaseAcknowledgementOptions;
   #written: string | undefined;
+  #againMs = Number.NEGATIVE_INFINITY;
   #dueMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: ReleaseAcknowledgementOptions) {
@@ -37,16 +40,18 @@ export class ReleaseAcknowledgement {
   }
 
   /**
-   * The newest version of a segment, if it is not acknowledged yet. Undefined while the cell still has a backup of a
+   * The newest version of a segment, if it is not acknowledged yet, or was long ago. Undefined while the cell still has a backup of a
    * released protector: without the segment, the cell would restore the protector. The removal of a backup may still
    * have to be written.
    */
   due(hasBackup: (uid: string) => boolean): string | undefined {
     const { core, ports } = this.#options;
     const { segments } = core.releases;
-    if (ports.clock.monotonicMs() < this.#dueMs || !segments.synced) return undefined;
+    const nowMs = ports.clock.monotonicMs();
+    if (nowMs < this.#dueMs || !segments.synced) return undefined;
     const version = newestVersion(segments);
-    return version === this.#written || isAnyKept(segments, hasBackup) ? undefined : version;
+    const isWritten = version === this.#written && nowMs < this.#againMs;
+    return isWritten || isAnyKept(segments, hasBackup) ? undefined : version;
   }
 
   /** Writes a version that was due before the last write of backups. The first write registers the cell. */
@@ -58,6 +63,7 @@ export class ReleaseAcknowledgement {
     const result = await mergeIntoConfigMap(core.api, { name: ACKNOWLEDGEMENTS, namespace }, data, call);
     if (result.kind === "ok") {
       this.#written = version;
+      this.#againMs = ports.clock.monotonicMs() + AGAIN_MS;
       onEvent({ kind: "acknowledged", core: core.name, version });
     } else if (!signal.aborted)
       onEvent({ kind: "acknowledgeFailed", core: core.name, message: describeFailure(result) });
