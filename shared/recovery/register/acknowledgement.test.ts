@@ -5,7 +5,7 @@ import { ApiClient } from "../../kube/client/api-client.ts";
 import { ReleaseAcknowledgement } from "./acknowledgement.ts";
 import { ReleaseRegister } from "./release-register.ts";
 
-test("a cell acknowledges a version once, and again after an hour: somebody may have deleted the ConfigMap", async () => {
+test("a cell acknowledges a version once, and again after an hour: somebody may have deleted it", async () => {
   const ports = new VirtualTime();
   const transport = new ScriptedTransport();
   const written = {

@@ -40,9 +40,9 @@ export class ReleaseAcknowledgement {
   }
 
   /**
-   * The newest version of a segment, if it is not acknowledged yet, or was long ago. Undefined while the cell still has a backup of a
-   * released protector: without the segment, the cell would restore the protector. The removal of a backup may still
-   * have to be written.
+   * The newest version of a segment, if it is not acknowledged yet, or was long ago. Undefined while the cell still has
+   * a backup of a released protector: without the segment, the cell would restore the protector. The removal of a
+   * backup may still have to be written.
    */
   due(hasBackup: (uid: string) => boolean): string | undefined {
     const { core, ports } = this.#options;
