@@ -53,6 +53,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "the same, of a pod that was set to Failed 27 s after that was allowed",
   },
   {
+    seed: 3240742,
+    features: ["backups"],
+    what: "a replica that knows only a lost protector learns of its successor's release before it sees the successor",
+  },
+  {
     seed: 3193120,
     features: ["backups", "oddPod", "reviewedTwice"],
     what: "a replica starts on a core that was restored to before its protector's successor, at a higher version",

@@ -3,6 +3,7 @@
  * check asks a component what it believes.
  */
 import { EARLIER } from "../../../shared/decide/ledger/reservation.ts";
+import { RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { InFlightRequest } from "../actors/admission-requests.ts";
 import type { EtcdChange, EtcdObject, Json } from "../apiserver/etcd.ts";
@@ -96,7 +97,7 @@ export class ProtectorChecks {
       const { exemptions } = this.#world;
       if (exemptions.isUncertain(name, inFlight.askedMs) || exemptions.isRemovedSince(name, cell, inFlight.askedMs))
         continue;
-      if (exemptions.isNotPromised(name, inFlight.uid)) continue;
+      if (exemptions.isNotPromised(name, inFlight.uid) || isBeingReleased(protector)) continue;
       if (inFlight.operation === "EVICT" && !isBound(request) && hasLabels(pod, wantedOf(protector).labels))
         this.#violation("S12", protector, `${inFlight.key}: an eviction was allowed without a UID precondition`);
       const aggregation = protector.status?.cells.find((one) => one.cellID === cell)?.aggregation;
@@ -198,6 +199,14 @@ export class ProtectorChecks {
   #violation(invariant: string, { metadata }: PodProtector, message: string): void {
     this.#world.violation(invariant, `${metadata.name}@${metadata.resourceVersion}: ${message}`);
   }
+}
+
+/**
+ * The release is recorded, or is about to be. A replica that knows only a lost predecessor may learn of that before it
+ * sees this protector.
+ */
+function isBeingReleased({ metadata: { deletionTimestamp, annotations } }: PodProtector): boolean {
+  return deletionTimestamp !== undefined && annotations?.[RELEASED_ANNOTATION] !== undefined;
 }
 
 function hasLabels(pod: Json, labels: WantedPods["labels"]): boolean {
