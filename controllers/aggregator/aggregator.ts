@@ -12,6 +12,7 @@ import type { ApiClient, PatchType } from "../../shared/kube/client/api-client.t
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../shared/kube/client/api-result.ts";
 import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
+import { aborted } from "../../shared/runtime/clock.ts";
 import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
 import { COUNTED_CONDITION, VOIDED_ANNOTATION } from "../../shared/schema/annotations.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
@@ -195,7 +196,7 @@ export class Aggregator {
       onCellRestored: (snapshot, stored) => this.#cellRestored("stored", stored, snapshot),
     });
     this.#coreReconcilers.set(core.name, reconciler);
-    await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+    await aborted(signal);
     this.#coreReconcilers.delete(core.name);
     await reconciler.stop();
   }

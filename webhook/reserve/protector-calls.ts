@@ -76,7 +76,7 @@ export class ProtectorCalls {
       const before = this.#versions.newest;
       const finding = this.#versions.offer(watched);
       this.#note(before, watched, finding);
-      if (finding === "newer") this.#settleStored(watched);
+      if (finding === "newer" && this.#isWatchBelieved) this.#settleStored(watched);
     }
     return this.#versions.newest;
   }
@@ -170,27 +170,27 @@ export class ProtectorCalls {
    * succeed.
    */
   #resolveAttempts(version: ProtectorVersion): void {
-    for (const pending of this.#queue.all()) {
-      if (pending.kind !== "reserve" || pending.attempt === undefined) continue;
-      const { decision, baseVersion } = pending.attempt;
-      if (isCommitted(version, pending))
-        this.#queue.settle(pending, { kind: "allowed", decision, version, written: true });
-      else if (version.version !== baseVersion) pending.attempt = undefined;
-    }
+    this.#settleStored(version);
+    for (const pending of this.#queue.all())
+      if (pending.kind === "reserve" && pending.attempt?.baseVersion !== version.version) pending.attempt = undefined;
   }
 
-  /**
-   * The watch shows a write whose response is late. After a failure only a read tells: the core may have been restored
-   * since.
-   */
+  /** Settles the reservations that this version has. */
   #settleStored(version: ProtectorVersion): void {
-    const { isRecovering, isFailing } = this.#options;
-    if (isRecovering?.() === true || isFailing?.() === true) return;
     for (const pending of this.#queue.all()) {
       if (pending.kind !== "reserve" || pending.attempt === undefined || !isCommitted(version, pending)) continue;
       const { decision } = pending.attempt;
       this.#queue.settle(pending, { kind: "allowed", decision, version, written: true });
     }
+  }
+
+  /**
+   * The watch may show a write whose response is late. After a failure only a read tells: the core may have been
+   * restored since.
+   */
+  get #isWatchBelieved(): boolean {
+    const { isRecovering, isFailing } = this.#options;
+    return isRecovering?.() !== true && isFailing?.() !== true;
   }
 
   #learn(version: ProtectorVersion, source: "write" | "read"): void {

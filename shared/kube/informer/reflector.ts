@@ -15,7 +15,7 @@
  * `sharded-reflector.ts`.
  */
 import { Backoff } from "../../runtime/backoff.ts";
-import { sleep } from "../../runtime/clock.ts";
+import { aborted, sleep } from "../../runtime/clock.ts";
 import { isComparableVersion, isOlderVersion } from "../../schema/resource-version.ts";
 import { type Lister, listNotOlderThan } from "../stream/list.ts";
 import { type EventType, isRawObject, objectParser } from "../stream/raw-object.ts";
@@ -123,9 +123,7 @@ export class Reflector<T> implements LearningInformer<T> {
   /** Resolves at the first complete list, or when `signal` aborts (`synced` shows which). */
   whenSynced(signal?: AbortSignal): Promise<void> {
     if (signal === undefined) return this.#synced.promise;
-    if (signal.aborted) return Promise.resolve();
-    const aborted = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
-    return Promise.race([this.#synced.promise, aborted]);
+    return Promise.race([aborted(signal), this.#synced.promise]);
   }
 
   get(key: string): T | undefined {

@@ -200,16 +200,22 @@ function answeringLate(transport: ScriptedTransport, nth: number, late: Promise<
   };
 }
 
+/** The third answer comes when `late` resolves. */
+async function startedLate(transport: ScriptedTransport, ports: VirtualTime) {
+  const late = Promise.withResolvers<void>();
+  const given = { core: "core", transport: answeringLate(transport, 3, late.promise), namespace: "system" };
+  const register = new ReleaseRegister({ ...given, ports });
+  register.start();
+  await ports.advance(100);
+  return { register, late };
+}
+
 test("a read of the register that was sent before a doubt does not settle it, however late its answer", async () => {
   const time = new VirtualTime();
   const transport = new ScriptedTransport();
   transport.lists.push(page("5", [segment(["a"], "4")]));
   transport.watches.push(new ScriptedStream(), new ScriptedStream());
-  const late = Promise.withResolvers<void>();
-  const given = { core: "core", transport: answeringLate(transport, 3, late.promise), namespace: "system" };
-  const register = new ReleaseRegister({ ...given, ports: time });
-  register.start();
-  await time.advance(100);
+  const { register, late } = await startedLate(transport, time);
   transport.lists.push(page("5", [segment(["a"], "4")]), page("9", []));
   const read = register.refresh({ timeoutMs: 1_000 });
   await time.advance(10);
@@ -229,11 +235,7 @@ test("a read of the register takes nothing back that the watch has delivered sin
   const stream = new ScriptedStream();
   transport.lists.push(page("5", []), page("5", []));
   transport.watches.push(stream);
-  const late = Promise.withResolvers<void>();
-  const given = { core: "core", transport: answeringLate(transport, 3, late.promise), namespace: "system" };
-  const register = new ReleaseRegister({ ...given, ports: time });
-  register.start();
-  await time.advance(100);
+  const { register, late } = await startedLate(transport, time);
   const read = register.refresh({ timeoutMs: 1_000 });
   const second = protector("second", { creationTimestamp: "2026-01-01T00:02:00Z" });
   const metadata = { name: "podseidon-released-0", uid: "segment", resourceVersion: "6" };
@@ -250,11 +252,7 @@ test("nor does a list of the watch: it is read once more", async () => {
   const transport = new ScriptedTransport();
   transport.lists.push(page("5", [segment(["a", "b"], "4")]), page("9", [segment(["b"], "8")]), page("9", []));
   transport.watches.push(new ScriptedStream(), new ScriptedStream());
-  const late = Promise.withResolvers<void>();
-  const given = { core: "core", transport: answeringLate(transport, 3, late.promise), namespace: "system" };
-  const register = new ReleaseRegister({ ...given, ports: time });
-  register.start();
-  await time.advance(100);
+  const { register, late } = await startedLate(transport, time);
   register.inForce(protector("a"));
   await time.runUntil(() => transport.requests.length === 3, 20_000);
   await time.advance(10);

@@ -4,7 +4,7 @@ import { listConfigMaps } from "../../kube/client/config-maps.ts";
 import type { Transport } from "../../kube/client/transport.ts";
 import { Reflector } from "../../kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../kube/informer/reflector-options.ts";
-import type { Ports } from "../../runtime/clock.ts";
+import { aborted, type Ports } from "../../runtime/clock.ts";
 import { RELEASED_ANNOTATION } from "../../schema/annotations.ts";
 import { type ConfigMap, parseConfigMap } from "../../schema/config-map.ts";
 import { namespacedName, type PodProtector } from "../../schema/podprotector.ts";
@@ -89,9 +89,7 @@ export class ReleaseRegister {
 
   /** Resolves at the first list, when a list has become impossible, or when `signal` aborts. */
   async whenKnown(signal: AbortSignal): Promise<void> {
-    if (signal.aborted) return;
-    const aborted = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
-    await Promise.race([this.#known.promise, aborted]);
+    await Promise.race([aborted(signal), this.#known.promise]);
   }
 
   has(uid: string): boolean {
