@@ -171,6 +171,17 @@ export class TestEnvironment implements AsyncDisposable {
     return Component.start({ kind: "generator", name, directory: this.#directory, args });
   }
 
+  /** With the interval of the manifests. */
+  startUpdateTrigger(cell: string): Promise<Component> {
+    const args = ["--kubeconfig", this.cell(cell).kubeconfig, "--namespace", "default", "--leader-elect=false"];
+    return Component.start({
+      kind: "update-trigger",
+      name: `update-trigger-${cell}`,
+      directory: this.#directory,
+      args,
+    });
+  }
+
   async register(cell: string): Promise<void> {
     const url = `https://127.0.0.1:${this.#port}`;
     const caPem = this.core.identity.certificateAuthorityPem;

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { BARE } from "../../scripts/control-plane/cluster.ts";
+import type { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
 import { ask } from "../support/cluster/ask.ts";
@@ -21,6 +22,7 @@ const BUILD_WITHIN_MS = 30 * 60_000;
 const SETTLED_WITHIN_MS = 60_000;
 
 let environment: TestEnvironment;
+let trigger: Component | undefined;
 
 describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${oldestKubernetes()}`, () => {
   beforeAll(async () => {
@@ -31,11 +33,15 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${olde
       replicas: 2,
       cell: { binaries, ...BARE },
     });
+    trigger = await environment.startUpdateTrigger("east");
     const version = await environment.core.admin.get("/version");
     expect(field(version, "gitVersion")).toBe(`v${oldestKubernetes()}`);
   }, BUILD_WITHIN_MS);
 
-  afterAll(() => environment?.stop());
+  afterAll(async () => {
+    await trigger?.stop();
+    await environment?.stop();
+  });
 
   test.each(["deleted", "evicted"])("as many pods are %s as can be spared, and no more", async (way) => {
     const app = `to-be-${way}`;
