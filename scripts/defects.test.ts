@@ -11,9 +11,11 @@ import { root } from "./root.ts";
 const ROW = /^\| `([0-9a-f]{7})` +\| (.+?) +\| (.+?) +\| (.+?) +\|$/;
 const SEEDS_FILE = "`test/simulation/seeds.ts`";
 
-const rows = readFileSync(join(root, "docs/defects.md"), "utf8")
-  .split("\n")
-  .filter((line) => /^\| +`/.test(line));
+const page = readFileSync(join(root, "docs/defects.md"), "utf8");
+const rows = page.split("\n").filter((line) => /^\| +`/.test(line));
+
+/** A row without the spaces that align its columns. */
+const textOf = (row: string): string => row.replaceAll(/ +/g, " ");
 
 function cellsOf(row: string): { commit: string; foundBy: string; heldBy: string } {
   const [, commit = "", foundBy = "", , heldBy = ""] = ROW.exec(row) ?? [];
@@ -28,6 +30,14 @@ function git(...args: readonly string[]): { status: number | null; output: strin
 test("each row has a commit, how the defect was found, and what holds it", () => {
   expect(rows.length).toBeGreaterThan(60);
   expect(rows.filter((row) => !ROW.test(row))).toEqual([]);
+});
+
+test("no defect has two rows, and no heading two tables", () => {
+  const lines = page.split("\n");
+  const twice = rows.map(textOf).filter((row, index, all) => all.indexOf(row) !== index);
+  expect(twice).toEqual([]);
+  const count = (start: string): number => lines.filter((line) => line.startsWith(start)).length;
+  expect(count("| mended by")).toBe(count("## "));
 });
 
 describe("the history", () => {
