@@ -56,6 +56,12 @@ test.each([
     3000,
     [resumed, list],
   ],
+  [
+    "nor is it waited for where a stream says so",
+    new ScriptedStream().event("ERROR", { kind: "Status", code: 503, details: { retryAfterSeconds: 300 } }),
+    3000,
+    [resumed, list],
+  ],
 ])("%s", async (_, answer, withinMs, expected) => {
   const it = reflectorHarness();
   it.transport.watches.push(answer, new ScriptedStream());

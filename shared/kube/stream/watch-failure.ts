@@ -92,7 +92,9 @@ export function failureOfErrorEvent(object: unknown, what: string): WatchFailure
   const { code, message, retryAfterMs } = status;
   const tag = tagOf(code, status, message, retryAfterMs);
   const kept = tag === "expired" || tag === "ahead-of-server" || tag === "throttled" ? tag : "error-event";
-  return new WatchFailure(kept, `${what}: ERROR event ${code}: ${message}`, { retryAfterMs });
+  return new WatchFailure(kept, `${what}: ERROR event ${code}: ${message}`, {
+    retryAfterMs: followed(tag, message, retryAfterMs),
+  });
 }
 
 function tagOf(
