@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { sleep } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { type PipelineWorld, type Protected, world } from "../../test/support/webhook/pipeline-harness.ts";
@@ -184,9 +185,13 @@ describe("a pod", () => {
 
 describe("an eviction that passes because its pod is not available", () => {
   const SLOW_MS = 400;
-  const evicted = (w: PipelineWorld, now: Pod, slowMs: number): Promise<Verdict> => {
+  const evicted = (w: PipelineWorld, now: Pod, slowMs: number, readMs = 0): Promise<Verdict> => {
     for (const store of w.stores.values()) store.slowMs = slowMs;
-    const reread = async (): Promise<LiveRead> => ({ kind: "found", pod: now, sentMs: w.time.clock.monotonicMs() });
+    const reread = async (timeoutMs: number): Promise<LiveRead> => {
+      const sentMs = w.time.clock.monotonicMs();
+      await sleep(w.time, Math.min(readMs, timeoutMs));
+      return readMs < timeoutMs ? { kind: "found", pod: now, sentMs } : { kind: "failed", message: "timeout" };
+    };
     return w.decide(disruption(unready("web-0"), { operation: "EVICT", podReadMs: 0, reread }));
   };
 
@@ -203,6 +208,14 @@ describe("an eviction that passes because its pod is not available", () => {
     const w = world([{ ...good("one"), isLost: true }, good("two", "b")]);
     const verdict = await evicted(w, pod("web-0"), SLOW_MS);
     expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "one" } }] });
+  });
+
+  test.each([
+    ["is decided by a read of 900 ms", 900, { kind: "allowed" }],
+    ["is not decided without a read of a second", 1_100, { kind: "failed", tag: "cell-unavailable" }],
+  ])("in a cell that is far away %s", async (_, readMs, expected) => {
+    const w = world([full("one")]);
+    expect(await evicted(w, unready("web-0"), SLOW_MS, readMs)).toMatchObject(expected);
   });
 
   test("pays where there is quota", async () => {

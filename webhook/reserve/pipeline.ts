@@ -90,6 +90,9 @@ const ROLL_BACK_MS = 30_000;
 /** Time to record a disruption that is allowed even without a record. */
 const MAX_RECORD_MS = 1_000;
 
+/** A live read that was sent so shortly before the response need not be repeated. */
+const RECENT_READ_MS = 250;
+
 /** Reasons that hold only for now: the pod may become available. */
 const PASSING: ReadonlySet<string> = new Set<Allowance["decision"]["decision"]["reason"]>(["Unavailable", "Pending"]);
 
@@ -303,7 +306,7 @@ export class Pipeline {
     const { podReadMs, reread, deadlineMs } = disruption;
     const byRead = [...decisions].filter(([, one]) => one.kind === "allowed" && isByRead(one.decision));
     const nowMs = this.#nowMs();
-    const isRecent = reread === undefined || podReadMs === undefined || nowMs - podReadMs < MAX_REREAD_MS;
+    const isRecent = reread === undefined || podReadMs === undefined || nowMs - podReadMs < RECENT_READ_MS;
     if (byRead.length === 0 || isRecent) return { kind: "round", request, disruption, due: [] };
     const live = await reread(Math.max(1, Math.min(MAX_REREAD_MS, deadlineMs - nowMs)));
     if (live.kind === "gone") return { kind: "podGone" };

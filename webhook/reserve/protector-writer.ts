@@ -12,8 +12,11 @@ import { WritePacing } from "./write-pacing.ts";
 const MAX_PENDING = 4_000;
 /** Most requests in a batch. Bounds the cost of a conflict, and the time that planning blocks the event loop. */
 const MAX_BATCH = 1_000;
-/** A live read delays the whole batch, so that only its own request fails after this time. */
-export const MAX_REREAD_MS = 250;
+/**
+ * A live read delays the whole batch, so that only its own request fails after this time. A read takes longer than a
+ * second only where the cell misses Kubernetes' own objective for its apiservers, however far away the cell is.
+ */
+export const MAX_REREAD_MS = 1_000;
 /** After this many conflicts in a row, the writer waits for a random time before each attempt. */
 const CONFLICTS_BEFORE_WAIT = 3;
 const CONFLICT_WAIT_MIN_MS = 5;

@@ -144,7 +144,7 @@ export const RULES = {
   SlowPins: rule(
     "An eviction stands on the pod as it was before slow writes of its pins.",
     PIPELINE,
-    "nowMs - podReadMs < MAX_REREAD_MS;\n    if (byRead.length",
+    "nowMs - podReadMs < RECENT_READ_MS;\n    if (byRead.length",
     "true;\n    if (byRead.length",
   ),
   GateReason: rule(

@@ -1,7 +1,8 @@
 /**
  * Evictions that may rest on an older read of their pod (docs/limits.md): the pod is ready again, and the eviction goes
  * through all the same. Two rules bound that, and this file knows both. The pin of the eviction is written before the
- * pod is counted as ready, and the last read is at most 250 ms older than the response.
+ * pod is counted as ready, and the last read is at most 250 ms older than the response, or a slow one of a second at
+ * most.
  */
 
 import type { CellStatus } from "../../../shared/schema/podprotector.ts";
