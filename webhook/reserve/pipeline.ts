@@ -91,7 +91,7 @@ const ROLL_BACK_MS = 30_000;
 const MAX_RECORD_MS = 1_000;
 
 /** A live read that was sent so shortly before the response need not be repeated. */
-const RECENT_READ_MS = 250;
+export const RECENT_READ_MS = 250;
 
 /** Reasons that hold only for now: the pod may become available. */
 const PASSING: ReadonlySet<string> = new Set<Allowance["decision"]["decision"]["reason"]>(["Unavailable", "Pending"]);

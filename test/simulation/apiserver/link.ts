@@ -71,11 +71,20 @@ export class SimulatedLink implements Transport {
         contentType: request.contentType ?? "application/json",
         user: this.user,
       });
+      const answeredMs = this.#ports.clock.monotonicMs();
       const body = jsonOf(response.body);
       await sleep(this.#process, this.#faults.delayMs());
       if (this.#faults.responsesLost() || this.#faults.refused() || this.#faults.oneLost()) await new Promise(() => {});
+      this.#noteRead(request, answeredMs);
       return { status: response.status, headers: response.headers, body };
     });
+  }
+
+  #noteRead({ method, path }: ApiRequest, answeredMs: number): void {
+    const target = this.user === "webhook" && method === "GET" ? parsePath(path) : undefined;
+    if (target?.name === undefined || target.resource.plural !== "pods") return;
+    const arrivedMs = this.#ports.clock.monotonicMs();
+    this.server.podReads.set(`pods/${target.namespace}/${target.name}`, { answeredMs, arrivedMs });
   }
 
   stream(request: ApiRequest): Promise<ApiStream> {

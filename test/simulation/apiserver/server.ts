@@ -88,11 +88,19 @@ function mergeOf(contentType: string): (target: unknown, patch: unknown) => unkn
   return contentType === "application/strategic-merge-patch+json" ? strategicMerge : mergePatch;
 }
 
+/** When (monotonic) a read was answered, and when the response arrived. */
+export interface PodRead {
+  readonly answeredMs: number;
+  readonly arrivedMs: number;
+}
+
 export class ApiServer {
   readonly etcd: Etcd;
   readonly ports: Ports;
   readonly settings: ServerSettings;
   admission: AdmissionChain | undefined;
+  /** The last read of each pod that a webhook has received, by key in etcd. */
+  readonly podReads = new Map<string, PodRead>();
   /** Called at each write of a status. */
   statusWritten: ((user: string, key: string, status: number) => void) | undefined;
   readonly #caches: WatchCaches;

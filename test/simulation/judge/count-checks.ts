@@ -6,6 +6,7 @@ import type { ReservationRecord } from "../../../shared/decide/ledger/reservatio
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { AdmissionRequests } from "../actors/admission-requests.ts";
 import type { ContainerRestarts } from "../actors/container-restarts.ts";
+import type { PodRead } from "../apiserver/server.ts";
 import type { PodTruth, WantedPods } from "../truth/pod-truth.ts";
 import { Position } from "../truth/position.ts";
 import { ledgerOf, wantedOf } from "../truth/stored-protectors.ts";
@@ -15,6 +16,8 @@ import type { Exemptions } from "./exemptions.ts";
 export interface CellTruth {
   readonly pods: PodTruth;
   readonly admission: AdmissionRequests;
+  /** {@link ApiServer.podReads} */
+  readonly podReads: ReadonlyMap<string, PodRead>;
   /** Present where pods are changed in place. */
   readonly restarts: Pick<ContainerRestarts, "isInProgress" | "isDown"> | undefined;
 }

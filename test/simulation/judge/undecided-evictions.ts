@@ -6,6 +6,7 @@
  */
 
 import type { CellStatus } from "../../../shared/schema/podprotector.ts";
+import { RECENT_READ_MS } from "../../../webhook/reserve/pipeline.ts";
 import { MAX_REREAD_MS } from "../../../webhook/reserve/protector-writer.ts";
 import type { InFlightRequest } from "../actors/admission-requests.ts";
 import type { PodTruth, WantedPods } from "../truth/pod-truth.ts";
@@ -57,7 +58,13 @@ export class UndecidedEvictions {
     if (undecided === undefined || truth === undefined) return false;
     if (truth.pods.isAvailableNow(uid, this.#wanted, Number.POSITIVE_INFINITY)) undecided.readyMs ??= this.#nowMs();
     const { eviction, readyMs = Number.POSITIVE_INFINITY, isPinnedFirst } = undecided;
-    return !(isPinnedFirst ?? eviction.state === "asked") || (eviction.answeredMs ?? 0) - readyMs > MAX_REREAD_MS;
+    if (!(isPinnedFirst ?? eviction.state === "asked")) return true;
+    const { answeredMs = 0, key } = eviction;
+    // A read that was the last thing before the response, and that was answered too early, may have been slow.
+    const read = truth.podReads.get(key);
+    const isByLateRead =
+      read !== undefined && read.answeredMs <= readyMs && answeredMs - read.arrivedMs < RECENT_READ_MS;
+    return answeredMs - readyMs > (isByLateRead ? MAX_REREAD_MS : RECENT_READ_MS);
   }
 
   #of(truth: CellTruth | undefined, uid: string): Undecided | undefined {

@@ -59,7 +59,8 @@ export function makeCell(world: World, server: ApiServer, watcher: CellWatcher):
   ] as const;
   const workload = new WorkloadController(server, time, chance.fork(), podsPerCell, ...parts);
   const restarts = isChanged ? startRestarts(world, server, kubelet) : undefined;
-  return { name, server, pods, admission, kubelet, workload, restarts, aggregators: [], oldLeaders: 0 };
+  const { podReads } = server;
+  return { name, server, pods, admission, podReads, kubelet, workload, restarts, aggregators: [], oldLeaders: 0 };
 }
 
 function startRestarts(world: World, server: ApiServer, kubelet: Kubelet): ContainerRestarts {
