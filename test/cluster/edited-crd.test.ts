@@ -3,7 +3,7 @@
  * of each protector that it is not found, as of one that was deleted.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { items } from "../../scripts/control-plane/api-client.ts";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { createReadyPods, setReady } from "../support/cluster/pods.ts";
@@ -38,9 +38,9 @@ afterAll(async () => {
 });
 
 /** Edits a field of the CRD's version, and waits until the apiserver serves `path` or no longer does. */
-async function edit(field: string, value: unknown, path: string, status: number): Promise<void> {
+async function edit(name: string, value: unknown, path: string, status: number): Promise<void> {
   const { admin } = environment.core;
-  const patch = [{ op: "add", path: `/spec/versions/0/${field}`, value }];
+  const patch = [{ op: "add", path: `/spec/versions/0/${name}`, value }];
   await admin.call("PATCH", CRD, patch, { contentType: "application/json-patch+json" });
   const isThere = async (): Promise<boolean> => (await admin.request("GET", path)).status === status;
   await environment.core.waitFor(`${path} to answer ${status}`, isThere, WITHIN_MS);
@@ -84,5 +84,36 @@ test("while it serves no protectors, no available pod goes, and one that is spar
   await edit("served", true, PROTECTOR, 200);
   const isDeleted = async (): Promise<boolean> => (await deletePods("web-2"))[0]?.startsWith("200") === true;
   await environment.core.waitFor("the spare pod to go", isDeleted, WITHIN_MS);
+  for (const answer of await deletePods("web-0", "web-3", "web-4")) expect(answer).toMatch(/^429 /);
+});
+
+/** Every process starts anew, and knows nothing. */
+async function restartAll(): Promise<void> {
+  await environment.replaceWebhooks(["webhook-3", "webhook-4"]);
+  await environment.aggregators.get(CELL)?.stop();
+  await environment.startAggregator(CELL);
+}
+
+test("while it drops what a protector must have, and all processes start again, no available pod goes", async () => {
+  const { admin } = environment.core;
+  const spec = field(await admin.get(CRD), "spec");
+  await createReadyPods(environment.cell(CELL), { namespace: NAMESPACE, prefix: "more", count: 1, labels });
+  await waitUntilSettled(environment.core, NAMESPACE, NAME, PROMISED + 1, WITHIN_MS);
+  const schema = "/spec/versions/0/schema/openAPIV3Schema/properties/status";
+  const patch = [
+    { op: "remove", path: `${schema}/properties/summary` },
+    { op: "replace", path: `${schema}/required`, value: ["cells"] },
+  ];
+  await admin.call("PATCH", CRD, patch, { contentType: "application/json-patch+json" });
+  const isDropped = async (): Promise<boolean> => field(await admin.get(PROTECTOR), "status", "summary") === undefined;
+  await environment.core.waitFor("the field to be dropped", isDropped, WITHIN_MS);
+  await restartAll();
+  for (const answer of await deletePods("more-0", "web-0")) expect(answer).toMatch(/^(429|500) /);
+  await admin.call("PATCH", CRD, [{ op: "replace", path: "/spec", value: spec }], {
+    contentType: "application/json-patch+json",
+  });
+  const isDeleted = async (): Promise<boolean> => (await deletePods("more-0"))[0]?.startsWith("200") === true;
+  await environment.core.waitFor("the spare pod to go", isDeleted, WITHIN_MS);
+  await waitUntilSettled(environment.core, NAMESPACE, NAME, PROMISED, WITHIN_MS);
   for (const answer of await deletePods("web-0", "web-3", "web-4")) expect(answer).toMatch(/^429 /);
 });

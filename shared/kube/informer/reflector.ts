@@ -60,6 +60,8 @@ export class Reflector<T> implements LearningInformer<T> {
   /** The versions by which a quorum check found the restore. The next list may be newer than all known versions. */
   #wentBack: { readonly from: string; readonly to: string } | undefined;
   #historyInDoubt = false;
+  /** Since the last list, or in it. */
+  #hasUnparsable = false;
   #isSwapping = false;
   #listStartedMs = Number.NEGATIVE_INFINITY;
   #lastContactMs: number | undefined;
@@ -76,8 +78,11 @@ export class Reflector<T> implements LearningInformer<T> {
       transport,
       ports,
       collection: { path, query },
-      parse: objectParser(options, (key, error) => this.#emit({ kind: "unparsable", key, error })),
-      fallback: (key, uid) => this.#lastKnown(key, uid),
+      parse: objectParser(options, (key, error) => {
+        this.#hasUnparsable = true;
+        this.#emit({ kind: "unparsable", key, error });
+      }),
+      fallback: (key, uid, raw) => this.#lastKnown(key, uid) ?? options.placeholder?.(raw),
       contact: () => this.#contact(),
     };
     this.#quorumCheck = new QuorumCheck({
@@ -209,6 +214,7 @@ export class Reflector<T> implements LearningInformer<T> {
         reason = undefined;
         during = "watch";
         if (await this.#watch(isMoved, signal)) reason = this.#continuity.brokenBy ?? "unconfirmed";
+        else if (this.#hasUnparsable && this.#options.unparsable === "listAgain") reason = "corrupt";
       } catch (thrown) {
         if (signal.aborted) break;
         const failure = this.#rollback ?? WatchFailure.from(thrown);
@@ -248,6 +254,7 @@ export class Reflector<T> implements LearningInformer<T> {
     const { clock } = this.#options.ports;
     const startedMs = clock.monotonicMs();
     this.#listStartedMs = startedMs;
+    this.#hasUnparsable = false;
     const owed = this.#store.owed();
     // Another apiserver than the one that showed what is owed may lag behind it.
     let newest = this.#store.position;
@@ -350,7 +357,7 @@ export class Reflector<T> implements LearningInformer<T> {
       this.#store.advance(version);
     } else {
       const { owned, key, uid, object } = this.#lister.parse(raw);
-      const kept = object ?? this.#lastKnown(key, uid);
+      const kept = object ?? this.#lister.fallback(key, uid, raw);
       if (!owned) this.#store.advance(version);
       else if (type === "DELETED" || kept === undefined)
         this.#store.remove(key, type === "DELETED" ? uid : "", version);
@@ -366,7 +373,7 @@ export class Reflector<T> implements LearningInformer<T> {
   }
 
   #lastKnown(key: string, uid: string): T | undefined {
-    if (this.#options.unparsable !== "keepLast") return undefined;
+    if ((this.#options.unparsable ?? "drop") === "drop") return undefined;
     const last = this.#store.get(key);
     return last !== undefined && this.#options.uidOf(last) === uid ? last : undefined;
   }
