@@ -30,8 +30,8 @@ export interface ReflectorOptions<T> {
   /** Interval of quorum checks; undefined for checks only on `requestEvidence`. */
   readonly confirmEveryMs?: number;
   /**
-   * With `keepLast`, the last parsable version of an object stays. With `listAgain`, too, and each stream is followed by
-   * a list: a CRD that is mended makes objects parsable that have not changed. Default `drop`.
+   * With `keepLast`, the last parsable version of an object stays. With `listAgain`, too, and a list follows each
+   * stream: a CRD that is mended makes objects parsable that have not changed. Default `drop`.
    */
   readonly unparsable?: "drop" | "keepLast" | "listAgain";
   /** Returns the replacement of an object that `parse` rejects; undefined to follow `unparsable`. Must not throw. */

@@ -60,7 +60,6 @@ export class Reflector<T> implements LearningInformer<T> {
   /** The versions by which a quorum check found the restore. The next list may be newer than all known versions. */
   #wentBack: { readonly from: string; readonly to: string } | undefined;
   #historyInDoubt = false;
-  /** Since the last list, or in it. */
   #hasUnparsable = false;
   #isSwapping = false;
   #listStartedMs = Number.NEGATIVE_INFINITY;
@@ -78,10 +77,7 @@ export class Reflector<T> implements LearningInformer<T> {
       transport,
       ports,
       collection: { path, query },
-      parse: objectParser(options, (key, error) => {
-        this.#hasUnparsable = true;
-        this.#emit({ kind: "unparsable", key, error });
-      }),
+      parse: objectParser(options, (key, error) => this.#emit({ kind: "unparsable", key, error })),
       fallback: (key, uid, raw) => this.#lastKnown(key, uid) ?? options.placeholder?.(raw),
       contact: () => this.#contact(),
     };
@@ -390,6 +386,7 @@ export class Reflector<T> implements LearningInformer<T> {
 
   /** An observer that throws must not end the loop, and there is no other way to report it. */
   #emit(event: ReflectorEvent): void {
+    this.#hasUnparsable ||= event.kind === "unparsable";
     try {
       this.#options.onEvent?.(event);
     } catch {}
