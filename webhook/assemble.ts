@@ -24,6 +24,7 @@ import { Pipeline } from "./reserve/pipeline.ts";
 import { ProtectorCache, type ProtectorCacheOptions } from "./reserve/protector-cache.ts";
 import { createProtectorClient } from "./reserve/protector-client.ts";
 import { RecentReservations } from "./reserve/recent-reservations.ts";
+import { unreadableProtector } from "./reserve/unreadable-protector.ts";
 import type { AdmissionRecord } from "./respond/admission-response.ts";
 import { SINGLE_ATTEMPT_RETRY_MS, type SingleAttempts, singleAttempts } from "./respond/single-attempt.ts";
 
@@ -95,8 +96,12 @@ function watchCore(
     uidOf: (version) => version.uid,
     versionOf: ({ version }) => version,
     confirmEveryMs: CONFIRM_EVERY_MS,
-    // A protector that has become unreadable protects as before.
-    unparsable: "keepLast",
+    // A protector that has become unreadable protects as before, and one that always was holds its pods back.
+    unparsable: "listAgain",
+    placeholder: (raw) => {
+      const protector = unreadableProtector(raw);
+      return protector && new ProtectorVersion(protector, ports.clock.monotonicMs());
+    },
     onEvent: (event) => {
       outage.observe(event);
       if (event.kind === "versionWentBack") cache.restored(true);

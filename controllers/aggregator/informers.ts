@@ -118,7 +118,7 @@ export async function connectCore(
     uidOf: ({ metadata }) => metadata.uid,
     versionOf: ({ metadata }) => metadata.resourceVersion,
     serverTimeoutSeconds: PROTECTOR_STREAM_SECONDS,
-    unparsable: "keepLast",
+    unparsable: "listAgain",
     onEvent(event) {
       observe(event);
       onEvent(event);

@@ -260,7 +260,7 @@ class GeneratorTerm {
       keyOf: ({ metadata }) => namespacedName(metadata),
       uidOf: ({ metadata }) => metadata.uid,
       versionOf: ({ metadata }) => metadata.resourceVersion,
-      unparsable: "keepLast",
+      unparsable: "listAgain",
       onEvent: (event) => {
         observer.watch("podprotectors", event);
         if (event.kind === "versionWentBack") this.#history.wentBack();

@@ -1,7 +1,6 @@
 /** What `doctor` makes of what it finds. */
 import { describe, expect, test } from "vitest";
 import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
-import { podProtectorCrd } from "../../../shared/schema/crd.ts";
 import type { Aggregation } from "../../../shared/schema/podprotector.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
@@ -11,7 +10,6 @@ import {
   cellFindings,
   certificateFinding,
   clockFinding,
-  crdFinding,
   type Finding,
   findingsText,
   ownCertificateFinding,
@@ -47,24 +45,6 @@ test.each<[string, string | undefined, string]>([
   ["unknown", undefined, "unknown clock: the apiserver sends no date"],
 ])("an apiserver's clock that is %s", (_, header, expected) => {
   expect(line(clockFinding(header, NOW_MS))).toBe(expected);
-});
-
-describe("the CRD", () => {
-  test("of this version is in order", () => {
-    expect(crdFinding(JSON.parse(JSON.stringify(podProtectorCrd()))).level).toBe("ok");
-  });
-  test("that is missing is a problem", () => {
-    expect(line(crdFinding(undefined))).toBe("problem crd: PodProtector is not installed");
-  });
-  test("that is being deleted is a problem, although it keeps every field", () => {
-    const { metadata, ...crd } = JSON.parse(JSON.stringify(podProtectorCrd()));
-    const deleted = { ...crd, metadata: { ...metadata, deletionTimestamp: "2026-01-01T00:00:00Z" } };
-    expect(line(crdFinding(deleted))).toMatch(/^problem crd: is being deleted: /);
-  });
-  test("that drops fields is a problem that names one", () => {
-    const text = JSON.stringify(podProtectorCrd()).replaceAll('"nonce"', '"other"').replaceAll('"hold"', '"else"');
-    expect(line(crdFinding(JSON.parse(text)))).toMatch(/^problem crd: drops 2 fields of this version \(\.status\./);
-  });
 });
 
 describe("certificates", () => {

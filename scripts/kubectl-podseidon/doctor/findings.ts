@@ -1,6 +1,7 @@
 /** The findings of `doctor`: each is a line with advice. Pure. */
 import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
+import { VERSION } from "../../../shared/schema/annotations.ts";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
 import { STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
 import { age, plural, table } from "../invocation/output.ts";
@@ -64,7 +65,12 @@ export function clockFinding(dateHeader: string | undefined, nowMs: number): Fin
 const Schema = v.looseObject({
   spec: v.looseObject({
     versions: v.array(
-      v.looseObject({ name: v.string(), schema: v.optional(v.looseObject({ openAPIV3Schema: v.unknown() })) }),
+      v.looseObject({
+        name: v.string(),
+        served: v.optional(v.boolean()),
+        schema: v.optional(v.looseObject({ openAPIV3Schema: v.unknown() })),
+        subresources: v.optional(v.looseObject({ status: v.optional(v.unknown()) })),
+      }),
     ),
   }),
 });
@@ -89,7 +95,14 @@ function crdFields(crd: unknown): readonly string[] {
   return parsed.success ? parsed.output.spec.versions.flatMap(({ schema }) => fieldPaths(schema?.openAPIV3Schema)) : [];
 }
 
-/** Whether the core keeps every field that this version writes. */
+/** Whether protectors can be read, and their status written. */
+function servesStatus(crd: unknown): boolean {
+  const parsed = v.safeParse(Schema, crd);
+  const version = parsed.success ? parsed.output.spec.versions.find(({ name }) => name === VERSION) : undefined;
+  return version?.served !== false && version?.subresources?.status !== undefined;
+}
+
+/** Whether the core serves protectors, and keeps every field that this version writes. */
 export function crdFinding(installed: unknown): Finding {
   if (installed === undefined) return problem("crd", "PodProtector is not installed", "kubectl apply -k crds");
   if (v.is(Deleting, installed))
@@ -97,6 +110,12 @@ export function crdFinding(installed: unknown): Finding {
       "crd",
       "is being deleted: protectors stay in force, and no workload gets a new one",
       "it can't be taken back; complete it, and create the CRD anew: docs/operations.md#backup-and-restore",
+    );
+  if (!servesStatus(installed))
+    return problem(
+      "crd",
+      `does not serve ${VERSION} with its status: nothing is counted, and no available pod can be deleted`,
+      "apply the CRD of this release again (kubectl apply -k crds)",
     );
   const present = new Set(crdFields(installed));
   const missing = crdFields(podProtectorCrd()).filter((path) => !present.has(path));

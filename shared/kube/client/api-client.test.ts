@@ -112,6 +112,25 @@ describe("requests", () => {
     });
   });
 
+  test.each([
+    ["an object that is gone is gone", answer(404, notFound), { kind: "gone" }],
+    ["an object that is there has no status any more", answer(200, protector), { kind: "rejected", status: 404 }],
+    [
+      "an object that is another one by now is written again",
+      answer(200, { ...protector, metadata: { ...protector.metadata, uid: "u2" } }),
+      { kind: "conflict" },
+    ],
+    ["an object that can't be read may be there", answer(503, status(503)), { kind: "unavailable" }],
+  ])("a status that is not found: %s", async (_, read, expected) => {
+    const transport: Transport = {
+      request: async ({ method }) => (method === "PUT" ? answer(404, notFound) : read),
+      stream: async () => expect.unreachable(),
+      close: () => undefined,
+    };
+    const result = await new ApiClient(transport).putPodProtectorStatus(identity, emptyStatus, CALL);
+    expect(result).toMatchObject(expected);
+  });
+
   test("pods are read live", async () => {
     const transport = new OneAnswer(answer(200, { name: "p" }));
     await new ApiClient(transport).getPod("ns", "p", (raw) => raw, CALL);

@@ -6,7 +6,7 @@
 import { GROUP, KIND, VERSION } from "../../schema/annotations.ts";
 import { type PodProtector, type PodProtectorStatus, parsePodProtector } from "../../schema/podprotector.ts";
 import { isObjectName, podPath, podProtectorPath, withQuery } from "./api-path.ts";
-import { type ApiResult, failureOf, parseJson, unavailable } from "./api-result.ts";
+import { type ApiFailure, type ApiResult, failureOf, parseJson, unavailable } from "./api-result.ts";
 import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "./transport.ts";
 
 /** Every call has a time limit and can be cancelled. */
@@ -86,7 +86,7 @@ export class ApiClient {
   }
 
   /** PUT of `/status` with the preconditions uid and resourceVersion. The body has only these and the status. */
-  putPodProtectorStatus(
+  async putPodProtectorStatus(
     identity: ObjectIdentity,
     status: PodProtectorStatus,
     options: WriteOptions,
@@ -98,7 +98,20 @@ export class ApiClient {
       metadata: { namespace, name, uid, resourceVersion },
       status,
     };
-    return this.update(podProtectorPath(namespace, name, "status"), body, parsePodProtector, options);
+    const written = await this.update(podProtectorPath(namespace, name, "status"), body, parsePodProtector, options);
+    return written.kind === "gone" ? await this.#whyNoStatus(identity, options) : written;
+  }
+
+  /**
+   * Where the CRD has lost its status subresource, kube-apiserver says of each object that is there that it is not
+   * found. Who believed that would take a protector for deleted.
+   */
+  async #whyNoStatus({ namespace, name, uid }: ObjectIdentity, options: CallOptions): Promise<ApiFailure> {
+    const read = await this.getPodProtector(namespace, name, options);
+    if (read.kind !== "ok") return read;
+    if (read.object.metadata.uid !== uid) return { kind: "conflict", message: "the protector was created again" };
+    const message = "the core does not serve the status of PodProtectors: apply its CRD again (kubectl apply -k crds)";
+    return { kind: "rejected", status: 404, reason: "NotFound", message };
   }
 
   /**

@@ -29,10 +29,15 @@ export interface ReflectorOptions<T> {
   readonly pageSize?: number;
   /** Interval of quorum checks; undefined for checks only on `requestEvidence`. */
   readonly confirmEveryMs?: number;
-  /** With `keepLast`, the last parsable version of an object stays. Default `drop`. */
-  readonly unparsable?: "drop" | "keepLast";
+  /**
+   * With `keepLast`, the last parsable version of an object stays. With `listAgain`, too, and a list follows each
+   * stream: a CRD that is mended makes objects parsable that have not changed. Default `drop`.
+   */
+  readonly unparsable?: "drop" | "keepLast" | "listAgain";
   /** Returns the replacement of an object that `parse` rejects; undefined to follow `unparsable`. Must not throw. */
   readonly stub?: (raw: unknown) => T | undefined;
+  /** Like `stub`, for an object without a parsable version before. Its version has to be older than any. */
+  readonly placeholder?: (raw: unknown) => T | undefined;
   readonly onEvent?: (event: ReflectorEvent) => void;
   /** Called for each event and bookmark, with the milliseconds since the previous one, or since the list. */
   readonly onHeard?: (gapMs: number) => void;

@@ -182,6 +182,30 @@ describe("streams", () => {
     expect(it.events.filter((event) => event.kind === "unparsable")).toHaveLength(2);
   });
 
+  test("an object that was never parsable has a placeholder, until a list after the stream shows it", async () => {
+    const placeholder = (odd: unknown) => ({ ...parseThing({ ...Object(odd), color: "odd" }), version: "0" });
+    const it = reflectorHarness({ unparsable: "listAgain", placeholder });
+    it.transport.lists.push(page("10", [raw("a", "5"), raw("b", "6", "bad")]));
+    const streams = [new ScriptedStream(), new ScriptedStream(), new ScriptedStream()];
+    await it.start(...streams);
+    expect(it.state()).toBe("10: a@5 b@0");
+    streams[0]?.event("MODIFIED", raw("a", "11", "bad"));
+    await it.time.advance(6000);
+    expect(it.state()).toBe("11: a@5 b@0");
+    for (const [index, color] of (["bad", "red"] as const).entries()) {
+      it.transport.lists.push(page("12", [raw("a", "11", color), raw("b", "6", color)]));
+      streams[index]?.end();
+      await it.time.settle();
+      expect(it.state()).toBe(color === "bad" ? "12: a@5 b@0" : "12: a@11 b@6");
+      await it.time.advance(6000);
+    }
+    // Not taken for a restored server: the object was there all the time.
+    expect(it.events.filter(({ kind }) => kind === "versionWentBack")).toEqual([]);
+    streams[2]?.end();
+    await it.time.settle();
+    expect(it.relists()).toBe(2);
+  });
+
   test("a handler that throws is reported and stops neither the stream nor other handlers", async () => {
     const it = reflectorHarness();
     const stream = new ScriptedStream();

@@ -60,6 +60,7 @@ export class Reflector<T> implements LearningInformer<T> {
   /** The versions by which a quorum check found the restore. The next list may be newer than all known versions. */
   #wentBack: { readonly from: string; readonly to: string } | undefined;
   #historyInDoubt = false;
+  #hasUnparsable = false;
   #isSwapping = false;
   #listStartedMs = Number.NEGATIVE_INFINITY;
   #lastContactMs: number | undefined;
@@ -77,7 +78,7 @@ export class Reflector<T> implements LearningInformer<T> {
       ports,
       collection: { path, query },
       parse: objectParser(options, (key, error) => this.#emit({ kind: "unparsable", key, error })),
-      fallback: (key, uid) => this.#lastKnown(key, uid),
+      fallback: (key, uid, raw) => this.#lastKnown(key, uid) ?? options.placeholder?.(raw),
       contact: () => this.#contact(),
     };
     this.#quorumCheck = new QuorumCheck({
@@ -209,6 +210,7 @@ export class Reflector<T> implements LearningInformer<T> {
         reason = undefined;
         during = "watch";
         if (await this.#watch(isMoved, signal)) reason = this.#continuity.brokenBy ?? "unconfirmed";
+        else if (this.#hasUnparsable && this.#options.unparsable === "listAgain") reason = "corrupt";
       } catch (thrown) {
         if (signal.aborted) break;
         const failure = this.#rollback ?? WatchFailure.from(thrown);
@@ -248,6 +250,7 @@ export class Reflector<T> implements LearningInformer<T> {
     const { clock } = this.#options.ports;
     const startedMs = clock.monotonicMs();
     this.#listStartedMs = startedMs;
+    this.#hasUnparsable = false;
     const owed = this.#store.owed();
     // Another apiserver than the one that showed what is owed may lag behind it.
     let newest = this.#store.position;
@@ -350,7 +353,7 @@ export class Reflector<T> implements LearningInformer<T> {
       this.#store.advance(version);
     } else {
       const { owned, key, uid, object } = this.#lister.parse(raw);
-      const kept = object ?? this.#lastKnown(key, uid);
+      const kept = object ?? this.#lister.fallback(key, uid, raw);
       if (!owned) this.#store.advance(version);
       else if (type === "DELETED" || kept === undefined)
         this.#store.remove(key, type === "DELETED" ? uid : "", version);
@@ -366,7 +369,7 @@ export class Reflector<T> implements LearningInformer<T> {
   }
 
   #lastKnown(key: string, uid: string): T | undefined {
-    if (this.#options.unparsable !== "keepLast") return undefined;
+    if ((this.#options.unparsable ?? "drop") === "drop") return undefined;
     const last = this.#store.get(key);
     return last !== undefined && this.#options.uidOf(last) === uid ? last : undefined;
   }
@@ -383,6 +386,7 @@ export class Reflector<T> implements LearningInformer<T> {
 
   /** An observer that throws must not end the loop, and there is no other way to report it. */
   #emit(event: ReflectorEvent): void {
+    this.#hasUnparsable ||= event.kind === "unparsable";
     try {
       this.#options.onEvent?.(event);
     } catch {}

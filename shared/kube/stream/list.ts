@@ -28,7 +28,7 @@ export interface Lister<T> {
   readonly collection: Collection;
   readonly parse: (raw: unknown) => ParsedObject<T>;
   /** The object to keep, if any, instead of one that `parse` rejected. */
-  readonly fallback: (key: string, uid: string) => T | undefined;
+  readonly fallback: (key: string, uid: string, raw: unknown) => T | undefined;
   /** Called whenever the server sends something. */
   readonly contact: () => void;
 }
@@ -228,7 +228,7 @@ class ListAttempt<T> {
     for (const item of page.items) {
       const { owned, key, uid, object } = this.#lister.parse(item);
       if (!owned) continue;
-      const kept = object ?? this.#lister.fallback(key, uid);
+      const kept = object ?? this.#lister.fallback(key, uid, item);
       if (kept !== undefined) objects.set(key, kept);
     }
   }
