@@ -1,7 +1,7 @@
 /**
- * Servers, processes and wires that are neither up nor down: an etcd that stalls or has no space left, components with a
- * fifth of a processor, a load balancer that cuts silent connections, a thin wire. Nothing is restarted, and everything
- * works again after the end of each (docs/faults.md).
+ * Servers, processes and wires that are neither up nor down: an etcd that stalls or has no space left, components with
+ * a fifth of a processor, a load balancer that cuts silent connections, a thin wire. Nothing is restarted, and
+ * everything works again after the end of each (docs/faults.md).
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, describe, test } from "vitest";

@@ -49,9 +49,9 @@ export interface Listed<T> {
  * Lists a collection in pages of one version: by a quorum read, or, with `notOlderThan`, at that version or later.
  * Never `resourceVersion=0`. When the version of the pages changes or expires, the list starts again with larger pages.
  * A page that is too large for a response is asked for again in smaller ones: whoever may create objects makes some of
- * megabytes, and the rest of the list must not pay for them. So is a page that began and did not arrive in its time, and
- * all that follow: a thin wire would never carry one. Rejects with WatchFailure, MalformedResponse or
- * TransportError; `ahead-of-server` means that `notOlderThan` is newer than the server.
+ * megabytes, and the rest of the list must not pay for them. So are a page that began and did not arrive in its time,
+ * and all behind it: a thin wire would never carry one. Rejects with WatchFailure, MalformedResponse or TransportError;
+ * `ahead-of-server` means that `notOlderThan` is newer than the server.
  */
 export async function listAll<T>(
   lister: Lister<T>,
