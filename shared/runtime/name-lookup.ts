@@ -1,6 +1,13 @@
 import dns from "node:dns";
 import type { LookupFunction } from "node:net";
 
+/**
+ * How long a connection waits for one address of a name before it tries the next one, which ends the first try. Node's
+ * 250 ms are less than the way to a distant apiserver and back: a name whose other addresses are dead could never be
+ * reached. A lost packet is sent again after a second.
+ */
+export const ADDRESS_MS = 1_500;
+
 const inFlight = new Map<string, Parameters<LookupFunction>[2][]>();
 
 /**

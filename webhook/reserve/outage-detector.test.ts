@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { WatchFailureTag } from "../../shared/kube/stream/watch-failure.ts";
+import { raw, reflectorHarness } from "../../test/support/kube/reflector-harness.ts";
+import { page, ScriptedStream } from "../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { OUTAGE_MIN_MS, OutageDetector, RECOVERY_MS } from "./outage-detector.ts";
 
@@ -57,4 +59,40 @@ test("a core is failing from a failure to the next response", async () => {
   seen.push(outage.isFailing);
   outage.succeeded();
   expect([...seen, outage.isFailing]).toEqual([false, true, false]);
+});
+
+describe("something in between that cuts each silent stream", () => {
+  test.each([1_000, 3_000])("after %i ms: the core never seems to be away, and its cache is confirmed", async (ms) => {
+    const outage: { detector?: OutageDetector } = {};
+    const it = reflectorHarness({ confirmEveryMs: 3_000, onEvent: (event) => outage.detector?.observe(event) });
+    outage.detector = new OutageDetector(it.process.clock);
+    const { transport } = it;
+    const [request, stream] = [transport.request.bind(transport), transport.stream.bind(transport)];
+    // Others write, so that each LIST has a version that no silent stream reaches.
+    let version = 10;
+    transport.request = async (asked) => {
+      const answer = page(`${++version}`, [raw("a", "5")]);
+      transport.lists[0] = answer;
+      transport.confirmations[0] = answer;
+      return await request(asked);
+    };
+    transport.stream = async (asked) => {
+      const silent = new ScriptedStream();
+      transport.watches[0] = silent;
+      it.process.timers.after(ms, () => silent.fail("reset"));
+      return await stream(asked);
+    };
+    await it.start();
+    let oldestMs = 0;
+    let recovering = 0;
+    for (let step = 0; step < 600; step++) {
+      await it.time.advance(100);
+      oldestMs = Math.max(oldestMs, it.process.clock.monotonicMs() - (it.source.confirmedSentMs ?? 0));
+      if (outage.detector.isRecovering) recovering++;
+    }
+    // The webhook decides by a cache that was confirmed in the last 15 s.
+    expect([oldestMs < 15_000, recovering]).toEqual([true, 0]);
+    // A watch each 1.1 s, a check each 3 s, and a list each 8 s at most.
+    expect(transport.requests.length).toBeLessThanOrEqual(55 + 25 + 8);
+  });
 });

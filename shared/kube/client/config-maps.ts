@@ -38,6 +38,8 @@ interface ConfigMapMetadata {
   readonly name: string;
   readonly labels?: Readonly<Record<string, string>>;
   readonly annotations?: Readonly<Record<string, string>>;
+  /** If it is given and the ConfigMap has another one, the result is `conflict`. */
+  readonly resourceVersion?: string | undefined;
 }
 
 /**
@@ -45,13 +47,14 @@ interface ConfigMapMetadata {
  */
 export async function mergeIntoConfigMap(
   api: Pick<ApiClient, "patch" | "create">,
-  metadata: ConfigMapMetadata,
+  { resourceVersion, ...metadata }: ConfigMapMetadata,
   data: Readonly<Record<string, string | null>>,
   options: WriteOptions,
 ): Promise<ApiResult<ConfigMap>> {
   const { namespace, name } = metadata;
   const path = configMapPath(namespace, name);
-  const patched = await api.patch(path, "application/merge-patch+json", { data }, parseConfigMap, options);
+  const patch = resourceVersion === undefined ? { data } : { metadata: { resourceVersion }, data };
+  const patched = await api.patch(path, "application/merge-patch+json", patch, parseConfigMap, options);
   if (patched.kind !== "gone") return patched;
   const present = Object.fromEntries(Object.entries(data).filter(([, text]) => text !== null));
   const body = { apiVersion: "v1", kind: "ConfigMap", metadata, data: present };

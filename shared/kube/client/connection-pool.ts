@@ -1,6 +1,6 @@
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
-import { lookupOnce } from "../../runtime/name-lookup.ts";
+import { ADDRESS_MS, lookupOnce } from "../../runtime/name-lookup.ts";
 import type { TlsMaterial } from "../credentials/cluster-access.ts";
 import { hopOf } from "./proxy-hop.ts";
 
@@ -79,6 +79,7 @@ export class ConnectionPool {
   #agent(tls: TlsMaterial, maxSockets: number): HttpAgent {
     const pooled = {
       lookup: lookupOnce,
+      autoSelectFamilyAttemptTimeout: ADDRESS_MS,
       keepAlive: true,
       keepAliveMsecs: TCP_KEEP_ALIVE_MS,
       timeout: IDLE_SOCKET_MS,

@@ -2,7 +2,7 @@ import type { Agent as HttpsAgent } from "node:https";
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { Duplex } from "node:stream";
 import { type ConnectionOptions, connect as connectTls } from "node:tls";
-import { lookupOnce } from "../../runtime/name-lookup.ts";
+import { ADDRESS_MS, lookupOnce } from "../../runtime/name-lookup.ts";
 import { failed } from "./https-errors.ts";
 import { proxyAuthorization } from "./proxy-hop.ts";
 
@@ -41,7 +41,7 @@ class ProxyTunnel extends Duplex {
     const host = proxy.hostname.replace(/^\[|\]$/g, "");
     const secure = proxy.protocol === "https:";
     const port = proxy.port === "" ? (secure ? 443 : 80) : Number(proxy.port);
-    const at = { host, port, lookup: lookupOnce };
+    const at = { host, port, lookup: lookupOnce, autoSelectFamilyAttemptTimeout: ADDRESS_MS };
     this.#socket = secure ? connectTls({ ...tls, ...at, servername: isIP(host) === 0 ? host : "" }) : connectTcp(at);
     this.#socket.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_MS);
     this.#socket.once(secure ? "secureConnect" : "connect", () => this.#socket.write(connectRequest(proxy, target)));

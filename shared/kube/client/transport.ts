@@ -88,3 +88,8 @@ export class TransportError extends Error {
 export function isOversized(error: unknown): boolean {
   return error instanceof TransportError && error.tag === "oversized";
 }
+
+/** The response did not come, or not to its end, within the time of the call. */
+export function isTimeout(error: unknown): boolean {
+  return error instanceof TransportError && error.tag === "timeout";
+}

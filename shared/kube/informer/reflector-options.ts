@@ -1,7 +1,7 @@
 /** What a reflector needs, and what it reports. */
 import type { Ports } from "../../runtime/clock.ts";
 import type { Transport } from "../client/transport.ts";
-import type { WatchFailureTag } from "../stream/watch-failure.ts";
+import type { WatchFailure, WatchFailureTag } from "../stream/watch-failure.ts";
 
 export interface ReflectorOptions<T> {
   /** For events and messages, for example `pods of cell-1`. */
@@ -54,6 +54,12 @@ export const LIST_REASONS = [
   "unconfirmed",
 ] as const;
 export type ListReason = (typeof LIST_REASONS)[number];
+
+/** Returns the reason for a list after a failure; undefined when the stream resumes. */
+export function listReasonAfter({ tag }: WatchFailure): ListReason | undefined {
+  if (tag === "expired" || tag === "corrupt") return tag;
+  return tag === "ahead-of-server" ? "versionWentBack" : undefined;
+}
 
 /** For metrics and logs; contains no objects. */
 export type ReflectorEvent =

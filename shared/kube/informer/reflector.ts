@@ -24,7 +24,7 @@ import { retryDelayMs, WatchFailure } from "../stream/watch-failure.ts";
 import type { InformerHandler, LearningInformer } from "./informer.ts";
 import { ObjectStore } from "./object-store.ts";
 import { QuorumCheck } from "./quorum-check.ts";
-import type { ListReason, ReflectorEvent, ReflectorOptions } from "./reflector-options.ts";
+import { type ListReason, listReasonAfter, type ReflectorEvent, type ReflectorOptions } from "./reflector-options.ts";
 import { StreamContinuity } from "./stream-continuity.ts";
 
 const DEFAULT_SERVER_TIMEOUT_SECONDS = [5, 7] as const;
@@ -216,22 +216,27 @@ export class Reflector<T> implements LearningInformer<T> {
         const failure = this.#rollback ?? WatchFailure.from(thrown);
         this.#rollback = undefined;
         // If a list fails for another reason, the first reason for it stays.
-        const found = listReasonAfter(failure);
+        const heldSinceMs = during === "watch" ? this.#continuity.heldSinceMs : undefined;
+        // A stream that never lives until its last bookmarks confirms nothing.
+        const isUnconfirmed = heldSinceMs !== undefined && this.#quorumCheck.streamEnded(heldSinceMs);
+        const found = listReasonAfter(failure) ?? (isUnconfirmed ? "unconfirmed" : undefined);
         reason = found === "versionWentBack" ? found : (reason ?? found);
         this.#historyInDoubt ||= reason === "versionWentBack";
         this.#continuity.failed(failure.tag);
-        const retryMs = this.#retryMs(failure, reason);
+        const retryMs = this.#retryMs(failure, reason, heldSinceMs !== undefined);
         this.#emit({ kind: "failed", during, tag: failure.tag, error: failure, retryMs });
         await sleep(this.#options.ports, retryMs, signal);
       }
     }
   }
 
-  #retryMs(failure: WatchFailure, reason: ListReason | undefined): number {
+  #retryMs(failure: WatchFailure, reason: ListReason | undefined, wasHeld: boolean): number {
     const { random } = this.#options.ports;
     const backoffMs = this.#backoff.nextMs();
-    if (reason === undefined || reason === "outage")
-      return retryDelayMs(Math.min(backoffMs, MAX_RESUME_DELAY_MS), failure, random);
+    // Something in between may end each stream that is silent for seconds. A long pause would pass for an outage.
+    const mostMs = wasHeld ? BACKOFF.initialMs : MAX_RESUME_DELAY_MS;
+    if (reason === undefined || reason === "outage" || reason === "unconfirmed")
+      return retryDelayMs(Math.min(backoffMs, mostMs), failure, random);
     return retryDelayMs(this.#isListDue && listReasonAfter(failure) !== undefined ? 0 : backoffMs, failure, random);
   }
 
@@ -391,10 +396,4 @@ export class Reflector<T> implements LearningInformer<T> {
       this.#options.onEvent?.(event);
     } catch {}
   }
-}
-
-/** Returns the reason for a list after a failure; undefined when the stream resumes. */
-function listReasonAfter({ tag }: WatchFailure): ListReason | undefined {
-  if (tag === "expired" || tag === "corrupt") return tag;
-  return tag === "ahead-of-server" ? "versionWentBack" : undefined;
 }

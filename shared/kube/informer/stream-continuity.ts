@@ -4,6 +4,8 @@ import type { WatchFailureTag } from "../stream/watch-failure.ts";
 
 /** A shorter break only concerns a connection: no server is restored in so short a time. */
 const BREAKS_AFTER_MS = 1_000;
+/** A server that kept a stream open for this long is there, whatever broke the stream. */
+const HELD_AFTER_MS = 1_000;
 
 interface ContinuityOptions {
   readonly ports: Pick<Ports, "clock" | "timers">;
@@ -26,6 +28,8 @@ export class StreamContinuity {
   #failingSinceMs: number | undefined;
   /** Monotonic time of the request for the present stream, or for the list before it. */
   #requestedMs = Number.NEGATIVE_INFINITY;
+  /** Monotonic time of the request for the last stream, and whether the server opened it. */
+  #stream = { sinceMs: 0, isOpen: false };
 
   constructor(options: ContinuityOptions) {
     this.#options = options;
@@ -55,6 +59,12 @@ export class StreamContinuity {
     return clock.monotonicMs() - this.#failingSinceMs >= BREAKS_AFTER_MS ? "outage" : undefined;
   }
 
+  /** Since when the server has held the last stream; undefined if it did so for no time that counts. */
+  get heldSinceMs(): number | undefined {
+    const { sinceMs, isOpen } = this.#stream;
+    return isOpen && this.#options.ports.clock.monotonicMs() - sinceMs >= HELD_AFTER_MS ? sinceMs : undefined;
+  }
+
   failed(tag: WatchFailureTag): void {
     // A throttling server responds, so it was not restored.
     if (tag === "throttled") return;
@@ -68,11 +78,13 @@ export class StreamContinuity {
 
   /** A stream is requested from the position where the last one ended. */
   resuming(nowMs: number): void {
+    this.#stream = { sinceMs: nowMs, isOpen: false };
     if (!this.hasStalled) this.#requestedMs = nowMs;
   }
 
   /** The server has opened the stream. */
   resumed(): void {
+    this.#stream.isOpen = true;
     this.#failingSinceMs = undefined;
   }
 

@@ -176,3 +176,38 @@ describe("objects too large to share a response", () => {
     await expect(listing({ ...transport, request }, 16)).rejects.toMatchObject({ tag: "oversized" });
   });
 });
+
+describe("pages that a thin wire does not carry in time", () => {
+  /** A server whose pages of more than so many things do not arrive, behind a wire that delivers their first bytes. */
+  function behindWire(most: number, begins: boolean): { readonly transport: Transport; readonly asked: string[] } {
+    const asked: string[] = [];
+    const transport: Transport = {
+      async request({ path, onBodyBegins }) {
+        const query = new URLSearchParams(path.split("?")[1]);
+        const [from, limit] = [Number(query.get("continue") ?? 0), Number(query.get("limit"))];
+        asked.push(`${from}+${limit}`);
+        await turns();
+        if (begins) onBodyBegins?.("{");
+        if (limit > most) throw new TransportError("timeout", true, "too slow");
+        const end = from + limit;
+        const metadata = { resourceVersion: "10", ...(end < 60 ? { continue: String(end) } : {}) };
+        return { status: 200, headers: {}, body: JSON.stringify({ metadata, items: [raw(String(from), "5")] }) };
+      },
+      stream: () => Promise.reject(new Error("unused")),
+      close: () => undefined,
+    };
+    return { transport, asked };
+  }
+
+  test("are asked for again in smaller ones, and so are those behind them", async () => {
+    const { transport, asked } = behindWire(20, true);
+    await listing(transport, 64);
+    expect(asked).toEqual(["0+64", "0+16", "16+16", "32+16", "48+16"]);
+  });
+
+  test("fail the list where the server sends nothing", async () => {
+    const { transport, asked } = behindWire(20, false);
+    await expect(listing(transport, 64)).rejects.toMatchObject({ tag: "timeout" });
+    expect(asked).toEqual(["0+64"]);
+  });
+});

@@ -4,7 +4,7 @@
  */
 import type { Ports } from "../../runtime/clock.ts";
 import { withQuery } from "../client/api-path.ts";
-import { isOversized, type Transport } from "../client/transport.ts";
+import { isOversized, isTimeout, type Transport } from "../client/transport.ts";
 import { type ParsedObject, parseListPage, type RawPage, tokenAhead } from "./raw-object.ts";
 import { failureOfResponse, WatchFailure } from "./watch-failure.ts";
 
@@ -49,8 +49,9 @@ export interface Listed<T> {
  * Lists a collection in pages of one version: by a quorum read, or, with `notOlderThan`, at that version or later.
  * Never `resourceVersion=0`. When the version of the pages changes or expires, the list starts again with larger pages.
  * A page that is too large for a response is asked for again in smaller ones: whoever may create objects makes some of
- * megabytes, and the rest of the list must not pay for them. Rejects with WatchFailure, MalformedResponse or
- * TransportError; `ahead-of-server` means that `notOlderThan` is newer than the server.
+ * megabytes, and the rest of the list must not pay for them. So are a page that began and did not arrive in its time,
+ * and all behind it: a thin wire would never carry one. Rejects with WatchFailure, MalformedResponse or TransportError;
+ * `ahead-of-server` means that `notOlderThan` is newer than the server.
  */
 export async function listAll<T>(
   lister: Lister<T>,
@@ -115,6 +116,7 @@ interface PageRequest {
   readonly body: Promise<string>;
   /** The continue token, as soon as it is known. */
   token: string | undefined;
+  hasBegun: boolean;
 }
 
 function firstPage(notOlderThan: string | undefined): Omit<Asked, "limit"> {
@@ -124,7 +126,7 @@ function firstPage(notOlderThan: string | undefined): Omit<Asked, "limit"> {
 
 class ListAttempt<T> {
   readonly #lister: Lister<T>;
-  readonly #limit: number;
+  #limit: number;
   readonly #ended = new AbortController();
   readonly #signal: AbortSignal;
   /** The page that the list waits for. Of earlier pages only the parsed objects are in memory. */
@@ -167,13 +169,16 @@ class ListAttempt<T> {
     return { objects, version, quorumSentMs: notOlderThan === undefined ? sentMs : undefined };
   }
 
-  /** Asks for a smaller page in place of one that is too large. Throws any other error. */
-  #smaller({ asked }: PageRequest, error: unknown): undefined {
-    if (!isOversized(error) || asked.limit === 1) throw error;
+  /** Asks for a smaller page in place of one that is too large, or too slow. Throws any other error. */
+  #smaller({ asked, hasBegun }: PageRequest, error: unknown): undefined {
+    const isSlow = hasBegun && isTimeout(error);
+    if ((!isOversized(error) && !isSlow) || asked.limit === 1) throw error;
+    const limit = Math.ceil(asked.limit / 4);
+    if (isSlow) this.#limit = limit;
     // It goes on from the end of a page that there is not.
     this.#ahead?.stop.abort();
     this.#ahead = undefined;
-    this.#reading = this.#request({ ...asked, limit: Math.ceil(asked.limit / 4) });
+    this.#reading = this.#request({ ...asked, limit });
   }
 
   #check({ continueToken, resourceVersion }: RawPage, { token, asked }: PageRequest, version: string): void {
@@ -198,11 +203,14 @@ class ListAttempt<T> {
 
   #request(asked: Asked): PageRequest {
     const stop = new AbortController();
-    const onBodyBegins = (head: string): void => this.#requestNext(request, tokenAhead(head));
+    const onBodyBegins = (head: string): void => {
+      request.hasBegun = true;
+      this.#requestNext(request, tokenAhead(head));
+    };
     const body = this.#fetch(asked, AbortSignal.any([this.#signal, stop.signal]), onBodyBegins);
     // It may fail before its reader awaits it.
     body.catch(() => {});
-    const request: PageRequest = { asked, stop, body, token: undefined };
+    const request: PageRequest = { asked, stop, body, token: undefined, hasBegun: false };
     return request;
   }
 

@@ -133,6 +133,28 @@ describe("backups", () => {
     expect(api.data(chunkName(CELL, 0))).toEqual({ a: "1", b: "2" });
   });
 
+  test("stay removed when a write that nobody answered in time arrives after the removal", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    chunks.put("a", "A");
+    await chunks.flush(signal);
+    chunks.put("b", "B");
+    const late: (() => Promise<unknown>)[] = [];
+    const patch = api.patch.bind(api);
+    api.patch = async (...call) => {
+      late.push(() => patch(...call));
+      api.patch = patch;
+      return { kind: "unavailable", error: new Error("a frozen apiserver"), sent: true };
+    };
+    expect(await chunks.flush(signal)).toMatchObject({ kind: "unavailable" });
+    expect(await chunks.flush(signal)).toBe(1);
+    chunks.remove("b");
+    expect(await chunks.flush(signal)).toBe(1);
+    for (const arrive of late) await arrive();
+    expect(api.data(chunkName(CELL, 0))).toEqual({ a: "A" });
+    expect(chunks.isInvalid).toBe(false);
+  });
+
   test("that a process left in two chunks end in both", async () => {
     const api = new ConfigMaps();
     const chunks = chunksOf(api);

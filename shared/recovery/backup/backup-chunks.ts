@@ -46,6 +46,8 @@ export class BackupChunks {
   /** Characters in each chunk. */
   readonly #sizes: number[] = [];
   readonly #changes = new Map<number, Change>();
+  /** The last version of each ConfigMap that this process has seen, by name. */
+  readonly #seen = new Map<string, string>();
   #formerCells: ReadonlySet<string> = new Set();
   /** The names of adopted chunks, whose numbers follow on {@link MAX_CHUNKS}. */
   #adopted: readonly string[] = [];
@@ -97,6 +99,7 @@ export class BackupChunks {
     this.#stored.clear();
     this.#sizes.length = 0;
     this.#changes.clear();
+    this.#seen.clear();
     const writers = result.object.map(({ metadata }) => metadata.annotations?.[BACKUP_CELL_ANNOTATION] ?? cellID);
     this.#formerCells = new Set(writers.filter((id) => id !== cellID));
     const isOwn = ({ metadata }: ConfigMap): boolean => metadata.labels?.[BACKUP_LABEL] === cellTag(cellID);
@@ -107,6 +110,7 @@ export class BackupChunks {
     for (const { metadata, data } of maps) {
       const chunk = this.#chunkOf(metadata.name);
       if (chunk === undefined) continue;
+      this.#seen.set(metadata.name, metadata.resourceVersion);
       for (const [uid, text] of Object.entries(data ?? {})) {
         if (uid === VERSIONS_KEY) {
           // Nobody would lower them any more: a replica that starts would take a core that was moved for restored.
@@ -150,16 +154,25 @@ export class BackupChunks {
     this.#change(before.chunk, uid, null);
   }
 
-  /** Writes the changes; those of a failed write remain. Returns the number of chunks, or the first failure. */
+  /**
+   * Writes the changes; those of a failed write remain. Returns the number of chunks, or the first failure. A chunk
+   * that is not as this process last saw it is left as it is, and makes the store invalid.
+   */
   async flush(signal: AbortSignal): Promise<number | ApiFailure> {
     let written = 0;
     for (const [chunk, data] of [...this.#changes]) {
       this.#changes.delete(chunk);
-      const result = await this.#write(this.#nameOf(chunk), data, signal);
+      const name = this.#nameOf(chunk);
+      // A write that nobody answered in time may still be made. Behind later ones it would bring back a backup whose
+      // protector was released.
+      const result = await this.#write(name, data, signal, this.#seen.get(name));
       if (result.kind !== "ok") {
         this.#changes.set(chunk, { ...data, ...this.#changes.get(chunk) });
-        return result;
+        if (result.kind !== "conflict") return result;
+        this.invalidate();
+        return written;
       }
+      this.#seen.set(name, result.object.metadata.resourceVersion);
       // Only a restore of the cell's etcd or an earlier leader's last write can have stored anything else.
       if (!this.#isAsKnown(chunk, result.object.data ?? {})) this.invalidate();
       written++;
@@ -184,10 +197,10 @@ export class BackupChunks {
     return result;
   }
 
-  #write(name: string, data: Change, signal: AbortSignal): Promise<ApiResult<ConfigMap>> {
+  #write(name: string, data: Change, signal: AbortSignal, resourceVersion?: string): Promise<ApiResult<ConfigMap>> {
     const { api, namespace, cellID } = this.#options;
     const labels = { [BACKUP_LABEL]: cellTag(cellID) };
-    const metadata = { name, namespace, labels, annotations: { [BACKUP_CELL_ANNOTATION]: cellID } };
+    const metadata = { name, namespace, labels, annotations: { [BACKUP_CELL_ANNOTATION]: cellID }, resourceVersion };
     return mergeIntoConfigMap(api, metadata, data, { ...this.#call(), signal, fieldManager: "podseidon-aggregator" });
   }
 

@@ -65,6 +65,7 @@ export class FaultProxy implements AsyncDisposable {
   #port = 0;
   #halfOpen = false;
   #hangsOneIn = 0;
+  #idleMs = 0;
   #conditions: NetworkConditions = {};
   #lineFault: LineFault | undefined;
   #lineFaultDone: (() => void) | undefined;
@@ -143,6 +144,13 @@ export class FaultProxy implements AsyncDisposable {
     if (connections === 0) this.reset();
   }
 
+  /** Resets connections on which nothing was sent for so long, as load balancers do: 0 for none. */
+  resetIdle(ms: number): void {
+    this.#idleMs = ms;
+    if (ms === 0) this.reset();
+    else for (const { client } of this.#open) client.setTimeout(ms);
+  }
+
   setConditions(conditions: NetworkConditions): void {
     this.#conditions = conditions;
     for (const { pipes } of this.#open) for (const pipe of pipes) pipe.conditions = conditions;
@@ -219,6 +227,8 @@ export class FaultProxy implements AsyncDisposable {
     );
     const connection: Connection = { client, close, pipes: [toServer, toClient], exchange: undefined };
     this.#open.add(connection);
+    client.setTimeout(this.#idleMs);
+    client.on("timeout", () => close("reset"));
     for (const pipe of connection.pipes) {
       pipe.conditions = this.#conditions;
       pipe.hold(this.#halfOpen || (this.#hangsOneIn > 0 && this.connections.length % this.#hangsOneIn === 0));

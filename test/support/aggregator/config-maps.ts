@@ -11,6 +11,7 @@ interface Body {
     readonly name?: string;
     readonly labels?: Record<string, string>;
     readonly annotations?: Record<string, string>;
+    readonly resourceVersion?: string;
   };
   readonly data?: Data;
 }
@@ -80,6 +81,8 @@ export class ConfigMaps implements Api {
     this.writes.push(`patch ${name}`);
     const before = this.maps.get(name);
     if (before === undefined) return { kind: "gone" };
+    const { resourceVersion = before.metadata.resourceVersion } = (isBody(body) ? body.metadata : undefined) ?? {};
+    if (resourceVersion !== before.metadata.resourceVersion) return { kind: "conflict", message: "changed" };
     const data = merged(before.data ?? {}, (isBody(body) ? body.data : undefined) ?? {});
     return { kind: "ok", object: parse(this.put(name, data, before.metadata.labels ?? {})) };
   }
