@@ -201,7 +201,7 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
     facts: factsOf(state, request),
   };
   if (isSuspended(state, request)) {
-    const ends = operationNotProtected(input) ?? podEndsAnyway(input) ?? pendingPodIsDeleted(input);
+    const ends = operationNotProtected(input) ?? podEndsAnyway(input);
     const isAsked = ends === undefined && !isForced(state, request);
     const heldBack = isAsked ? preActivityHoldsBack(input) : undefined;
     return heldBack === undefined || state.spec.warnsOnly
@@ -378,7 +378,8 @@ function recordRegardless(input: DecisionInput): Allowed["write"] {
   const { podClass, request } = input;
   if (operationNotProtected(input) ?? podEndsAnyway(input) ?? pendingPodIsDeleted(input)) return "none";
   if (podClass === "Unavailable" && request.operation === "DELETE") return "none";
-  const write = podClass === "Available" ? UNPAID : podClass === "Immature" ? PINNED : unavailablePin(input);
+  // The snapshot has reached the version of an immature pod, so its pin weighs 0.
+  const write = podClass === "Available" ? UNPAID : unavailablePin(input);
   return hasRoom(input, write === UNPAID ? HARD_CAP_BYTES : PIN_CAP_BYTES) ? write : "none";
 }
 
