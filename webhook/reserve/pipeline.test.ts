@@ -3,6 +3,9 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { type PipelineWorld, type Protected, world } from "../../test/support/webhook/pipeline-harness.ts";
 import type { LiveRead } from "../request/cell-client.ts";
+import { Nonces } from "./nonces.ts";
+import { Pipeline } from "./pipeline.ts";
+import type { ProtectorLookup } from "./protector-cache.ts";
 import type { Verdict } from "./verdict.ts";
 
 const good = (name: string, core = "a"): Protected => ({ core, object: protector(5, { name }) });
@@ -129,6 +132,29 @@ describe("several cores", () => {
     const verdict = await w.decide(disruption(pod("web-0")));
     expect(verdict).toEqual({ kind: "failed", tag: "core-unavailable", message: "core cluster b is unreachable" });
     expect(writes(w)).toEqual({ "a/a": 0, "b/b": 0 });
+  });
+
+  test.each(["a", "b"])("core %s without a current cache may have a protector, so no other allows", async (core) => {
+    const w = world([good("x", "a"), good("y", "b")]);
+    const unmatched = pod("web-0", { labels: { x: "left", y: "left" } });
+    expect(await w.decide(disruption(unmatched))).toEqual({ kind: "allowed", decisions: [] });
+    w.problems.set(core, "not current");
+    expect(await w.decide(disruption(unmatched))).toMatchObject({ kind: "failed", message: "not current" });
+  });
+
+  test("protect nothing only where each of them has no protector, for sure", () => {
+    const [empty, full, old] = [{}, { isEmpty: false }, { problem: () => "old" }].map((change, index) => {
+      return { name: `core-${index}`, isEmpty: true, problem: () => undefined, match: () => [], ...change };
+    });
+    const protectsNothing = (cores: readonly (ProtectorLookup | undefined)[], cellProblem?: string): boolean => {
+      const { time } = world([]);
+      const known = cores.filter((core) => core !== undefined);
+      const options = { cores: known, ports: time, nonces: new Nonces(time.random), settleMs: 75_000 };
+      return new Pipeline({ ...options, cellProblem: () => cellProblem }).protectsNothing("cell-1");
+    };
+    expect(protectsNothing([empty, empty])).toBe(true);
+    expect(protectsNothing([empty, empty], "no backup was read")).toBe(false);
+    for (const other of [full, old]) expect(protectsNothing([empty, other])).toBe(false);
   });
 
   test("a denial by another core stands", async () => {
