@@ -373,12 +373,11 @@ function allowAnyway(input: DecisionInput, denied: Denied): Decision {
   return needsNoQuota(input.state, input.request) ? allow(input, "NothingPromised", recordRegardless(input)) : denied;
 }
 
-/** The record of the pod's class, as if there were quota, unless the history has no room. */
+/** The record of the pod's class (0 for an immature pod), as if there were quota, unless the history has no room. */
 function recordRegardless(input: DecisionInput): Allowed["write"] {
   const { podClass, request } = input;
   if (operationNotProtected(input) ?? podEndsAnyway(input) ?? pendingPodIsDeleted(input)) return "none";
   if (podClass === "Unavailable" && request.operation === "DELETE") return "none";
-  // The snapshot has reached the version of an immature pod, so its pin weighs 0.
   const write = podClass === "Available" ? UNPAID : unavailablePin(input);
   return hasRoom(input, write === UNPAID ? HARD_CAP_BYTES : PIN_CAP_BYTES) ? write : "none";
 }

@@ -143,18 +143,16 @@ describe("several cores", () => {
   });
 
   test("protect nothing only where each of them has no protector, for sure", () => {
-    const [empty, full, old] = [{}, { isEmpty: false }, { problem: () => "old" }].map((change, index) => {
-      return { name: `core-${index}`, isEmpty: true, problem: () => undefined, match: () => [], ...change };
-    });
-    const protectsNothing = (cores: readonly (ProtectorLookup | undefined)[], cellProblem?: string): boolean => {
+    const empty: ProtectorLookup = { name: "a", isEmpty: true, problem: () => undefined, match: () => [] };
+    const protectsNothing = (cores: readonly ProtectorLookup[], cellProblem?: string): boolean => {
       const { time } = world([]);
-      const known = cores.filter((core) => core !== undefined);
-      const options = { cores: known, ports: time, nonces: new Nonces(time.random), settleMs: 75_000 };
+      const options = { cores, ports: time, nonces: new Nonces(time.random), settleMs: 75_000 };
       return new Pipeline({ ...options, cellProblem: () => cellProblem }).protectsNothing("cell-1");
     };
     expect(protectsNothing([empty, empty])).toBe(true);
     expect(protectsNothing([empty, empty], "no backup was read")).toBe(false);
-    for (const other of [full, old]) expect(protectsNothing([empty, other])).toBe(false);
+    expect(protectsNothing([empty, { ...empty, isEmpty: false }])).toBe(false);
+    expect(protectsNothing([empty, { ...empty, problem: () => "old" }])).toBe(false);
   });
 
   test("a denial by another core stands", async () => {
