@@ -3,6 +3,7 @@ import { cellUpdate, makeCell, makePod, NO_EVIDENCE } from "../../../test/suppor
 import { makeBucket, settledLine } from "../../../test/support/decide/settling-fixtures.ts";
 import type { Pod } from "../../schema/pod.ts";
 import type { Bucket } from "../../schema/podprotector.ts";
+import { FirstSeenTimes } from "./first-seen.ts";
 
 const update = makeBucket({ operation: "UPDATE", podGeneration: 1 });
 const cases: [string, Bucket, Pod[], string][] = [
@@ -24,3 +25,13 @@ test.each(cases)(
     expect(settledLine(at(10, 11))).toBe(`${operation} ${rule}`);
   },
 );
+
+test("R1 waits for a message of after first sight of the newest admission", () => {
+  const seen = new FirstSeenTimes();
+  const heardAt = (heardMs: number) => ({ seen, evidence: { ...NO_EVIDENCE, heardMs: () => heardMs } });
+  cellUpdate({ ...heardAt(0), stored: makeCell("a", 1, [makeBucket()]), monotonicMs: 0 });
+  const both = [makeBucket(), makeBucket({ operation: "EVICT", counter: 0, nonce: "m" })];
+  const later = { stored: makeCell("a", 1, both), monotonicMs: 20 };
+  expect(settledLine(cellUpdate({ ...heardAt(10), ...later }))).toBe("keep DELETE+EVICT w=0");
+  expect(settledLine(cellUpdate({ ...heardAt(21), ...later }))).toBe("DELETE R1, EVICT R1");
+});
