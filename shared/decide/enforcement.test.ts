@@ -48,6 +48,12 @@ test("Warn allows while nothing can be recorded, and when the protector is lost"
   expect(decideLost(state, request)).toMatchObject({ allowed: true });
 });
 
+test("Warn denies nothing while the protector is suspended either", () => {
+  const request = makeRequest(makePod("x", WAITS), { operation: "DELETE" });
+  const state = stateWith({ enforcement: "Warn", suspend: { enabled: true } }, 2);
+  expect(decide(state, request)).toMatchObject({ reason: "Suspended" });
+});
+
 test("Off is a suspension in all cells and without an end, whatever spec.suspend says", () => {
   const suspend = { enabled: true, until: "2020-01-01T00:00:00Z", cells: ["other"], reason: "over" };
   const { spec } = stateWith({ enforcement: "Off", suspend }, 2);

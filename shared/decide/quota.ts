@@ -201,7 +201,7 @@ export function decide(state: ProtectorState, request: DisruptionRequest): Decis
     facts: factsOf(state, request),
   };
   if (isSuspended(state, request)) {
-    const ends = operationNotProtected(input) ?? podEndsAnyway(input) ?? pendingPodIsDeleted(input);
+    const ends = operationNotProtected(input) ?? podEndsAnyway(input);
     const isAsked = ends === undefined && !isForced(state, request);
     const heldBack = isAsked ? preActivityHoldsBack(input) : undefined;
     return heldBack === undefined || state.spec.warnsOnly
@@ -373,12 +373,12 @@ function allowAnyway(input: DecisionInput, denied: Denied): Decision {
   return needsNoQuota(input.state, input.request) ? allow(input, "NothingPromised", recordRegardless(input)) : denied;
 }
 
-/** The record of the pod's class, as if there were quota, unless the history has no room. */
+/** The record of the pod's class (0 for an immature pod), as if there were quota, unless the history has no room. */
 function recordRegardless(input: DecisionInput): Allowed["write"] {
   const { podClass, request } = input;
   if (operationNotProtected(input) ?? podEndsAnyway(input) ?? pendingPodIsDeleted(input)) return "none";
   if (podClass === "Unavailable" && request.operation === "DELETE") return "none";
-  const write = podClass === "Available" ? UNPAID : podClass === "Immature" ? PINNED : unavailablePin(input);
+  const write = podClass === "Available" ? UNPAID : unavailablePin(input);
   return hasRoom(input, write === UNPAID ? HARD_CAP_BYTES : PIN_CAP_BYTES) ? write : "none";
 }
 

@@ -33,7 +33,9 @@ describe("pods that go together", () => {
 
   test("what passes by itself is busy: reservations of others are in the way", () => {
     const state = stateOf([makeCell("a", 10, [heldBucket("uid-1"), heldBucket("uid-2")])], min(7));
-    expect(decideTogether(state, pods(2)).map(verdictLine)).toEqual(Array(2).fill("Busy TooManyTogether"));
+    expect(decideTogether(state, pods(3)).map(verdictLine)).toEqual(Array(3).fill("Busy TooManyTogether"));
+    const unavailable = pods(9, false).slice(3);
+    expect(decideTogether(state, [...pods(3), ...unavailable])[0]?.facts).toMatchObject({ together: 3 });
     expect(decideTogether(state, pods(4)).map(verdictLine)).toEqual(Array(4).fill("Denial TooManyTogether"));
   });
 

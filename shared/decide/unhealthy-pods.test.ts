@@ -19,6 +19,7 @@ interface Row {
   readonly spec?: Partial<PodProtectorSpec>;
   /** 1 is fewer than the 2 that must stay. */
   readonly available?: number;
+  readonly hold?: string;
   readonly expected: string;
 }
 
@@ -84,6 +85,17 @@ const rows: Record<string, Row> = {
     pod: { ...WAITS, conditions: { DisruptionTarget: true } },
     expected: "Denial PreActivity",
   },
+  "never ran: EVICT": {
+    operation: "EVICT",
+    pod: { ...NOT_READY, phase: "Pending" },
+    expected: "allow PinnedPending w=0",
+  },
+  "never ran, and a pre-activity: EVICT": {
+    operation: "EVICT",
+    pod: { ...NOT_READY, ...WAITS, phase: "Pending" },
+    expected: "allow PinnedPending w=0",
+  },
+  "in a cell on hold: EVICT": { operation: "EVICT", hold: "Gone/1", expected: "Busy OnHold" },
   "Ready with DisruptionTarget: DELETE": {
     operation: "DELETE",
     available: 2,
@@ -94,8 +106,9 @@ const rows: Record<string, Row> = {
 
 test.each(Object.entries(rows))(
   "%s",
-  (_, { operation, pod = NOT_READY, spec = IF_HEALTHY, available = 1, expected }) => {
-    const protector = makeProtector([makeCell("a", available, [], {}, makeSpec(spec))], spec);
+  (_, { operation, pod = NOT_READY, spec = IF_HEALTHY, available = 1, hold, expected }) => {
+    const aggregation = hold === undefined ? {} : { hold };
+    const protector = makeProtector([makeCell("a", available, [], aggregation, makeSpec(spec))], spec);
     const decision = decide(parseProtector(protector), makeRequest(makePod("x", pod), { operation }));
     const write = decision.allowed && decision.write !== "none" ? `w=${decision.write.weight}` : "none";
     expect(decision.allowed ? `allow ${decision.reason} ${write}` : `${decision.kind} ${decision.cause}`).toBe(

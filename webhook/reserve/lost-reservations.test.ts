@@ -72,6 +72,11 @@ describe("a later version lacks an own reservation", () => {
     });
   });
 
+  test("the count went back in a later epoch", () => {
+    const after = entry([], { heartbeatTime: later, resourceVersion: "99", epoch: 1 });
+    expect(new LostReservations(TAG).isLost(entry([own], { epoch: 1 }), after)).toBe(true);
+  });
+
   test("an upstream aggregator may have settled it: its writes may look the same", () => {
     const byUpstream = { heartbeatTime: undefined };
     expect(new LostReservations(TAG).isLost(entry([own], byUpstream), entry([], byUpstream))).toBe(false);

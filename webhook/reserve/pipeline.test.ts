@@ -4,6 +4,9 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { type PipelineWorld, type Protected, world } from "../../test/support/webhook/pipeline-harness.ts";
 import type { LiveRead } from "../request/cell-client.ts";
+import { Nonces } from "./nonces.ts";
+import { Pipeline } from "./pipeline.ts";
+import type { ProtectorLookup } from "./protector-cache.ts";
 import type { Verdict } from "./verdict.ts";
 
 const good = (name: string, core = "a"): Protected => ({ core, object: protector(5, { name }) });
@@ -130,6 +133,27 @@ describe("several cores", () => {
     const verdict = await w.decide(disruption(pod("web-0")));
     expect(verdict).toEqual({ kind: "failed", tag: "core-unavailable", message: "core cluster b is unreachable" });
     expect(writes(w)).toEqual({ "a/a": 0, "b/b": 0 });
+  });
+
+  test.each(["a", "b"])("core %s without a current cache may have a protector, so no other allows", async (core) => {
+    const w = world([good("x", "a"), good("y", "b")]);
+    const unmatched = pod("web-0", { labels: { x: "left", y: "left" } });
+    expect(await w.decide(disruption(unmatched))).toEqual({ kind: "allowed", decisions: [] });
+    w.problems.set(core, "not current");
+    expect(await w.decide(disruption(unmatched))).toMatchObject({ kind: "failed", message: "not current" });
+  });
+
+  test("protect nothing only where each of them has no protector, for sure", () => {
+    const empty: ProtectorLookup = { name: "a", isEmpty: true, problem: () => undefined, match: () => [] };
+    const protectsNothing = (cores: readonly ProtectorLookup[], cellProblem?: string): boolean => {
+      const { time } = world([]);
+      const options = { cores, ports: time, nonces: new Nonces(time.random), settleMs: 75_000 };
+      return new Pipeline({ ...options, cellProblem: () => cellProblem }).protectsNothing("cell-1");
+    };
+    expect(protectsNothing([empty, empty])).toBe(true);
+    expect(protectsNothing([empty, empty], "no backup was read")).toBe(false);
+    expect(protectsNothing([empty, { ...empty, isEmpty: false }])).toBe(false);
+    expect(protectsNothing([empty, { ...empty, problem: () => "old" }])).toBe(false);
   });
 
   test("a denial by another core stands", async () => {

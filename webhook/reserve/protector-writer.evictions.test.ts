@@ -23,9 +23,11 @@ describe("the eviction of a pod that is not available", () => {
   };
 
   test.each([
-    ["older than the counts is read again", -1, 1],
-    ["newer than the counts is used", 1, 0],
-  ])("a live read %s", async (_name, afterMs, reads) => {
+    ["older than the counts is read again", -1, 1, "50"],
+    ["older than the counts, of a version that not all shards have reached, is read again", -1, 1, "9000"],
+    ["newer than the counts is used", 1, 0, "50"],
+  ])("a live read %s", async (_name, afterMs, reads, resourceVersion) => {
+    const target = unready("web-0", { resourceVersion });
     const all = setup(10);
     const { time, writer, store } = all;
     await time.advance(100);
@@ -38,9 +40,10 @@ describe("the eviction of a pod that is not available", () => {
       all,
       async () => {
         rereads++;
-        return { kind: "found", pod: unready("web-0"), sentMs: time.clock.monotonicMs() };
+        return { kind: "found", pod: target, sentMs: time.clock.monotonicMs() };
       },
       sinceMs + afterMs,
+      target,
     );
     evicted.pending.request = { ...evicted.pending.request, operation: "EVICT" };
     await time.advance(1_000);

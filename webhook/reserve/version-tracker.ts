@@ -27,7 +27,7 @@ interface CellCount {
  */
 export class VersionTracker {
   #newest: ProtectorVersion | undefined;
-  /** A version with a higher number that a read has shown to be out of date. The watch may still deliver it. */
+  /** A version of an earlier object or history. The watch may still deliver it. */
   #discarded: ProtectorVersion | undefined;
   /** Versions that the watch received until this monotonic time belong to a history that the server has rolled back. */
   #rolledBackUntilMs = Number.NEGATIVE_INFINITY;
@@ -68,7 +68,6 @@ export class VersionTracker {
     if (!isOlder(version, before)) return this.#take(version, "newer");
     // Older than a version that arrived during the read: the response is merely late.
     if (before.receivedMs >= (version.sentMs ?? version.receivedMs)) return "known";
-    this.#discarded = before;
     this.#rolledBackUntilMs = version.receivedMs;
     return this.#take(version, "wentBack");
   }

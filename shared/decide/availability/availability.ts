@@ -205,7 +205,10 @@ export interface Availability {
   readonly newestSinceMs: number;
 }
 
-/** Counts `pods`, which all match the aggregation selector. */
+/**
+ * Counts `pods`, which all match the aggregation selector. A pod that waits for the counted gate is ready only where
+ * `notReady` has it, so that the estimate of Ready pods leaves it out.
+ */
 export function countPods(pods: Iterable<Pod>, spec: AvailabilitySpec, cutoffMs: number): Availability {
   const counts: PodCounts = { total: 0, available: 0, ready: 0, scheduled: 0, running: 0 };
   const available = new Set<string>();
@@ -218,7 +221,7 @@ export function countPods(pods: Iterable<Pod>, spec: AvailabilitySpec, cutoffMs:
     counts.total++;
     if (pod.scheduled) counts.scheduled++;
     if (pod.phase === "Running") counts.running++;
-    if (readySinceMs(pod) !== undefined) counts.ready++;
+    if (trueSinceMs(pod, "Ready") !== undefined) counts.ready++;
     const sinceMs = availableSinceMs(pod, spec);
     if (sinceMs === undefined) continue;
     if (spec.minReadySeconds === 0 || sinceMs <= cutoffMs) {
@@ -226,6 +229,7 @@ export function countPods(pods: Iterable<Pod>, spec: AvailabilitySpec, cutoffMs:
       if (isCountedEarly(pod, spec)) {
         notReady ??= new Set();
         notReady.add(pod.uid);
+        counts.ready++;
       }
       newestSinceMs = Math.max(newestSinceMs, sinceMs);
     } else {

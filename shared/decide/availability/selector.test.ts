@@ -75,6 +75,7 @@ test("the spec's hash covers what the counts depend on, in any order", () => {
     { ...base, minReadySeconds: 1 },
     { ...base, availabilityConditions: ["p"] },
     { ...base, selector: { matchLabels: { a: "1" } } },
+    { ...base, selector: { ...base.selector, matchExpressions: [{ key: "k", operator: "In", values: ["x", "z"] }] } },
     { ...base, aggregationSelector: {} },
     {
       ...base,

@@ -4,6 +4,8 @@ import {
   cellUpdate,
   makeCell,
   makePod,
+  makeProtector,
+  makeRequest,
   makeSpec,
   NOW_MS,
   SETTLE_MS,
@@ -17,8 +19,10 @@ import {
 } from "../../../test/support/decide/settling-fixtures.ts";
 import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";
-import type { Bucket, CellStatus } from "../../schema/podprotector.ts";
+import type { Bucket, CellStatus, PodProtectorSpec } from "../../schema/podprotector.ts";
 import { formatMs } from "../../schema/time.ts";
+import { decide } from "../quota.ts";
+import { parseProtector } from "../state/protector-state.ts";
 import type { CellUpdateInput } from "./cell-update.ts";
 import { FirstSeenTimes } from "./first-seen.ts";
 
@@ -359,6 +363,22 @@ describe("pods that are counted before they are Ready", () => {
   test.each(["Running", "Scheduled"] as const)("are none where %s is what counts", (healthCriterion) => {
     const spec = makeSpec({ healthCriterion });
     expect(cellUpdate({ pods, position: "1000", spec }).entry.aggregation).not.toHaveProperty("notReady");
+  });
+
+  test.each<[string, Partial<PodProtectorSpec>]>([
+    ["Running is what counts", { healthCriterion: "Running" }],
+    ["they are not mature", { minReadySeconds: 30 }],
+  ])("are not ready where nothing tells them apart, so they spare no pod by Ready: %s", (_, options) => {
+    const spec = makeSpec({ minAvailable: 1, allowedHealthCriteria: ["Ready"], ...options });
+    const { entry } = cellUpdate({ pods, spec });
+    expect(entry.aggregation).toMatchObject({ totalReplicas: 3, readyReplicas: 1 });
+    const request = makeRequest(makePod("x"), { criterion: "Ready" });
+    expect(decide(parseProtector(makeProtector([entry], spec)), request)).toMatchObject({ cause: "AtMinimum" });
+  });
+
+  test("are published where Ready is what counts", () => {
+    const { entry } = cellUpdate({ pods, spec: makeSpec({ healthCriterion: "Ready" }) });
+    expect(entry.aggregation).toMatchObject({ availableReplicas: 3, readyReplicas: 3, notReady: "2@1000" });
   });
 
   test("are not written again and again where the CRD drops the field", () => {

@@ -97,6 +97,12 @@ describe("lost history", () => {
       undefined,
     ],
     [
+      "first seen, the cell was restored",
+      cell(),
+      { ...strange, etcdRestore: { id: "i", reason: "CellRestored" } },
+      "CellRestored",
+    ],
+    [
       "a restore, never counted",
       undefined,
       { ...strange, etcdRestore: { id: "i", reason: "CellRestored" } },
@@ -128,6 +134,8 @@ describe("lost history", () => {
       cellID: "a",
       aggregation: { totalReplicas: 0, availableReplicas: 0, hold: "WentBack/w" },
     };
-    expect(judge(held, strange)).toEqual({ lost: undefined, epoch: 0, hold: "WentBack/w" });
+    const kept = { lost: undefined, epoch: 0, hold: "WentBack/w" };
+    expect(judge(held, strange)).toEqual(kept);
+    expect(judge(held, { ...strange, isMarkedRestored: true })).toEqual(kept);
   });
 });

@@ -361,6 +361,8 @@ describe("updates", () => {
     expect(settledLine(cellUpdate({ ...options, ...late(5 * SETTLE_MS) }))).toBe("UPDATE R3");
     const uncommitted = { ...options, pods: [makePod("x", { generation: 0 })], settledGeneration: () => 0 };
     expect(settledLine(cellUpdate({ ...uncommitted, ...late(SETTLE_MS) }))).toBe("UPDATE R3");
+    const ofNewPod = makeCell("a", 1, [makeBucket({ operation: "UPDATE", podGeneration: 1 })]);
+    expect(settledLine(cellUpdate({ ...options, ...late(SETTLE_MS), stored: ofNewPod }))).toBe("UPDATE R3");
   });
 
   test("a change that no status confirms is settled where the protector no longer counts its pod", () => {

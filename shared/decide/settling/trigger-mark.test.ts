@@ -34,6 +34,12 @@ describe("the counter's lineage", () => {
     ["went back and passed, by the process that noticed", mark(9, [1, "a"]), mark(12, [1, "a"], [8, "a2"]), true],
     ["went back to just before what was seen", mark(9, [1, "a"]), mark(12, [1, "a"], [9, "b"]), true],
     ["went back to before the process that was seen", mark(9, [1, "a"], [7, "b"]), mark(12, [1, "a"], [6, "c"]), true],
+    [
+      "went back to just before the process that was seen",
+      mark(9, [1, "a"], [7, "b"]),
+      mark(12, [1, "a"], [7, "c"]),
+      true,
+    ],
     ["created again by a process without memory", mark(9, [1, "a"]), mark(2000, [1999, "b"]), false],
     ["created again by a process whose clock is behind", mark(9, [1, "a"]), mark(20, [5, "b"]), true],
   ];

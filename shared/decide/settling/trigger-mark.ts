@@ -61,10 +61,10 @@ export function nextTriggerMark({ counter, lineage }: TriggerMark, token: string
 export function isForked(known: TriggerMark, found: TriggerMark): boolean {
   if (found.counter < known.counter) return true;
   const last = known.lineage.at(-1);
-  const [first] = found.lineage;
-  if (last === undefined || first === undefined) return false;
+  if (last === undefined) return false;
   const index = found.lineage.findIndex(({ from, token }) => from === last.from && token === last.token);
-  const successor = index < 0 ? first : found.lineage[index + 1];
+  // Without a common segment, the first one.
+  const successor = found.lineage[index + 1];
   if (successor !== undefined && successor.from <= known.counter) return true;
   return index < 0 && found.lineage.length >= MAX_LINEAGE;
 }
