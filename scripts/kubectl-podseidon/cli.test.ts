@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { RequestListener } from "node:http";
+import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -141,6 +142,32 @@ describe("a cluster of pods that is not there", () => {
   });
 });
 
+describe("a loaded apiserver", () => {
+  /** Puts off this many requests, for no time. */
+  async function status(putOff: number): Promise<{ code: number; out: string; err: string; asked: number }> {
+    let asked = 0;
+    const { kubeconfig, close } = await listeningApiserver((_, response) => {
+      asked++;
+      const body = { kind: "Status", message: "Timeout: Too large resource version: 2, current: 1", items: [] };
+      if (asked <= putOff) response.writeHead(504, { "retry-after": "0" });
+      response.end(JSON.stringify({ metadata: { resourceVersion: "1" }, ...body }));
+    });
+    const result = await cli("status", "-A", "--kubeconfig", kubeconfig);
+    close();
+    return { ...result, asked };
+  }
+
+  test("is asked again when it puts a read off, as by kubectl", async () => {
+    expect(await status(2)).toEqual({ code: 0, out: "There are no protectors.\n", err: "", asked: 4 });
+  });
+
+  test("is not asked without end", async () => {
+    const { code, err, asked } = await status(100);
+    expect([code, asked]).toEqual([2, 11]);
+    expect(err).toMatch(/^error: c: GET [^\n]*Too large resource version/);
+  });
+});
+
 describe("standard output", () => {
   const main = join(import.meta.dirname, "main.ts");
 
@@ -172,6 +199,40 @@ describe("standard output", () => {
     closeSync(full);
     expect(err).toMatch(/^error: standard output: ENOSPC[^\n]*\n$/);
     expect(code).toBe(2);
+  });
+});
+
+describe("a signal", () => {
+  const directory = mkdtempSync(join(tmpdir(), "signal-"));
+  const server = createServer();
+  beforeAll(() => once(server.listen(0, "127.0.0.1"), "listening"));
+  afterAll(() => {
+    server.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  test.each(["SIGINT", "SIGTERM", "SIGHUP"] as const)("%s ends a credential plugin that hangs, too", async (signal) => {
+    const kubeconfig = join(directory, "kubeconfig");
+    const address = server.address();
+    const exec = {
+      apiVersion: "client.authentication.k8s.io/v1",
+      command: process.execPath,
+      // The connection is open for as long as the credential plugin lives.
+      args: ["-e", `net.connect(${typeof address === "object" ? address?.port : 0}, "127.0.0.1")`],
+    };
+    const config = {
+      "current-context": "c",
+      contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
+      clusters: [{ name: "c", cluster: { server: "https://127.0.0.1:1" } }],
+      users: [{ name: "u", user: { exec } }],
+    };
+    writeFileSync(kubeconfig, JSON.stringify(config));
+    const words = [join(import.meta.dirname, "main.ts"), "status", "--kubeconfig", kubeconfig];
+    const child = spawn(process.execPath, words, { stdio: "ignore" });
+    const [socket]: Socket[] = await once(server, "connection");
+    const ends = Promise.all([once(socket?.on("error", () => {}).resume() ?? child, "close"), once(child, "close")]);
+    child.kill(signal);
+    expect((await ends)[1]).toEqual([null, signal]);
   });
 });
 

@@ -12,15 +12,9 @@ import { doctor } from "./doctor/doctor.ts";
 import { drainCheck } from "./drain.ts";
 import { explain } from "./explain/explain.ts";
 import { gates } from "./gates.ts";
-import {
-  type Command,
-  Context,
-  type Flag,
-  type FlagValues,
-  GLOBAL_FLAGS,
-  type Surroundings,
-} from "./invocation/command.ts";
+import { type Command, Context, type FlagValues, GLOBAL_FLAGS, type Surroundings } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
+import type { Flag } from "./invocation/flag.ts";
 import { inLine } from "./invocation/output.ts";
 import { plainTerminal } from "./invocation/progress.ts";
 import { join } from "./join/join.ts";
@@ -92,7 +86,10 @@ type Flags = Readonly<Record<string, Flag>>;
 /** Options of `parseArgs`. */
 function optionsOf(flags: Flags) {
   return Object.fromEntries(
-    Object.entries(flags).map(([name, { type, short }]) => [name, short === undefined ? { type } : { type, short }]),
+    Object.entries(flags).map(([name, { type, short, multiple = false }]) => [
+      name,
+      short === undefined ? { type, multiple } : { type, multiple, short },
+    ]),
   );
 }
 
@@ -112,9 +109,10 @@ function parse(args: readonly string[], command: Command): { values: FlagValues;
   const options = optionsOf({ ...GLOBAL_FLAGS, ...command.flags });
   try {
     const { values, positionals } = parseArgs({ args: separated(args), options, allowPositionals: true });
-    const plain = Object.entries(values).flatMap(([name, value]) =>
-      Array.isArray(value) ? [] : [[name, value] as const],
-    );
+    const plain = Object.entries(values).map(([name, value]) => [
+      name,
+      Array.isArray(value) ? value.map(String) : value,
+    ]);
     return { values: Object.fromEntries(plain), positionals };
   } catch (error) {
     throw new CommandError(`${messageOf(error).split(". ")[0]}; see kubectl podseidon ${command.name} --help`);

@@ -1,8 +1,9 @@
 /** Shell completion: the candidates for a word, and the scripts that request them. */
 import * as v from "valibot";
 import { podPath } from "../../shared/kube/client/api-path.ts";
-import { type Command, type Context, type Flag, GLOBAL_FLAGS } from "./invocation/command.ts";
+import { type Command, type Context, GLOBAL_FLAGS } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import type { Flag } from "./invocation/flag.ts";
 
 /** The candidates for the last of `words`, which may be empty. Never throws, because a shell must not show errors. */
 export async function candidates(

@@ -133,11 +133,11 @@ function unheldLines(lines: readonly DrainLine[], { why, namespaces }: Unheld): 
   );
 }
 
-function unprotectedText({ why, namespaces }: Unheld): string {
+function unprotectedText({ why, namespaces }: Unheld, flags: string): string {
   if (namespaces.size === 0) return "";
   const where = `${namespaces.size === 1 ? "namespace" : "namespaces"} ${[...namespaces].sort().join(", ")}`;
   const what = `UNPROTECTED: ${why} before pods of ${where} go: a drain takes all at once.`;
-  return `${what} See kubectl podseidon doctor.\n\n`;
+  return `${what} See kubectl podseidon doctor${flags}\n\n`;
 }
 
 const HELD: Unheld = { why: "the webhook is not called", namespaces: new Set() };
@@ -148,6 +148,7 @@ export function drainText(
   stay: number,
   cordoned = false,
   unheld: Unheld = HELD,
+  flags = "",
 ): string {
   const count = (what: DrainLine["together"]): number => lines.filter(({ together }) => together === what).length;
   const rows = lines.map(({ namespace, pod, protectors, now, together, why }) => {
@@ -166,7 +167,7 @@ export function drainText(
       ? "Every other node is cordoned: replacements stay Pending, so pods that wait do so until you uncordon a node.\n"
       : "";
   const pods = lines.length === 0 ? "" : `${head}\n`;
-  return `${unprotectedText(unheld)}${pods}Node ${node}: ${sum.join(", ")}.\n${nowhere}`;
+  return `${unprotectedText(unheld, flags)}${pods}Node ${node}: ${sum.join(", ")}.\n${nowhere}`;
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
@@ -201,9 +202,10 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const unprotected = unheld.namespaces.size > 0;
   const lines = unheldLines(plan, unheld);
   const staying = found.length - leaving.length;
+  const [flags] = await context.flagsFor(cluster);
   context.print(
     { node, pods: lines, staying, othersCordoned: cordoned, isUnprotected: unprotected },
-    drainText(node, lines, staying, cordoned, unheld),
+    drainText(node, lines, staying, cordoned, unheld, flags),
   );
   const isStuck = ({ together }: DrainLine): boolean => together === "never" || (together === "waits" && cordoned);
   if (unprotected || lines.some(isStuck)) return EXIT.no;

@@ -14,6 +14,12 @@ process.stdout.on("error", (error: NodeJS.ErrnoException) => {
 // Who does not read what is said beside the result still gets the exit code.
 process.stderr.on("error", () => {});
 
+// A credential plugin that still runs is ended at the exit, which a signal alone would skip.
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
+  process.once(signal, () => {
+    process.emit("exit", EXIT.unknown);
+    process.kill(process.pid, signal);
+  });
 // Keeps the process alive, because the timers of the ports, which a command waits for, do not.
 const { port1 } = new MessageChannel();
 port1.on("message", () => {});

@@ -125,8 +125,9 @@ async function waitForRemoval(
   if (waiting.size > 0) {
     const named = [...waiting].slice(0, MAX_NAMED).map(idOf).join(", ");
     const names = waiting.size > MAX_NAMED ? `${plural(waiting.size, "protector")} (${named}, ...)` : named;
+    const [flags] = await context.flagsFor(core);
     throw new CommandError(
-      `the generator has not acted on ${names} in ${age(WAIT_MS)}: is it running? (kubectl podseidon doctor)`,
+      `the generator has not acted on ${names} in ${age(WAIT_MS)}: is it running? (kubectl podseidon doctor${flags})`,
     );
   }
 }

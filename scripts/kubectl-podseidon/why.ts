@@ -95,14 +95,15 @@ const VERDICTS: Readonly<Record<DryRunResult["verdict"], string>> = {
   rejected: "no: the apiserver refuses it for another reason",
 };
 
-export function explanationText(explanation: Explanation): string {
+/** `flags`: those that find the same clusters, for printed commands. */
+export function explanationText(explanation: Explanation, flags = ""): string {
   const { kind, pod, answer, opinions, unread, cluster, cell, isUnprotected } = explanation;
   // Clients repeat some refusals that nothing ends by itself: the webhook's words are more exact.
   const passes = answer.retryAfterSeconds !== undefined && answer.message.includes(" by itself");
   const parts = [
     isUnprotected
       ? `UNPROTECTED: ${cluster} does not call the webhook before pods of namespace ${pod.namespace} are deleted. ` +
-        "See kubectl podseidon doctor.\n\n"
+        `See kubectl podseidon doctor${flags}\n\n`
       : "",
     fields([
       ["Pod", `${pod.namespace}/${pod.name} in ${cluster}${cell === undefined ? "" : ` (cell ${cell})`}`],
@@ -115,12 +116,12 @@ export function explanationText(explanation: Explanation): string {
     ]),
     opinions.length === 0 && unread === undefined ? "\nNo protector covers this pod.\n" : "",
     unread === undefined ? "" : `\nThe protectors could not be read, so nothing more is known: ${inLine(unread)}\n`,
-    ...opinions.map((opinion) => opinionText(opinion, cell)),
+    ...opinions.map((opinion) => opinionText(opinion, cell, flags)),
   ];
   return parts.join("");
 }
 
-function opinionText(opinion: ProtectorExplanation, own: string | undefined): string {
+function opinionText(opinion: ProtectorExplanation, own: string | undefined, flags: string): string {
   const { view, allowed, text, holders, unavailable } = opinion;
   const word = allowed === undefined ? "?" : allowed ? "agrees" : "refuses";
   const lines = [
@@ -144,7 +145,9 @@ function opinionText(opinion: ProtectorExplanation, own: string | undefined): st
     );
     if (cell.hold !== undefined) lines.push(`    ${holdText(cell.hold, isOverdue(cell))}\n`);
     if (own !== undefined && cell.cell !== own && (cell.heartbeatAgeMs ?? 0) > STALE_AFTER_MS)
-      lines.push(`    If ${cell.cell} is gone for good: kubectl podseidon remove-cell ${cell.cell} --all-namespaces\n`);
+      lines.push(
+        `    If ${cell.cell} is gone for good: kubectl podseidon remove-cell ${cell.cell} --all-namespaces${flags}\n`,
+      );
   }
   return lines.join("");
 }
@@ -156,7 +159,8 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const explanation = await context.progress.during(`asking ${cluster.name} about pod ${namespace}/${name}`, () =>
     explain(context, cluster, core, namespace, name, kind),
   );
-  context.print(explanation, explanationText(explanation));
+  const [flags] = await context.flagsFor(cluster);
+  context.print(explanation, explanationText(explanation, flags));
   const { answer, isUnprotected, unread } = explanation;
   if (answer.verdict === "forbidden") return EXIT.unknown;
   if (answer.verdict !== "admitted" || isUnprotected) return EXIT.no;

@@ -7,14 +7,16 @@ import { describeFailure } from "../../../shared/kube/client/api-result.ts";
 import { createHttpsTransport } from "../../../shared/kube/client/https-transport.ts";
 import { type ApiResponse, isOversized, type Transport } from "../../../shared/kube/client/transport.ts";
 import { AccessError, type ClusterAccess } from "../../../shared/kube/credentials/cluster-access.ts";
+import { impersonated } from "../../../shared/kube/credentials/impersonation.ts";
 import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.ts";
 import { parseListPage } from "../../../shared/kube/stream/raw-object.ts";
-import type { Ports } from "../../../shared/runtime/clock.ts";
+import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import { version } from "../../../shared/runtime/version.ts";
 import { GROUP } from "../../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { CommandError, messageOf } from "./errors.ts";
 import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfigs } from "./kubeconfig.ts";
+import { type KubectlOverrides, withPlace } from "./kubectl-flags.ts";
 
 /** Longer than an apiserver waits for a webhook. */
 export const CALL_TIMEOUT_MS = 35_000;
@@ -143,14 +145,37 @@ export function chosenKubeconfig(flag: string | undefined, environment: PluginEn
   return readKubeconfigs(kubeconfigPaths(flag, environment), flag !== undefined && flag !== "");
 }
 
+/** As often as client-go asks a server again that is overloaded. */
+const MOST_REPEATS = 10;
+
+/**
+ * Repeats a read that the server puts off, as client-go does: a loaded apiserver answers 429, or 504 while its cache is
+ * behind. A dry run is not repeated: such an answer may be the webhook's, which the user asks for.
+ */
+async function untilServed(
+  request: Transport["request"],
+  call: Parameters<Transport["request"]>[0],
+  ports: Ports,
+): Promise<ApiResponse> {
+  for (let repeats = 0; ; repeats++) {
+    const response = await request(call);
+    const { "retry-after": after = "" } = response.headers;
+    const isPutOff = (response.status === 429 || response.status >= 500) && /^\d{1,2}$/.test(after);
+    if (call.method !== "GET" || !isPutOff || repeats === MOST_REPEATS) return response;
+    await sleep(ports, Number(after) * 1000);
+  }
+}
+
 /** Connects to the context; throws a sentence when the kubeconfig does not allow it. */
 export async function connect(
   config: Kubeconfig,
   context: string | undefined,
   ports: Ports,
   environment: PluginEnvironment,
+  { as, place, timeoutMs }: KubectlOverrides,
 ): Promise<ClusterClient> {
   try {
+    const name = context ?? config.currentContext ?? "";
     const inCluster = config.text === undefined;
     if (inCluster && environment.KUBERNETES_SERVICE_HOST === undefined) {
       throw new CommandError(`there is no kubeconfig at ${config.path}; set KUBECONFIG or --kubeconfig`);
@@ -158,12 +183,19 @@ export async function connect(
     const options = {
       env: environment,
       ...(context === undefined ? {} : { context }),
-      ...(config.text === undefined ? {} : { text: config.text }),
+      ...(config.text === undefined ? {} : { text: withPlace(config.text, name, place) }),
     };
-    const access = await loadClusterAccess(inCluster ? "" : config.path, options);
+    const own = await loadClusterAccess(inCluster ? "" : config.path, options);
+    const credentials = as === undefined ? own.credentials : impersonated(own.credentials, "--as", { user: as, name });
+    const access = { ...own, credentials };
     const transport = createHttpsTransport(access, { ports, userAgent: `kubectl-podseidon/${version}` });
-    const name = inCluster ? "in-cluster" : (context ?? config.currentContext ?? "");
-    return new ClusterClient(name, access, transport);
+    const within: Transport["request"] = (call) =>
+      transport.request({ ...call, timeoutMs: timeoutMs ?? call.timeoutMs });
+    return new ClusterClient(inCluster ? "in-cluster" : name, access, {
+      request: (call) => untilServed(within, call, ports),
+      stream: (call) => transport.stream(call),
+      close: () => transport.close(),
+    });
   } catch (error) {
     if (error instanceof AccessError) throw new CommandError(error.message);
     throw error;

@@ -4,20 +4,14 @@ import { OWN_NAMESPACE } from "../../../shared/recovery/register/register-format
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type ClusterClient, chosenKubeconfig, connect } from "./cluster.ts";
 import { CommandError, type ExitCode } from "./errors.ts";
+import type { Flag } from "./flag.ts";
 import type { Kubeconfig, PluginEnvironment } from "./kubeconfig.ts";
+import { IMPERSONATION_FLAGS, KUBECTL_FLAGS, overridesOf, PLACE_FLAGS } from "./kubectl-flags.ts";
 import { flagsText } from "./printed-commands.ts";
 import { ProgressLine, type Terminal } from "./progress.ts";
 
 /** Names the context of the core cluster without a flag. */
 const CORE_CONTEXT_VARIABLE = "PODSEIDON_CORE_CONTEXT";
-
-export interface Flag {
-  /** `string` takes a value. */
-  readonly type: "string" | "boolean";
-  readonly short?: string;
-  readonly value?: string;
-  readonly help: string;
-}
 
 export const GLOBAL_FLAGS = {
   context: {
@@ -33,6 +27,7 @@ export const GLOBAL_FLAGS = {
       `of the pods when unset. Also ${CORE_CONTEXT_VARIABLE}.`,
   },
   kubeconfig: { type: "string", value: "FILE", help: "The kubeconfig; KUBECONFIG or ~/.kube/config when unset." },
+  ...KUBECTL_FLAGS,
   namespace: { type: "string", short: "n", value: "NAMESPACE", help: "The namespace; the context's when unset." },
   "all-namespaces": { type: "boolean", short: "A", help: "All namespaces." },
   output: {
@@ -56,7 +51,7 @@ export const SYSTEM_NAMESPACE = {
   },
 } as const satisfies Record<string, Flag>;
 
-export type FlagValues = Readonly<Record<string, string | boolean | undefined>>;
+export type FlagValues = Readonly<Record<string, string | boolean | readonly string[] | undefined>>;
 
 export interface Command {
   readonly name: string;
@@ -156,9 +151,18 @@ export class Context {
     return this.text("core-context") ?? (this.#environment[CORE_CONTEXT_VARIABLE] || undefined);
   }
 
-  /** Those of the flags that were given, for a printed command. */
+  /** The texts of a flag that may be given several times. */
+  texts(name: string): readonly string[] {
+    const value = this.flags[name];
+    return Array.isArray(value) ? value.filter((text) => text !== "") : [];
+  }
+
+  /** Those of the flags that were given, and the impersonated user, for a printed command. */
   repeated(...names: readonly string[]): string {
-    return flagsText(Object.fromEntries(names.map((name) => [name, this.text(name)])));
+    const given = [...names, ...IMPERSONATION_FLAGS].map(
+      (name) => [name, this.text(name) ?? this.texts(name)] as const,
+    );
+    return flagsText(Object.fromEntries(given));
   }
 
   /**
@@ -172,9 +176,11 @@ export class Context {
     const unnamed = this.namesCore || cluster === core ? undefined : core.name;
     const own = { "core-context": this.text("core-context") ?? unnamed };
     const isNamed = this.namesCore && cluster === core;
+    const isPlace = cluster.name === (this.text("context") ?? currentContext);
+    const same = (isPlaced: boolean): string => this.repeated(...(isPlaced ? PLACE_FLAGS : []));
     return [
-      flagsText({ kubeconfig, ...own, context: isNamed ? undefined : context }),
-      flagsText({ kubeconfig, context }),
+      flagsText({ kubeconfig, ...own, context: isNamed ? undefined : context }) + same(isPlace && !isNamed),
+      flagsText({ kubeconfig, context }) + same(isPlace),
     ];
   }
 
@@ -208,7 +214,9 @@ export class Context {
   async #client(context: string | undefined): Promise<ClusterClient> {
     const config = await this.kubeconfig();
     const key = context ?? config.currentContext ?? "";
-    const known = this.#clients.get(key) ?? connect(config, context, this.ports, this.#environment);
+    const isPlace = key === (this.text("context") ?? config.currentContext ?? "");
+    const overrides = overridesOf(this, isPlace);
+    const known = this.#clients.get(key) ?? connect(config, context, this.ports, this.#environment, overrides);
     this.#clients.set(key, known);
     return await known;
   }

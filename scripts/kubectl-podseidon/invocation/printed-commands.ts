@@ -3,9 +3,10 @@
 const PLAIN = /^[\w@%+=:,./-]+$/;
 
 /** Flags with a value, each after a blank; those without a value are left out. */
-export function flagsText(flags: Readonly<Record<string, string | undefined>>): string {
-  const given = Object.entries(flags).flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const]));
-  return given.map(([name, value]) => ` --${name} ${quoted(value)}`).join("");
+export function flagsText(flags: Readonly<Record<string, string | readonly string[] | undefined>>): string {
+  return Object.entries(flags)
+    .flatMap(([name, value]) => [value ?? []].flat().map((one) => ` --${name} ${quoted(one)}`))
+    .join("");
 }
 
 const quoted = (text: string): string => (PLAIN.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

@@ -50,8 +50,10 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
       : "may have kubeconfigs, which stay there";
     left = `Warning: ${worker.name} ${what}: ${inLine(messageOf(error))}\n`;
   }
-  if (steps.every(({ outcome }) => outcome === GONE))
-    throw new CommandError(`no cluster has joined ${core.name} as ${cell}; see kubectl podseidon doctor`);
+  if (steps.every(({ outcome }) => outcome === GONE)) {
+    const [flags] = await context.flagsFor(worker);
+    throw new CommandError(`no cluster has joined ${core.name} as ${cell}; see kubectl podseidon doctor${flags}`);
+  }
   const advice = done
     ? `The pods of ${cell} still count as they did last. If the cluster is gone for good, or gets another id:\n` +
       `  kubectl podseidon remove-cell ${cell} --all-namespaces --core-context ${core.name} --yes` +

@@ -21,7 +21,7 @@ const Impersonation = v.looseObject({
 export function impersonated(
   source: CredentialSource,
   path: string,
-  { user, name }: SelectedContext,
+  { user, name }: Pick<SelectedContext, "user" | "name">,
 ): CredentialSource {
   const parsed = v.safeParse(Impersonation, user);
   if (!parsed.success) {
