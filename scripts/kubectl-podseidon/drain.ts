@@ -6,6 +6,7 @@ import { apply } from "../../shared/decide/reserve.ts";
 import { type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
+import { mapAtOnce } from "./invocation/at-once.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
@@ -19,9 +20,6 @@ import {
   webhookConfigurationOf,
 } from "./question.ts";
 import { isUnprotected, runsDry } from "./unprotected.ts";
-
-/** Concurrent dry runs. */
-const CONCURRENCY = 8;
 
 const Owned = v.looseObject({
   metadata: v.looseObject({
@@ -184,12 +182,10 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     webhookConfigurationOf(cluster),
     cordonedElsewhere(cluster, node),
   ]);
-  let asked = 0;
-  const answers = await context.progress.during(
-    `asking about the pods of ${node}`,
-    () => askAll(cluster, leaving, () => asked++),
-    () => `${asked} of ${leaving.length}`,
-  );
+  const answers = await mapAtOnce(context, `asking about the pods of ${node}`, leaving, async (pod) => ({
+    pod,
+    answer: await ask(cluster, "evict", pod),
+  }));
   const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
   const plan = planDrain(answers, protectors, cell, context.nowMs());
   const namespaces = new Set(plan.filter(isAdmitted).map(({ namespace }) => namespace));
@@ -231,25 +227,6 @@ async function cordonedElsewhere(cluster: ClusterClient, node: string): Promise<
     if (error instanceof CommandError) return false;
     throw error;
   }
-}
-
-/** The answers in the order of the pods, with a few concurrent dry runs. */
-async function askAll(
-  cluster: ClusterClient,
-  pods: readonly Pod[],
-  answered: () => void,
-): Promise<readonly { readonly pod: Pod; readonly answer: DryRunResult }[]> {
-  const answers: { readonly pod: Pod; readonly answer: DryRunResult }[] = [];
-  const queue = [...pods.entries()];
-  const worker = async (): Promise<void> => {
-    for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
-      const [index, pod] = next;
-      answers[index] = { pod, answer: await ask(cluster, "evict", pod) };
-      answered();
-    }
-  };
-  await Promise.all(Array.from({ length: CONCURRENCY }, worker));
-  return answers;
 }
 
 export const drainCheck: Command = {

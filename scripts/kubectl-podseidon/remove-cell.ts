@@ -7,12 +7,14 @@ import { parseConfigMap } from "../../shared/schema/config-map.ts";
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { type Change, idOf, patchAt, patchIfThere, report, safe } from "./changes.ts";
 import { requireProtectors } from "./find-protectors.ts";
+import { mapAtOnce } from "./invocation/at-once.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
 
+/** Longest time without a protector that the generator has acted on. */
 const WAIT_MS = 60_000;
 const POLL_MS = 500;
 /** Of those that the generator has not acted on, in the sentence about them. */
@@ -36,22 +38,11 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   if (protectors.length === 0 && !acknowledges)
     throw new CommandError(`no protector of ${namespace ?? "any namespace"} counts a cell ${cell}`);
   const done = context.is("yes");
-  const changes: Change[] = [];
-  const change = async (): Promise<void> => {
-    for (const protector of protectors) {
-      const warnings = cellWarnings(protector, cell, context.nowMs());
-      if (!isManaged(protector)) {
-        changes.push({ protector: idOf(protector), action: `left with cell ${cell}`, done, warnings });
-        continue;
-      }
-      const { name, namespace: of = "" } = protector.metadata;
-      const annotations = { [REMOVE_CELL_ONCE_ANNOTATION]: cellsToRemove(protector, cell) };
-      // One that was deleted since the list keeps nobody from the others.
-      if (await patchIfThere(core, podProtectorPath(of, name), { metadata: { annotations } }, !done))
-        changes.push({ protector: idOf(protector), action: `rid of cell ${cell}`, done, warnings });
-    }
-  };
-  await context.progress.during(`removing cell ${cell}`, change, () => `${changes.length} of ${protectors.length}`);
+  const removed = await mapAtOnce(context, `removing cell ${cell}`, protectors, async (protector) => {
+    const warnings = cellWarnings(protector, cell, context.nowMs());
+    return await removeFrom(core, protector, cell, { done, warnings });
+  });
+  const changes: Change[] = removed.filter((change) => change !== undefined);
   if (done) await waitForRemoval(context, core, protectors);
   if (acknowledges) {
     const path = configMapPath(systemNamespace, ACKNOWLEDGEMENTS);
@@ -61,6 +52,26 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   }
   const code = report(context, changes);
   return protectors.every(isManaged) ? code : EXIT.no;
+}
+
+/** Asks the generator to remove the cell. Undefined where the protector was deleted meanwhile. */
+async function removeFrom(
+  core: ClusterClient,
+  protector: PodProtector,
+  cell: string,
+  what: Pick<Change, "done" | "warnings">,
+): Promise<Change | undefined> {
+  const change = { protector: idOf(protector), ...what };
+  if (!isManaged(protector)) return { ...change, action: `left with cell ${cell}` };
+  const { name, namespace = "" } = protector.metadata;
+  const annotations = { [REMOVE_CELL_ONCE_ANNOTATION]: cellsToRemove(protector, cell) };
+  const isThere = await patchIfThere(
+    core,
+    podProtectorPath(namespace, name),
+    { metadata: { annotations } },
+    !what.done,
+  );
+  return isThere ? { ...change, action: `rid of cell ${cell}` } : undefined;
 }
 
 /** Only the generator acts on the annotation, and only for its own protectors. */
@@ -109,16 +120,20 @@ async function waitForRemoval(
   core: ClusterClient,
   protectors: readonly PodProtector[],
 ): Promise<void> {
+  const { clock } = context.ports;
   const waiting = new Set(protectors.filter(isManaged));
-  const deadlineMs = context.ports.clock.monotonicMs() + WAIT_MS;
+  let deadlineMs = clock.monotonicMs() + WAIT_MS;
   const poll = async (): Promise<void> => {
-    while (waiting.size > 0 && context.ports.clock.monotonicMs() < deadlineMs) {
-      for (const one of waiting) {
-        const raw = await core.find(podProtectorPath(one.metadata.namespace ?? "", one.metadata.name));
-        const annotations = raw === undefined ? {} : parsePodProtector(raw).metadata.annotations;
-        if (annotations?.[REMOVE_CELL_ONCE_ANNOTATION] === undefined) waiting.delete(one);
+    for (const one of waiting) {
+      let isLeft = await isWaiting(core, one);
+      while (isLeft && clock.monotonicMs() < deadlineMs) {
+        await sleep(context.ports, POLL_MS);
+        isLeft = await isWaiting(core, one);
       }
-      if (waiting.size > 0) await sleep(context.ports, POLL_MS);
+      if (isLeft) continue;
+      waiting.delete(one);
+      // While the generator gets on, it has time.
+      if (clock.monotonicMs() < deadlineMs) deadlineMs = clock.monotonicMs() + WAIT_MS;
     }
   };
   await context.progress.during("waiting for the generator", poll, () => plural(waiting.size, "protector"));
@@ -130,6 +145,12 @@ async function waitForRemoval(
       `the generator has not acted on ${names} in ${age(WAIT_MS)}: is it running? (kubectl podseidon doctor${flags})`,
     );
   }
+}
+
+async function isWaiting(core: ClusterClient, { metadata }: PodProtector): Promise<boolean> {
+  const raw = await core.find(podProtectorPath(metadata.namespace ?? "", metadata.name));
+  const annotations = raw === undefined ? {} : parsePodProtector(raw).metadata.annotations;
+  return annotations?.[REMOVE_CELL_ONCE_ANNOTATION] !== undefined;
 }
 
 export const removeCellCommand: Command = {
