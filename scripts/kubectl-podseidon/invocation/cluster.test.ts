@@ -1,6 +1,10 @@
-import { expect, test } from "vitest";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
 import { type Transport, TransportError } from "../../../shared/kube/client/transport.ts";
-import { ClusterClient } from "./cluster.ts";
+import { systemPorts } from "../../../shared/runtime/system-ports.ts";
+import { ClusterClient, connect } from "./cluster.ts";
 
 /** The client of a cluster that answers like this. */
 function clientOf(request: Transport["request"]): ClusterClient {
@@ -40,4 +44,27 @@ test("a list of objects too large for one response is read in small pages, from 
   });
   expect(await client.list("/api/v1/pods")).toHaveLength(509);
   expect(asked).toEqual(["0+500", "500+500", "500+6", "506+6"]);
+});
+
+test("at a terminal a login by a credential plugin is over before the first call, which has a deadline", async () => {
+  const directory = mkdtempSync(join(tmpdir(), "login-"));
+  const { isTTY } = process.stdin;
+  process.stdin.isTTY = true;
+  onTestFinished(() => {
+    process.stdin.isTTY = isTTY;
+    rmSync(directory, { recursive: true });
+  });
+  const credential = { status: { token: "t" } };
+  const script = `fs.writeFileSync("${directory}/done", ""); console.log('${JSON.stringify(credential)}')`;
+  const exec = { apiVersion: "client.authentication.k8s.io/v1", command: process.execPath, args: ["-e", script] };
+  const text = JSON.stringify({
+    contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
+    clusters: [{ name: "c", cluster: { server: "https://127.0.0.1:1" } }],
+    users: [{ name: "u", user: { exec } }],
+  });
+  const config = { path: join(directory, "config"), text, contexts: ["c"], currentContext: "c" };
+  const place = { cluster: undefined, user: undefined };
+  const client = await connect(config, "c", systemPorts, {}, { as: undefined, place, timeoutMs: undefined });
+  client.close();
+  expect(existsSync(join(directory, "done"))).toBe(true);
 });

@@ -6,7 +6,11 @@ import { podProtectorPath, withQuery } from "../../../shared/kube/client/api-pat
 import { describeFailure } from "../../../shared/kube/client/api-result.ts";
 import { createHttpsTransport } from "../../../shared/kube/client/https-transport.ts";
 import { type ApiResponse, isOversized, type Transport } from "../../../shared/kube/client/transport.ts";
-import { AccessError, type ClusterAccess } from "../../../shared/kube/credentials/cluster-access.ts";
+import {
+  AccessError,
+  type ClusterAccess,
+  type CredentialSource,
+} from "../../../shared/kube/credentials/cluster-access.ts";
 import { impersonated } from "../../../shared/kube/credentials/impersonation.ts";
 import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.ts";
 import { parseListPage } from "../../../shared/kube/stream/raw-object.ts";
@@ -166,6 +170,17 @@ async function untilServed(
   }
 }
 
+/**
+ * Somebody may have to log in by a browser. That takes longer than a call may, and a prompt must not meet the progress
+ * line of a command that has begun.
+ */
+async function logIn(credentials: CredentialSource, { clock }: Ports): Promise<void> {
+  await credentials.current(clock.monotonicMs()).catch((error: unknown) => {
+    // The first call tells of files that can't be read.
+    if (error instanceof AccessError && error.tag === "plugin") throw error;
+  });
+}
+
 /** Connects to the context; throws a sentence when the kubeconfig does not allow it. */
 export async function connect(
   config: Kubeconfig,
@@ -187,6 +202,7 @@ export async function connect(
     };
     const own = await loadClusterAccess(inCluster ? "" : config.path, options);
     const credentials = as === undefined ? own.credentials : impersonated(own.credentials, "--as", { user: as, name });
+    if (process.stdin.isTTY) await logIn(credentials, ports);
     const access = { ...own, credentials };
     const transport = createHttpsTransport(access, { ports, userAgent: `kubectl-podseidon/${version}` });
     const within: Transport["request"] = (call) =>

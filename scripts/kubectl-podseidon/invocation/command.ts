@@ -84,6 +84,8 @@ export class Context {
   readonly #environment: PluginEnvironment;
   #config: Promise<Kubeconfig> | undefined;
   readonly #clients = new Map<string, Promise<ClusterClient>>();
+  /** Two logins at one terminal would read from each other's prompt. */
+  #lastClient: Promise<unknown> = Promise.resolve();
 
   constructor(flags: FlagValues, { terminal, ports, environment }: Surroundings) {
     this.flags = flags;
@@ -216,8 +218,10 @@ export class Context {
     const key = context ?? config.currentContext ?? "";
     const isPlace = key === (this.text("context") ?? config.currentContext ?? "");
     const overrides = overridesOf(this, isPlace);
-    const known = this.#clients.get(key) ?? connect(config, context, this.ports, this.#environment, overrides);
+    const open = (): Promise<ClusterClient> => connect(config, context, this.ports, this.#environment, overrides);
+    const known = this.#clients.get(key) ?? this.#lastClient.then(open, open);
     this.#clients.set(key, known);
+    this.#lastClient = known;
     return await known;
   }
 }
