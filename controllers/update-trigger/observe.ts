@@ -52,18 +52,16 @@ export function triggerMetrics(metrics: Metrics, trigger: Pick<UpdateTrigger, "l
 export function observeBookmarks(metrics: Metrics, log: Log): (sends: boolean | undefined) => void {
   const needed = metrics.gauge({
     name: "update_trigger_needed",
-    help: "0 when the apiserver sends bookmarks often enough that quiet streams move without the trigger.",
+    help: "0 when a quiet stream moves without the trigger: the apiserver's bookmarks carry the version of a list.",
   });
   needed.set({}, 1);
   return (sends) => {
     needed.set({}, sends === true ? 0 : 1);
     if (sends === undefined) log.debug({}, "Whether the apiserver sends bookmarks is not known");
-    else if (!sends) log.info({}, "The apiserver sends no bookmarks: quiet streams need this trigger");
+    else if (!sends)
+      log.info({}, "The apiserver sends no bookmarks with the version of a list: quiet streams need this trigger");
     else {
-      log.info(
-        {},
-        "The apiserver sends bookmarks: positions move without this trigger, which now only reveals restores",
-      );
+      log.info({}, "The apiserver's bookmarks move positions without this trigger, which now only reveals restores");
     }
   };
 }

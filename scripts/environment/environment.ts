@@ -173,7 +173,8 @@ export class TestEnvironment implements AsyncDisposable {
 
   /** With the interval of the manifests. */
   startUpdateTrigger(cell: string): Promise<Component> {
-    const args = ["--kubeconfig", this.cell(cell).kubeconfig, "--namespace", "default", "--leader-elect=false"];
+    const namespaces = ["--namespace", "default", "--leader-elect-namespace", "default"];
+    const args = ["--kubeconfig", this.cell(cell).kubeconfig, ...namespaces];
     return Component.start({
       kind: "update-trigger",
       name: `update-trigger-${cell}`,

@@ -66,6 +66,7 @@ const WITHOUT_BOOKMARKS = NAMES.slice(0, 2);
 
 const environments = new Map<string, TestEnvironment>();
 const controllers: Component[] = [];
+const triggers = new Map<string, Component>();
 
 beforeAll(async () => {
   await Promise.all(
@@ -75,13 +76,13 @@ beforeAll(async () => {
       environments.set(name, environment);
       controllers.push(await environment.startGenerator());
       // Where no bookmarks move it, the stream of pods may be silent after a deletion (docs/limits.md).
-      controllers.push(await environment.startUpdateTrigger(CLUSTER));
+      triggers.set(name, await environment.startUpdateTrigger(CLUSTER));
     }),
   );
 });
 
 afterAll(async () => {
-  await Promise.all(controllers.map((controller) => controller.stop()));
+  await Promise.all([...controllers, ...triggers.values()].map((controller) => controller.stop()));
   await Promise.all([...environments.values()].map((environment) => environment.stop()));
 });
 
@@ -137,4 +138,13 @@ test.each(WITHOUT_BOOKMARKS)("a kube-apiserver %s: complete lists confirm a quie
     return (await version()) === before;
   });
   expect(await verdictOn(environment, "web-3")).toBe("denial");
+});
+
+test.each(NAMES)("a kube-apiserver %s: the trigger says whether quiet streams move without it", async (name) => {
+  const { core } = environmentOf(name);
+  const trigger = triggers.get(name);
+  const isNeeded = WITHOUT_BOOKMARKS.includes(name);
+  const text = isNeeded ? "quiet streams need this trigger" : "positions without this trigger";
+  await core.waitFor("the trigger to know", async () => trigger?.process.logTail().includes(text) === true, 300_000);
+  expect(await trigger?.metric("podseidon_update_trigger_needed")).toBe(isNeeded ? 1 : 0);
 });

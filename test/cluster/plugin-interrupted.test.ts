@@ -70,7 +70,8 @@ async function plugin(environment: { KUBECONFIG: string }, ...args: readonly str
     interactive: false,
   };
   const code = await runCommandLine([...args, "--core-context", "core"], { terminal, ports: systemPorts, environment });
-  return { code, out, err };
+  // What takes longer than a second is told of.
+  return { code, out, err: err.replaceAll(/^.* \.\.\.\n/gm, "") };
 }
 
 /** A call that is interrupted at its write of this number, counted from 0. */

@@ -116,6 +116,8 @@ it("Deployments of megabytes do not keep the generator from protecting those of 
   await withGenerator(async () => {
     await cluster.waitFor("the protector", async () => (await protectors("default")).includes("deployment-shop"));
   });
+  // The generator of the next test need not read them.
+  await cluster.admin.call("DELETE", deploymentsIn(TENANT));
 });
 
 it("a protector made by hand is a floor: neither a workload of its name nor the tenant can change it", async () => {
