@@ -16,16 +16,29 @@ export type RestoreCalls = Pick<ApiClient, "create" | "putPodProtectorStatus" | 
 
 /** The reason in the mark `restored`. A cell writes its name before the reason, which the policy of the core checks. */
 export const RESTORED = "the protector before this one vanished without a release";
+const CELL = "cell ";
+
+export function markOfCell(cellID: string): string {
+  return `${CELL}${cellID}: ${RESTORED}`;
+}
+
+/** Only the word of a cell tells what its spec was. */
+export function isMadeByCell({ metadata }: Pick<PodProtector, "metadata">): boolean {
+  return metadata.annotations?.[RESTORED_ANNOTATION]?.startsWith(CELL) ?? false;
+}
+
 /** Conflicts are likely: webhooks and aggregators write the status of a protector as soon as it exists. */
 const MAX_CONFLICTS = 3;
 
 /**
- * The object to create; `mark` is the reason. Has owner references only `withOwners`: the garbage collector deletes an
- * object whose owner does not exist. No owner is blocked: that needs a permission for the owner in clusters with the
- * plugin OwnerReferencesPermissionEnforcement, such as OpenShift, and a generator's finalizer holds the owner anyway.
+ * The object to create; `mark` is the reason, which stays that of a cell. Has owner references only `withOwners`: the
+ * garbage collector deletes an object whose owner does not exist. No owner is blocked: that needs a permission for the
+ * owner in clusters with the plugin OwnerReferencesPermissionEnforcement, such as OpenShift, and a generator's
+ * finalizer holds the owner anyway.
  */
-export function restoredObject(lost: PodProtector, withOwners: boolean, mark = RESTORED): object {
+export function restoredObject(lost: PodProtector, withOwners: boolean, mark?: string): object {
   const { namespace, name, labels, annotations, finalizers, ownerReferences } = lost.metadata;
+  const before = isMadeByCell(lost) ? annotations?.[RESTORED_ANNOTATION] : undefined;
   return {
     apiVersion: `${GROUP}/${VERSION}`,
     kind: KIND,
@@ -33,7 +46,7 @@ export function restoredObject(lost: PodProtector, withOwners: boolean, mark = R
       namespace,
       name,
       labels,
-      annotations: { ...annotations, [RESTORED_ANNOTATION]: mark },
+      annotations: { ...annotations, [RESTORED_ANNOTATION]: mark ?? before ?? RESTORED },
       finalizers,
       ...(withOwners && ownerReferences !== undefined ? { ownerReferences: ownerReferences.map(unblocked) } : {}),
     },

@@ -6,6 +6,8 @@ import {
   constants,
   type IncomingHttpHeaders,
 } from "node:http2";
+import { isIP, connect as plainConnect, type Socket } from "node:net";
+import { connect as tlsConnect } from "node:tls";
 import { lookupOnce } from "../../shared/runtime/name-lookup.ts";
 import { BadProbeResponse, decodeResponse, encodeRequest, type ProbeResponse } from "./message.ts";
 import { authorityOf } from "./probe-address.ts";
@@ -144,11 +146,45 @@ class Call {
   }
 }
 
+/** A session that has ended waits for the other side to close the socket, which it may never do. */
+class Connection {
+  readonly session: ClientHttp2Session;
+  readonly #socket: Socket;
+  #calls = 0;
+  #isRetired = false;
+
+  constructor(session: ClientHttp2Session, socket: Socket) {
+    this.session = session;
+    this.#socket = socket;
+  }
+
+  begin(): void {
+    this.#calls++;
+  }
+
+  end(): void {
+    this.#calls--;
+    this.#closeUnused();
+  }
+
+  /** Closes the connection once its calls have ended. */
+  retire(): void {
+    this.#isRetired = true;
+    this.#closeUnused();
+  }
+
+  #closeUnused(): void {
+    if (!this.#isRetired || this.#calls > 0) return;
+    this.session.destroy();
+    this.#socket.destroy();
+  }
+}
+
 /** One endpoint, with one connection, which is made when it is needed. */
 export class GrpcProbeClient implements ProbeClient {
   readonly #options: ProbeClientOptions;
   readonly #methodPath: string;
-  #session: ClientHttp2Session | undefined;
+  #connection: Connection | undefined;
 
   /** `methodPath`: another method with the same messages. */
   constructor(options: ProbeClientOptions, methodPath = METHOD_PATH) {
@@ -160,7 +196,7 @@ export class GrpcProbeClient implements ProbeClient {
     const message = frame(encodeRequest(request));
     const kept = this.#kept();
     if (kept !== undefined) {
-      const call = new Call(kept, this.#methodPath, message);
+      const call = new Call(kept.session, this.#methodPath, message);
       try {
         return await this.#finish(call, kept, signal);
       } catch (error) {
@@ -169,59 +205,75 @@ export class GrpcProbeClient implements ProbeClient {
         this.#retire(kept);
       }
     }
-    const session = this.#connect();
-    return await this.#finish(new Call(session, this.#methodPath, message), session, signal);
+    const connection = this.#connect();
+    return await this.#finish(new Call(connection.session, this.#methodPath, message), connection, signal);
   }
 
   close(): void {
-    this.#session?.destroy();
-    this.#session = undefined;
+    this.#connection?.session.destroy();
+    this.#connection = undefined;
   }
 
-  async #finish(call: Call, session: ClientHttp2Session, signal: AbortSignal): Promise<ProbeResponse> {
+  async #finish(call: Call, connection: Connection, signal: AbortSignal): Promise<ProbeResponse> {
     const giveUp = (): void => {
       // The connection may be half open or stalled, so the next call gets another one.
-      this.#retire(session);
+      this.#retire(connection);
       call.fail(new ProbeFailure("no answer in time"));
     };
+    connection.begin();
     if (signal.aborted) giveUp();
     signal.addEventListener("abort", giveUp, { once: true });
     try {
       return await call.response;
     } finally {
       signal.removeEventListener("abort", giveUp);
+      connection.end();
     }
   }
 
-  #retire(session: ClientHttp2Session): void {
-    if (this.#session === session) this.#session = undefined;
-    session.close();
+  #retire(connection: Connection): void {
+    if (this.#connection === connection) this.#connection = undefined;
+    connection.retire();
   }
 
-  #kept(): ClientHttp2Session | undefined {
-    const session = this.#session;
-    return session === undefined || session.closed || session.destroyed ? undefined : session;
+  #kept(): Connection | undefined {
+    const { session } = this.#connection ?? {};
+    return session === undefined || session.closed || session.destroyed ? undefined : this.#connection;
   }
 
-  #connect(): ClientHttp2Session {
-    const { endpoint, caBundle, insecure, clientCertificate } = this.#options;
-    const session = connect(`${insecure ? "http" : "https"}://${authorityOf(endpoint)}`, {
-      lookup: lookupOnce,
+  #connect(): Connection {
+    const { insecure, endpoint } = this.#options;
+    const authority = `${insecure ? "http" : "https"}://${authorityOf(endpoint)}`;
+    const socket = this.#open(new URL(authority));
+    const session = connect(authority, {
+      createConnection: () => socket,
       maxSessionMemory: MAX_SESSION_MEMORY_MB,
       maxHeaderListPairs: MAX_HEADER_PAIRS,
-      ...(caBundle === undefined ? {} : { ca: caBundle }),
-      ...clientCertificate,
     });
-    const drop = (): void => {
-      if (this.#session === session) this.#session = undefined;
-    };
+    const connection = new Connection(session, socket);
+    const drop = (): void => this.#retire(connection);
     // Each stream reports to its own caller. Without a listener, an error would end the process.
     session.on("error", drop);
     session.on("goaway", drop);
     session.on("close", drop);
-    session.setTimeout(IDLE_MS, () => this.#retire(session));
+    session.setTimeout(IDLE_MS, drop);
     session.unref();
-    this.#session = session;
-    return session;
+    this.#connection = connection;
+    return connection;
+  }
+
+  #open({ hostname, port }: URL): Socket {
+    const { caBundle, insecure, clientCertificate } = this.#options;
+    const host = hostname.replace(/^\[|\]$/g, "");
+    const to = { host, lookup: lookupOnce };
+    if (insecure) return plainConnect({ ...to, port: Number(port || 80) });
+    return tlsConnect({
+      ...to,
+      port: Number(port || 443),
+      ...(isIP(host) === 0 ? { servername: host } : {}),
+      ALPNProtocols: ["h2"],
+      ...(caBundle === undefined ? {} : { ca: caBundle }),
+      ...clientCertificate,
+    });
   }
 }

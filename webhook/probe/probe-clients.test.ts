@@ -1,4 +1,7 @@
 /** Both clients against a server on real sockets: the contract, and every way to break it. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { once } from "node:events";
+import { createServer, type Socket } from "node:net";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { issueCertificate } from "../../shared/certificates/x509.ts";
 import { silentResolver } from "../../test/support/runtime/silent-resolver.ts";
@@ -84,6 +87,28 @@ describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
     await expect(asking).rejects.toThrow("no answer in time");
     said = { is_allowed: true };
     expect(await ask(on)).toMatchObject({ isAllowed: true });
+  });
+
+  test("a call that is given up leaves no socket open, though the server never closes its side", async () => {
+    const opened: Socket[] = [];
+    const note = (message: unknown): void => void opened.push(Reflect.get(Object(message), "socket"));
+    const giveUp = new AbortController();
+    const mute = createServer({ allowHalfOpen: true }, (socket) => {
+      socket.on("error", () => undefined).resume();
+      giveUp.abort();
+    });
+    await once(mute.listen(0, "127.0.0.1"), "listening");
+    const endpoint = `127.0.0.1:${String(Reflect.get(Object(mute.address()), "port"))}`;
+    const on =
+      protocol === "GRPC"
+        ? new GrpcProbeClient({ endpoint, caBundle: undefined, insecure: true })
+        : new HttpProbeClient({ endpoint: `http://${endpoint}/`, caBundle: undefined, insecure: true });
+    clients.push(on);
+    subscribe("net.client.socket", note);
+    await expect(ask(on, giveUp.signal)).rejects.toThrow("no answer in time");
+    unsubscribe("net.client.socket", note);
+    mute.close();
+    expect(opened.map(({ destroyed }) => destroyed)).toEqual([true]);
   });
 
   test("a name that no resolver answers is looked up once, however often it is asked for", async () => {

@@ -15,7 +15,15 @@ import {
   sourceKey,
 } from "../sources/protection-source.ts";
 import { alternativeName, protectorName } from "./names.ts";
-import { hasGeneratorFinalizer, type NewProtector, newProtector, repairedProtector, sourceOf } from "./protector.ts";
+import {
+  hasGeneratorFinalizer,
+  isUnproven,
+  type NewProtector,
+  newProtector,
+  repairedProtector,
+  sourceOf,
+  withoutOrders,
+} from "./protector.ts";
 import { type SourceState, sourceStateOf } from "./source-condition.ts";
 
 /** The only reasons for which a protector ends. */
@@ -77,6 +85,9 @@ export function plan(facts: SourceFacts): ReconcileStep[] {
   const orphan = orphanOf(facts, source);
   if (orphan !== undefined) return ready(facts, [{ kind: "adopt", source, protector: orphan }]);
   const places = source.protectors.map((required) => placeOf(facts, required));
+  const unproven = places.filter(({ present }) => present !== undefined && isUnproven(present, source));
+  // Once the source is held, its protectors count as proven.
+  if (unproven.length > 0) return unproven.flatMap((place) => createOrRepair(facts, source, place));
   return [
     ...ready(facts, addFinalizer(source)),
     ...places.flatMap((place) => createOrRepair(facts, source, place)),
@@ -96,10 +107,14 @@ const WITHOUT_SOURCE: readonly Rule[] = [
 ];
 
 /** Rules for a protector that its source requires. */
-function repairRules({ kind }: SourceFacts, source: ProtectionSource, required: RequiredProtector): readonly Rule[] {
+function repairRules(
+  { kind, protectors }: SourceFacts,
+  source: ProtectionSource,
+  required: RequiredProtector,
+): readonly Rule[] {
   return [
     (protector) => {
-      const object = repairedProtector(protector, kind, source, required);
+      const object = repairedProtector(protector, kind, source, required, protectors.includes(protector));
       return object === undefined ? [] : [{ kind: "update", protector, object }];
     },
     (protector) => replaceDeleted(protector, true),
@@ -169,18 +184,19 @@ function createOrRepair(facts: SourceFacts, source: ProtectionSource, place: Pla
   // A source with the finalizer has had a protector, because the finalizer comes first.
   const object = newProtector(facts.kind, source, required, name, isHeld(source) || lost !== undefined);
   if (lost === undefined) return [{ kind: "create", object }];
-  return [{ kind: "restore", object: withOperatorFields(object, lost), lost }];
+  return [{ kind: "restore", object: withOperatorFields(object, lost, isUnproven(lost, source)), lost }];
 }
 
 /** Labels, annotations and fields that an operator has set on the lost protector. */
-function withOperatorFields(object: NewProtector, lost: PodProtector): NewProtector {
+function withOperatorFields(object: NewProtector, lost: PodProtector, isUnproven: boolean): NewProtector {
   const { labels, annotations } = object.metadata;
   const metadata = {
     ...object.metadata,
     labels: { ...lost.metadata.labels, ...labels },
     annotations: { ...lost.metadata.annotations, ...annotations },
   };
-  return { ...object, metadata, spec: { ...lost.spec, ...object.spec } };
+  const spec = isUnproven ? withoutOrders(lost.spec) : lost.spec;
+  return { ...object, metadata, spec: { ...spec, ...object.spec } };
 }
 
 function releaseOthers(

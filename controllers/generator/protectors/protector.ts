@@ -5,7 +5,7 @@
 
 import { isDeepStrictEqual } from "node:util";
 import { isObjectName } from "../../../shared/kube/client/api-path.ts";
-import { RESTORED } from "../../../shared/recovery/restore-protector.ts";
+import { isMadeByCell, RESTORED } from "../../../shared/recovery/restore-protector.ts";
 import {
   DERIVATION_ANNOTATION,
   GENERATOR_FINALIZER,
@@ -131,6 +131,24 @@ export function hasGeneratorFinalizer({ metadata }: PodProtector): boolean {
   return metadata.finalizers?.includes(GENERATOR_FINALIZER) ?? false;
 }
 
+/**
+ * True for a protector that a cell has made for a source that never had one, so that it restores nothing: a worker
+ * cluster that is taken over makes it before the generator does. A source is held before its first protector.
+ */
+export function isUnproven(protector: PodProtector, { finalizers }: ProtectionSource, namesSource = true): boolean {
+  return isMadeByCell(protector) && !(namesSource && finalizers.includes(GENERATOR_FINALIZER));
+}
+
+/**
+ * Without the fields that say which pods count, and when: they can take every pod out of the promise. A suspension
+ * stays, because no cell may create a suspended protector.
+ */
+export function withoutOrders(spec: PodProtectorSpec): PodProtectorSpec {
+  const { healthCriterion: _, availabilityConditions: __, unavailableLabelPrefix: ___, ...rest } = spec;
+  const { allowedHealthCriteria: ____, admissionHistoryConfig: _____, ...others } = rest;
+  return others;
+}
+
 /** Enforce is the default of the field. */
 function enforcementOf({ enforcement }: ProtectionSource): Pick<PodProtectorSpec, "enforcement"> {
   return enforcement === undefined || enforcement === "Enforce" ? {} : { enforcement };
@@ -183,13 +201,15 @@ function repairedMetadata(
   const isKept = source.deleting || owners.some(isOwner);
   const repairedOwners = isKept ? owners : [...owners.filter(({ controller }) => !controller), owner];
   const { [RELEASED_ANNOTATION]: _, ...annotations } = present.annotations ?? {};
+  // From now on, the generator answers for the spec.
+  const mark = isMadeByCell({ metadata: present }) ? { [RESTORED_ANNOTATION]: RESTORED } : {};
   const finalizers = present.finalizers ?? [];
   // The apiserver accepts no new finalizer on an object that is being deleted.
   const lacksFinalizer = !finalizers.includes(GENERATOR_FINALIZER) && !isDeleting(present);
   return {
     ...present,
     labels: { ...present.labels, ...sourceLabels(kind, source.name) },
-    annotations: { ...annotations, [DERIVATION_ANNOTATION]: derivationOf(required) },
+    annotations: { ...annotations, ...mark, [DERIVATION_ANNOTATION]: derivationOf(required) },
     // The apiserver drops an empty list, which would then be repaired for ever.
     ...(repairedOwners.length === 0 && present.ownerReferences === undefined
       ? {}
@@ -204,9 +224,11 @@ export function repairedProtector(
   kind: SourceKind,
   source: ProtectionSource,
   required: RequiredProtector,
+  namesSource = true,
 ): PodProtector | undefined {
   const metadata = repairedMetadata(present.metadata, kind, source, required);
-  const spec = repairedSpec(present.spec, source, required);
+  const believed = isUnproven(present, source, namesSource) ? withoutOrders(present.spec) : present.spec;
+  const spec = repairedSpec(believed, source, required);
   const isSame = isDeepStrictEqual([metadata, spec], [present.metadata, present.spec]);
   return isSame ? undefined : { ...present, metadata, spec };
 }

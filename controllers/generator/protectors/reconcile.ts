@@ -19,7 +19,7 @@ import type { BudgetStatusWriter } from "./budget-status-writer.ts";
 import { type Problem, ProblemReports } from "./events.ts";
 import { alternativeName, protectorName } from "./names.ts";
 import { isRepair, plan, type SourceFacts } from "./plan.ts";
-import { requiredBy } from "./protector.ts";
+import { isUnproven, requiredBy, withoutOrders } from "./protector.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
 import { failedCall, isRefused, perform, type StepContext, type StepOptions } from "./steps.ts";
 import type { UndoneRepairs } from "./undone-repairs.ts";
@@ -166,7 +166,8 @@ async function resolve(
       reports.report(key, "unresolved", kind, source, resolution.why);
       const known = resolution.protectors ?? [];
       const names = new Set(known.flatMap((one) => namesOf(one, key)));
-      const required = [...known, ...requiredBefore(protectors, lost.of(key)).filter(({ name }) => !names.has(name))];
+      const before = requiredBefore(source, protectors, lost.of(key));
+      const required = [...known, ...before.filter(({ name }) => !names.has(name))];
       // A plan without required protectors would remove the finalizer from the source.
       if (required.length === 0) return { kind: "end", outcome: later(RECHECK_MS) };
       return { kind: "resolved", source: { ...source, protectors: required }, recheck: true };
@@ -189,7 +190,13 @@ function namesOf({ name }: RequiredProtector, key: string): string[] {
  * Present and lost protectors as requirements, while their source can't derive any, so that deleted and altered ones
  * are repaired.
  */
-function requiredBefore(present: readonly PodProtector[], lost: readonly PodProtector[]): RequiredProtector[] {
+function requiredBefore(
+  source: ProtectionSource,
+  present: readonly PodProtector[],
+  lost: readonly PodProtector[],
+): RequiredProtector[] {
   const names = new Set(present.map(({ metadata }) => metadata.name));
-  return [...present, ...lost.filter(({ metadata }) => !names.has(metadata.name))].map(requiredBy);
+  return [...present, ...lost.filter(({ metadata }) => !names.has(metadata.name))].map((protector) =>
+    requiredBy(isUnproven(protector, source) ? { ...protector, spec: withoutOrders(protector.spec) } : protector),
+  );
 }

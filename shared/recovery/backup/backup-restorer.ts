@@ -5,7 +5,7 @@ import { REMOVE_CELL_ONCE_ANNOTATION } from "../../schema/annotations.ts";
 import { namespacedName, type PodProtector } from "../../schema/podprotector.ts";
 import { isReleased } from "../lost-protector.ts";
 import type { RecoveryEvent } from "../recovery-events.ts";
-import { RESTORED, type RestoreCalls, restore, restoredObject } from "../restore-protector.ts";
+import { markOfCell, type RestoreCalls, restore, restoredObject } from "../restore-protector.ts";
 import type { ProtectorBackup } from "./backup-format.ts";
 
 interface BackupRestorerOptions {
@@ -112,7 +112,7 @@ export class BackupRestorer {
     const { suspend: _, ...inForce } = spec;
     const { [REMOVE_CELL_ONCE_ANNOTATION]: __, ...annotations } = metadata.annotations ?? {};
     const lostObject = { spec: inForce, metadata: { ...metadata, annotations } };
-    const object = restoredObject(lostObject, true, `cell ${cellID}: ${RESTORED}`);
+    const object = restoredObject(lostObject, true, markOfCell(cellID));
     const result = await restore(api, object, backup.object, options);
     lost.dueMs = ports.clock.monotonicMs() + RETRY_MS;
     if (result.kind === "ok") onEvent({ kind: "recreated", ...named(backup) });
