@@ -116,6 +116,20 @@ describe("counting", () => {
     expect(harness.core.entry("q")?.aggregation?.availableReplicas).toBe(1);
   });
 
+  test("a list that is half applied is not counted", async () => {
+    const harness = new AggregatorHarness();
+    harness.core.put("p");
+    for (let index = 0; index < 300; index++) harness.cell.putUnseen(`pod-${index}`);
+    await harness.start();
+    for (let index = 0; index < 290; index++) harness.cell.live.delete(`pod-${index}`);
+    harness.cell.version++;
+    harness.cell.sync();
+    harness.core.put("p", { minAvailable: 2 });
+    await harness.run(100);
+    const counts = harness.core.writes.map(({ status }) => status.summary.aggregatedAvailableReplicas);
+    expect(counts).toEqual([300, 10]);
+  });
+
   test("a new selector is counted at once", async () => {
     const harness = await counted();
     harness.cell.put("z", { labels: { app: "z" }, uid: "uid-z" });

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { Pod } from "../../shared/schema/pod.ts";
 import {
   AggregatorHarness,
   bucket,
@@ -170,17 +171,20 @@ describe("settling", () => {
     expect(harness.settled()).toEqual(["R1"]);
   });
 
-  test("a GET that finds the pod finished settles nothing: the snapshot that has it alive counts it", async () => {
+  test.each<[string, Partial<Pod>]>([
+    ["the pod finished", { phase: "Failed" }],
+    ["another pod of the name", { uid: "uid-next" }],
+  ])("a GET that finds %s settles nothing: the snapshot that has the pod alive counts it", async (_, change) => {
     const harness = await counted();
     const pod = harness.cell.live.get("a") ?? harness.cell.pod("a");
     harness.core.admit("p", "cell", bucket(pod));
     await harness.run(50);
-    harness.cell.live.set("a", { ...pod, phase: "Failed" });
+    harness.cell.live.set("a", { ...pod, ...change });
     await harness.run(SETTLE_MS + 1_000);
     expect(harness.cell.gets).toEqual(["a"]);
     expect(weights(harness)).toEqual([1]);
     expect(harness.cell.pods.asked).toBe(1);
-    harness.cell.put("a", { phase: "Failed" });
+    harness.cell.put("a", change);
     await harness.run(50);
     expect(harness.settled()).toEqual(["R1"]);
   });

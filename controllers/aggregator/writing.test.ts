@@ -21,6 +21,21 @@ describe("writing", () => {
     expect(harness.core.get("p").metadata.labels).toEqual({ x: "y" });
   });
 
+  test("a selector that only the read after a conflict has shown waits for its pods", async () => {
+    const harness = await counted();
+    harness.cell.put("z", { labels: { app: "z" } });
+    harness.core.streams = false;
+    harness.core.put("p", { selector: { matchLabels: { app: "z" } } });
+    harness.cell.unready("a");
+    await harness.run(1_000);
+    expect(harness.core.reads).toBe(1);
+    expect(harness.core.writes).toHaveLength(1);
+    harness.core.streams = true;
+    harness.core.sync();
+    await harness.run(200);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+  });
+
   test("after many conflicts in a row the write is retried later", async () => {
     const harness = await counted();
     harness.core.script.push(...Array.from({ length: 30 }, () => "conflict" as const));

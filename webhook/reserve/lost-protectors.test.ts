@@ -207,6 +207,14 @@ describe("a released protector allows its pods", () => {
   });
 });
 
+test("a release that a restore of the core has undone allows nothing", async () => {
+  const harness = new LostProtectorHarness(generated());
+  harness.recorded.add("uid-of-web");
+  harness.show(generated());
+  harness.vanish();
+  expect(await harness.ask(pod("a"))).toMatchObject(VANISHED);
+});
+
 test("a restored core has deleted nothing, not even a protector made by hand", async () => {
   const harness = new LostProtectorHarness(protector(5));
   harness.core.restored(true);
@@ -215,11 +223,21 @@ test("a restored core has deleted nothing, not even a protector made by hand", a
   expect(await harness.ask(pod("a"))).toMatchObject(VANISHED);
 });
 
-test("nor has a core that a read finds empty right after an outage, before the relist", async () => {
+test.each<[string, (harness: LostProtectorHarness, isNow: boolean) => void]>([
+  [
+    "nor has a core that a read finds empty right after an outage, before the relist",
+    (harness, isNow) => void Object.assign(harness, { recovering: isNow }),
+  ],
+  [
+    "nor has one that a read finds empty during the relist after a restore",
+    (harness, isNow) => harness.core.restored(isNow),
+  ],
+])("%s", async (_name, set) => {
   const harness = new LostProtectorHarness(protector(10));
   harness.store.remove();
-  harness.recovering = true;
+  set(harness, true);
   expect(await harness.ask(pod("a"))).toMatchObject(VANISHED);
+  set(harness, false);
   // Nothing was restored: the watch has seen its deletion.
   harness.vanish();
   expect(await harness.ask(pod("a"))).toMatchObject({ kind: "allowed" });

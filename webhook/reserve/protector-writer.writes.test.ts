@@ -3,6 +3,7 @@ import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { noncesOf, pod, protector } from "../../test/support/webhook/fixtures.ts";
 import { ProtectorStore, type WriteFault } from "../../test/support/webhook/protector-store.ts";
 import { ask, setup, tally, WATCH_LAG_MS, writerOn } from "../../test/support/webhook/writer-harness.ts";
+import type { ProtectorEvent } from "./protector-event.ts";
 
 describe("a conflict", () => {
   test("is read and decided again at once", async () => {
@@ -50,15 +51,16 @@ describe("a conflict", () => {
 });
 
 describe("a write whose answer is late, of a core that answers no read in time", () => {
-  async function decideWith(lateByMs: number, failing: boolean) {
+  async function decideWith(lateByMs: number, since?: "isFailing" | "isRecovering") {
     const time = new VirtualTime();
     const store = new ProtectorStore({ ports: time, object: protector(8) });
-    let isFailing = false;
-    const writer = writerOn(store, time, "self", undefined, { isFailing: () => isFailing });
+    let isOut = false;
+    const outage = since === undefined ? {} : { [since]: () => isOut };
+    const writer = writerOn(store, time, "self", undefined, outage);
     store.faults.push({ lateByMs });
     const asked = ask(time, writer, pod("web-0"));
     await time.advance(2);
-    [store.isDown, isFailing] = [true, failing];
+    [store.isDown, isOut] = [true, true];
     await time.advance(10_000);
     return { asked, store };
   }
@@ -67,14 +69,17 @@ describe("a write whose answer is late, of a core that answers no read in time",
     ["has shown it before the writer gives up", 500, 3_020],
     ["shows it later", 4_000, 4_004],
   ])("is stored when the watch %s", async (_name, lateByMs, latestMs) => {
-    const { asked, store } = await decideWith(lateByMs, false);
+    const { asked, store } = await decideWith(lateByMs);
     expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
     expect(asked.atMs).toBeLessThanOrEqual(latestMs);
     expect(store.writes).toBe(1);
   });
 
-  test("is not known where a call has failed since: the core may have been restored", async () => {
-    const { asked } = await decideWith(4_000, true);
+  test.each([
+    ["a call has failed since", "isFailing"],
+    ["the core has just come back", "isRecovering"],
+  ] as const)("is not known where %s: the core may have been restored", async (_name, since) => {
+    const { asked } = await decideWith(4_000, since);
     expect(asked.decision).toMatchObject({ kind: "failed", tag: "deadline" });
   });
 });
@@ -104,6 +109,29 @@ describe("after a call that failed", () => {
     expect(asked.decision).toMatchObject(decision);
     expect(purposes).toEqual(["outage"]);
     expect(store.writes).toBe(writes);
+  });
+
+  test("nor beside a roll-back", async () => {
+    const time = new VirtualTime();
+    const store = new ProtectorStore({ ports: time, object: protector(8) });
+    let isFailing = false;
+    const calls: string[] = [];
+    const tell = (event: ProtectorEvent): void => {
+      if (event.kind !== "read" && event.kind !== "wrote") return;
+      calls.push(event.kind);
+      isFailing = false;
+    };
+    const writer = writerOn(store, time, "self", tell, { isFailing: () => isFailing });
+    const { pending } = ask(time, writer, pod("web-1"));
+    await time.advance(1_000);
+    isFailing = true;
+    const { nonce, cell, operation } = pending.request;
+    const times = { arrivedMs: time.clock.monotonicMs(), deadlineMs: time.clock.monotonicMs() + 30_000 };
+    writer.submit({ kind: "rollBack", uid: "uid-web-1", cell, operation, nonce, ...times });
+    ask(time, writer, pod("web-0"));
+    await time.advance(1_000);
+    expect(calls).toEqual(["wrote", "read", "wrote"]);
+    expect(noncesOf(store.object).size).toBe(1);
   });
 
   test("what needs no quota does not wait for the core", async () => {

@@ -61,6 +61,14 @@ describe("the counted gate", () => {
     ]);
   });
 
+  test("opens with the response to the write, where the watch of the core lags", async () => {
+    const harness = await start();
+    harness.core.streams = false;
+    harness.cell.put("new", gated());
+    await harness.run(100);
+    expect(harness.opened()).toEqual(["new Counted"]);
+  });
+
   test("stays closed until the pod's containers and other gates are ready", async () => {
     const harness = await start();
     harness.cell.put("new", gated(false));

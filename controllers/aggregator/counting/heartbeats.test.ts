@@ -9,6 +9,7 @@ test.each([
   ["in the order of writing", formatMs(NOW_MS - 5000), formatMs(NOW_MS - 1000)],
   ["in another order", formatMs(NOW_MS - 1000), formatMs(NOW_MS - 5000)],
   ["of whole seconds", new Date(NOW_MS - 1000).toISOString().replace(/\.\d+Z$/, "Z"), formatMs(NOW_MS - 1500)],
+  ["of the same second", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.500000Z"],
   ["of another zone", "2026-01-01T00:00:00.000000+01:00", new Date(NOW_MS - 1000).toISOString()],
 ])("a cell's heartbeat is the newest of all protectors: %s", (_, one, other) => {
   const upstream = makeProtector([makeCell("upstream", 1)]);

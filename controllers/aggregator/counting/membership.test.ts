@@ -70,6 +70,30 @@ describe("members", () => {
     expect(members("p")).toEqual(["a@101", "b@102"]);
   });
 
+  test.each<[string, Record<string, string>, Record<string, string>, string[]]>([
+    ["gains a label", { app: "p" }, { app: "p", out: "" }, []],
+    ["loses a label", { app: "p", out: "" }, { app: "p" }, ["a@102"]],
+    ["changes one label of two", { app: "p", tier: "x" }, { app: "q", tier: "x" }, []],
+    ["changes the other label of two", { app: "p", tier: "x" }, { app: "p", tier: "y" }, ["a@102"]],
+  ])("change with a pod that %s", (_, before, after, expected) => {
+    const { cell, core, members } = harness();
+    core.put("p", {
+      selector: { matchLabels: { app: "p" }, matchExpressions: [{ key: "out", operator: "DoesNotExist" }] },
+    });
+    cell.put("a", { labels: before });
+    cell.put("a", { labels: after });
+    expect(members("p")).toEqual(expected);
+  });
+
+  test("of a protector whose selector has become unreadable are none, even among later pods", () => {
+    const { cell, core, members } = harness();
+    core.put("p");
+    cell.put("a");
+    core.put("p", { selector: { matchExpressions: [{ key: "app", operator: "Almost", values: ["p"] }] } });
+    cell.put("b");
+    expect(members("p")).toEqual([]);
+  });
+
   test("a change of a pod notifies its protectors alone, once", () => {
     const { cell, core, notified } = harness();
     core.put("p");
@@ -197,17 +221,25 @@ describe("a long list", () => {
     cell.sync();
     expect(membership.whenCurrent()).toBeDefined();
     expect(members("p").length).toBeLessThan(5_000);
-    cell.remove("pod-4999");
-    cell.put("pod-0", { labels: { app: "other" } });
-    core.put("late", { selector: { matchLabels: { app: "p" } } });
     let settled = false;
     void membership.whenCurrent()?.then(() => {
       settled = true;
     });
+    cell.remove("pod-4999");
+    cell.put("pod-0", { labels: { app: "other" } });
+    core.put("late", { selector: { matchLabels: { app: "p" } } });
     await time.advance(10);
     expect(settled).toBe(true);
     expect(membership.whenCurrent()).toBeUndefined();
     expect(members("p")).toHaveLength(4_998);
+    expect(members("late")).toEqual(members("p"));
+    // Of an earlier list, nothing is applied again with the next one.
+    cell.remove("pod-1");
+    for (let index = 1_000; index < 1_300; index++) cell.live.delete(`pod-${index}`);
+    cell.version++;
+    cell.sync();
+    await time.advance(10);
+    expect(members("p")).toHaveLength(4_997 - 300);
     expect(members("late")).toEqual(members("p"));
   });
 

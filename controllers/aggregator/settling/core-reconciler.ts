@@ -318,7 +318,6 @@ export class CoreReconciler implements MembershipListener {
     // This write does not react to a restore that was noticed meanwhile: the next write puts the cell on hold.
     state.rememberEntry(object, stored, input.etcdRestoreID);
     state.adoptedEpoch = Math.max(state.adoptedEpoch, aggregation?.epoch ?? 0);
-    state.lastWriteMs = nowMs;
     state.windowSinceMs = undefined;
     state.heartbeatDueMs = nowMs + heartbeatMs * (1 - HEARTBEAT_SPREAD * ports.random.fraction());
     const cause = result.reasons.every((reason) => reason === "Heartbeat") ? "heartbeat" : "changed";

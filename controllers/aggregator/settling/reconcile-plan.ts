@@ -70,11 +70,11 @@ export function planReconcile(input: ReconcileInput): ReconcilePlan {
 }
 
 /** Milliseconds until the window of the aggregation rate ends; 0 or less: write now. */
-function rateWaitOf({ protector, account, settings, state }: ReconcileInput, windowSinceMs: number): number {
+function rateWaitOf({ protector, account, settings }: ReconcileInput, windowSinceMs: number): number {
   const { algorithm, monotonicMs } = account;
   const defaultMs = settings.rateMs ?? (algorithm === "exact" ? 0 : SYNC_TIME_RATE_MS);
   const rateMs = protector.spec.admissionHistoryConfig?.aggregationRateMillis ?? defaultMs;
-  return Math.max(windowSinceMs, state.lastWriteMs ?? 0) + Math.max(0, rateMs) - monotonicMs;
+  return windowSinceMs + Math.max(0, rateMs) - monotonicMs;
 }
 
 /**

@@ -22,8 +22,6 @@ export class ReconcileState {
   staleSinceMs: number | undefined;
   /** Since when (monotonic) a write waits for the window of the aggregation rate. */
   windowSinceMs: number | undefined;
-  /** Monotonic time of this leader's last write. */
-  lastWriteMs: number | undefined;
   /** Monotonic time of the next write, even when nothing has changed. */
   heartbeatDueMs: number;
   /** Monotonic time of the oldest pod change that is not published yet. */

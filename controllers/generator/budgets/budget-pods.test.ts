@@ -46,3 +46,17 @@ test("a finished pod and its controller count for the budgets alone that count a
   expect(of("pdb", false)).toEqual(all);
   await pods.stop();
 });
+
+test("a controller counts until the last of its pods has left", async () => {
+  const { time, stream, pods, of } = await rig();
+  const kinds = async (gone: string): Promise<unknown> => {
+    stream.event("DELETED", pod(gone, "StatefulSet", "Running", "10"));
+    await time.advance(1_000);
+    return of("pub", true);
+  };
+  expect(of("pub", true)).toEqual({ total: 4, kinds: ["StatefulSet", "Job"] });
+  expect(await kinds("a")).toEqual({ total: 3, kinds: ["StatefulSet", "Job"] });
+  expect(await kinds("b")).toEqual({ total: 2, kinds: ["StatefulSet", "Job"] });
+  expect(await kinds("c")).toEqual({ total: 1, kinds: ["Job"] });
+  await pods.stop();
+});

@@ -126,6 +126,11 @@ describe("when to write", () => {
     ["a weight", { stored: makeCell("a", 1, [makeBucket({ counter: 0 })]) }, ["Weights"]],
     ["a settled record", { stored: makeCell("a", 1, [makeBucket({ podUID: "gone" })]) }, ["Settled"]],
     ["another spec", { stored: makeCell("a", 1, [], { specHash: "other" }) }, ["Spec"]],
+    [
+      "no position stored, on hold",
+      { stored: makeCell("a", 1, [], { resourceVersion: undefined, hold: "Gone/1" }) },
+      ["Fields"],
+    ],
     ["a heartbeat", { stored: makeCell("a", 1), isHeartbeatDue: true }, ["Heartbeat"]],
     [
       "a new hold",
@@ -304,6 +309,11 @@ describe("how many pods the workloads of the cell ask for", () => {
     expect(result.entry.aggregation?.expectedReplicas).toBe(published);
     expect(result.reasons).toEqual(before === published ? [] : ["Expected"]);
     expect(cellUpdate({ stored: result.entry, pods: all, expected }).reasons).toEqual([]);
+  });
+
+  test("stays as it is when the workload is erased and a pod appears", () => {
+    const { entry } = cellUpdate({ stored: makeCell("a", 0, [], { expectedReplicas: 3 }), pods, expected: none });
+    expect(entry.aggregation?.expectedReplicas).toBe(3);
   });
 
   // A budget is often there before its pods.

@@ -114,7 +114,7 @@ export function computeCellUpdate(input: CellUpdateInput): CellUpdate {
     unsettled,
     listDueMs,
     nextMaturityMs: availability.nextMaturityMs,
-    awaitsPosition: uncoveredImmature(input, availability, input.snapshot.position).length > 0,
+    awaitsPosition: uncoveredImmature(availability, input.snapshot.position).length > 0,
   };
 }
 
@@ -261,19 +261,15 @@ function isMaturityUnpublished(input: CellUpdateInput, availability: Availabilit
   const { spec, algorithm, snapshot } = input;
   if (spec.minReadySeconds === 0 || algorithm !== "exact") return false;
   if (before.maturityCutoff === undefined || availability.newestSinceMs > parseMs(before.maturityCutoff)) return true;
-  const uncovered = uncoveredImmature(input, availability, before.resourceVersion);
+  const uncovered = uncoveredImmature(availability, before.resourceVersion);
   // Only a position that covers more of these pods is written; otherwise the write would be repeated until the lagging
   // shard has caught up.
-  return uncovered.length > uncoveredImmature(input, availability, snapshot.position).length;
+  return uncovered.length > uncoveredImmature(availability, snapshot.position).length;
 }
 
 /** Immature pods whose version some shard of `position` has not reached. */
-function uncoveredImmature(
-  { spec, algorithm }: CellUpdateInput,
-  { immature }: Availability,
-  position: string | undefined,
-): readonly Pod[] {
+function uncoveredImmature({ immature }: Availability, position: string | undefined): readonly Pod[] {
   const oldest = oldestComponent(position);
-  if (spec.minReadySeconds === 0 || algorithm !== "exact" || oldest === undefined) return [];
+  if (oldest === undefined) return [];
   return immature.filter(({ resourceVersion }) => !hasReached(oldest, resourceVersion));
 }

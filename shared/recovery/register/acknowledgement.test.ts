@@ -37,3 +37,24 @@ test("a cell acknowledges a version once, and again after an hour: somebody may 
   expect(told).toEqual(["acknowledged", "acknowledged"]);
   await releases.stop();
 });
+
+test("a cell acknowledges nothing while it has the backup of a protector that a segment releases", async () => {
+  const ports = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const segment = (name: string, uid: string, resourceVersion: string): object => ({
+    metadata: { name: `podseidon-released-${name}`, uid: name, resourceVersion },
+    data: { [uid]: "2026-01-01T00:00:00Z" },
+  });
+  transport.lists.push(page("5", [segment("0", "old", "3"), segment("by-hand", "operator's", "4")]));
+  transport.watches.push(new ScriptedStream());
+  const releases = new ReleaseRegister({ core: "core", transport, ports, namespace: "system" });
+  releases.start();
+  await ports.advance(100);
+  const acknowledgement = new ReleaseAcknowledgement({
+    ...{ core: { name: "core", api: new ApiClient(transport), releases }, cellID: "cell-1", namespace: "system" },
+    ...{ ports, timeoutMs: 1_000, onEvent: () => undefined },
+  });
+  expect(acknowledgement.due((uid) => uid === "old")).toBeUndefined();
+  expect(acknowledgement.due((uid) => uid === "operator's")).toBe("4");
+  await releases.stop();
+});

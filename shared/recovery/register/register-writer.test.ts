@@ -81,6 +81,16 @@ describe("a segment is deleted", () => {
   });
 });
 
+test("no segment is deleted while the acknowledgements can't be read", async () => {
+  const { maps, register } = rig();
+  maps.put("podseidon-released-0", entries(1, "a"));
+  maps.faults.push({ kind: "unavailable", error: new Error("no"), sent: true });
+  await register.collect(new AbortController().signal);
+  expect(maps.maps.has("podseidon-released-0")).toBe(true);
+  await register.collect(new AbortController().signal);
+  expect(maps.maps.has("podseidon-released-0")).toBe(false);
+});
+
 describe("the register is bounded", () => {
   test("deletes obsolete segments, never the operators' one", async () => {
     const { maps, register, dropped, time } = rig();

@@ -117,9 +117,12 @@ test("the release of a protector ends those before it of its name, unless one of
   const second = protector("second", { creationTimestamp: at(2) });
   const text = entryText("2026-01-01T00:05:00.000Z", second, "NotRequired");
   const metadata = { name: "podseidon-released-0", uid: "segment", resourceVersion: "4" };
-  transport.lists.push(page("5", [{ metadata, data: { second: text, other: "shop/api" } }]));
+  const older = entryText("2026-01-01T00:04:00.000Z", protector("older", { creationTimestamp: at(0) }), "NotRequired");
+  transport.lists.push(page("5", [{ metadata, data: { second: text, older, other: "shop/api" } }]));
   transport.watches.push(new ScriptedStream());
   const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  // It was in force in its time, before its successor was released.
+  register.inForce(protector("first", { creationTimestamp: at(1) }));
   register.start();
   await time.advance(100);
   const hasEnded = (uid: string, creationTimestamp?: string, name = "web"): boolean =>
@@ -168,6 +171,32 @@ test("what the watch has not shown is known once the register is read", async ()
   expect([await read(), register.hasEnded(protector("a")), fresh]).toEqual([true, true, [["a"]]]);
   // Without the permission no retry helps; without an answer another one may.
   expect([await read(), await read()]).toEqual([true, false]);
+});
+
+test("a later protector of the name ends the earlier ones once a read or the watch shows its release", async () => {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const stream = new ScriptedStream();
+  transport.lists.push(page("5", []));
+  transport.watches.push(stream);
+  const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  register.start();
+  await time.advance(100);
+  const made = (uid: string, minute: number): Pick<PodProtector, "metadata"> =>
+    protector(uid, { creationTimestamp: `2026-01-01T00:0${minute}:00Z` });
+  const released = (later: Pick<PodProtector, "metadata">, resourceVersion: string): object => ({
+    metadata: { name: "podseidon-released-0", uid: "segment", resourceVersion },
+    data: { [later.metadata.uid]: entryText("2026-01-01T00:09:00.000Z", later, "NotRequired") },
+  });
+  const ended = (): boolean[] => [register.hasEnded(made("first", 1)), register.hasEnded(made("second", 3))];
+  expect(ended()).toEqual([false, false]);
+  transport.lists.push(page("9", [released(made("read", 2), "8")]));
+  await register.refresh({ timeoutMs: 1_000 });
+  expect(ended()).toEqual([true, false]);
+  stream.event("ADDED", released(made("watched", 4), "10"));
+  await time.advance(10);
+  expect(ended()).toEqual([true, true]);
+  await register.stop();
 });
 
 test.each([

@@ -147,7 +147,6 @@ export class CountDecisions {
       etcdRestoreID: aggregator.hasIncident ? RESTORE.id : undefined,
       settings: { rateMs: undefined, staleAfterMs: Number.POSITIVE_INFINITY },
       state: {
-        lastWriteMs: undefined,
         staleSinceMs: proof === "list" && aggregator.isKnowing ? SEEN_LONG_AGO_MS : undefined,
         unadoptedEpoch: undefined,
         windowSinceMs: undefined,

@@ -80,7 +80,10 @@ export class LostProtectorHarness {
           this.told.push(`${event.protector.key} vanished${event.isKept ? "" : ", not kept"}`);
         else if (event.kind === "lostEnded") this.told.push(`${event.protector.key} ${event.how}`);
       },
-      releases: { hasEnded: ({ metadata }) => this.recorded.has(metadata.uid) },
+      releases: {
+        hasEnded: ({ metadata }) => this.recorded.has(metadata.uid),
+        inForce: ({ metadata }) => void this.recorded.delete(metadata.uid),
+      },
     });
     this.core.problem = () => (this.reachable ? undefined : "out of reach");
     this.pipeline = new Pipeline({
