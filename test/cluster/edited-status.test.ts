@@ -1,6 +1,7 @@
 /**
- * Whoever may write the status of protectors has set a cell's epoch to the highest number that the CRD allows. The next
- * lost history can't raise it, and the cell has to be put on hold all the same.
+ * Whoever may write the status of protectors has edited it: counts, cells, and a cell's epoch, which is set to the
+ * highest number that the CRD allows. The next lost history can't raise it, and the cell has to be put on hold all the
+ * same.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { items } from "../../scripts/control-plane/api-client.ts";
@@ -52,6 +53,24 @@ async function deletePod(name: string): Promise<number> {
   await environment.core.waitFor(`a decision about ${name}`, isDecided, WITHIN_MS);
   return last;
 }
+
+test("a count that is raised by hand is put back, and an invented cell without a known spec gives no quota", async () => {
+  const { core } = environment;
+  const cell = { cellID: "invented", aggregation: { totalReplicas: 100, availableReplicas: 100 } };
+  const patch = [
+    { op: "replace", path: "/status/cells/0/aggregation/availableReplicas", value: 100 },
+    { op: "add", path: "/status/cells/-", value: cell },
+  ];
+  await core.admin.call("PATCH", `${PROTECTOR}/status`, patch, JSON_PATCH);
+  await waitUntilSettled(core, NAMESPACE, NAME, 100 + PROMISED + 2, WITHIN_MS);
+  for (const name of ["web-0", "web-1"]) expect(await deletePod(name)).toBe(200);
+  for (const name of ["web-2", "web-3", "web-4"]) {
+    expect((await environment.cell(CELL).admin.request("DELETE", `${PODS}/${name}`)).status).toBe(429);
+  }
+  await core.admin.call("PATCH", `${PROTECTOR}/status`, [{ op: "remove", path: "/status/cells/1" }], JSON_PATCH);
+  await createReadyPods(environment.cell(CELL), { namespace: NAMESPACE, prefix: "web", count: 2, labels });
+  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED + 2, WITHIN_MS);
+});
 
 test("a cell that is restored is held, and pods that fail afterwards are counted no more", async () => {
   const { core } = environment;
