@@ -54,7 +54,7 @@ async function deletePod(name: string): Promise<number> {
   return last;
 }
 
-test("a count that is raised by hand is put back, and an invented cell without a known spec gives no quota", async () => {
+test("a count that is raised by hand is put back, and an invented cell gives no quota", async () => {
   const { core } = environment;
   const cell = { cellID: "invented", aggregation: { totalReplicas: 100, availableReplicas: 100 } };
   const patch = [

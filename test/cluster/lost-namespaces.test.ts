@@ -190,7 +190,7 @@ async function bringBack(): Promise<void> {
   await expectProtection();
 }
 
-test("of a cell, every Lease, ConfigMap and Secret, one by one while all runs: apply and join bring them back", async () => {
+test("of a cell, each Lease, ConfigMap and Secret while all runs: apply and join bring them back", async () => {
   for (const kind of KINDS) {
     for (const one of items(await worker.admin.get(kind))) {
       await worker.admin.request("DELETE", `${kind}/${field(one, "metadata", "name")}`);
