@@ -245,6 +245,28 @@ test("a damaged certificate in the published ConfigMap is dropped", async () => 
   expect(store.text(name, "ca.crt")).toBe(good);
 });
 
+test("where all but the serving certificate is lost, cells go on trusting it until they trust the next", async () => {
+  const time = new VirtualTime();
+  const store = new Store();
+  const ending = new AbortController();
+  const running = keeper(time, store).run(ending.signal);
+  const cell = new Cell(time, store, "near", 30 * SECOND_MS);
+  await time.advance(600 * SECOND_MS);
+  const served = (): string => store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
+  const first = served();
+  const objects = [`secrets/${AUTHORITY_SECRET}`, `configmaps/${PUBLISHED_CONFIG_MAP}`];
+  for (const name of [...objects, `configmaps/${TRUSTED_CONFIG_MAP}`]) store.put(name, { data: {} });
+  const broken: number[] = [];
+  for (let second = 0; second < 900; second += 1) {
+    await time.advance(SECOND_MS);
+    if (!verifies(served(), cell.trusted, time.clock.nowMs())) broken.push(second);
+  }
+  expect(broken).toEqual([]);
+  expect(served()).not.toBe(first);
+  ending.abort();
+  await running;
+});
+
 test("a missing object is reported, and used once it exists", async () => {
   const time = new VirtualTime();
   const store = new Store();

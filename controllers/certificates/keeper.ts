@@ -20,6 +20,7 @@ import { ROTATE_CA_ANNOTATION } from "../../shared/schema/annotations.ts";
 import {
   AUTHORITY_KEY,
   AUTHORITY_SECRET,
+  decoded,
   encoded,
   pairOf,
   parseStored,
@@ -157,6 +158,7 @@ export class CertificateKeeper {
       rotationAsked: authority.metadata.annotations?.[ROTATE_CA_ANNOTATION] !== undefined,
       published: splitCertificates(published.data?.[PUBLISHED_KEY] ?? ""),
       serving: pairOf(serving, "tls.crt", "tls.key"),
+      issuer: decoded(serving, AUTHORITY_KEY),
       trusted: new Map(Object.entries(trusted.data ?? {})),
     };
     return { authority, serving, published, state };
@@ -187,7 +189,11 @@ export class CertificateKeeper {
         usages: ["server"],
         ...validity(terms.servingLifetimeMs),
       });
-      const data = { "tls.crt": encoded(made.certificatePem), "tls.key": encoded(made.privateKeyPem) };
+      const data = {
+        "tls.crt": encoded(made.certificatePem),
+        "tls.key": encoded(made.privateKeyPem),
+        [AUTHORITY_KEY]: encoded(state.authority.certificatePem),
+      };
       await this.#write("secrets", SERVING_SECRET, withData(serving, data));
     }
   }

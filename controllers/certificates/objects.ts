@@ -6,9 +6,12 @@ import { checker } from "../../shared/schema/check.ts";
 
 /** A Secret: the newest authority with its key (`ca.crt`, `ca.key`). Only this controller reads it. */
 export const AUTHORITY_SECRET = "podseidon-webhook-ca";
-/** The key of the authority's certificate in this Secret. */
+/** The key of the authority's certificate in this Secret, and in that of the serving certificate. */
 export const AUTHORITY_KEY = "ca.crt";
-/** A Secret: the serving certificate (`tls.crt`, `tls.key`), which the webhook mounts. */
+/**
+ * A Secret: the serving certificate (`tls.crt`, `tls.key`), which the webhook mounts, and the authority that signed it
+ * (`ca.crt`).
+ */
 export const SERVING_SECRET = "podseidon-webhook-tls";
 
 export interface StoredObject {
@@ -53,7 +56,8 @@ export function pairOf(
   }
 }
 
-function decoded({ data }: StoredObject, key: string): string {
+/** A value of the Secret as text; empty when it is not there. */
+export function decoded({ data }: StoredObject, key: string): string {
   return Buffer.from(data?.[key] ?? "", "base64").toString("utf8");
 }
 

@@ -54,7 +54,15 @@ function step({ state, trusting = [], untrusting = [], trustedForMs }: Case): un
     ...trusting.map((cell) => [cell, fingerprintOf(published)] as const),
     ...untrusting.map((cell) => [cell, "another"] as const),
   ]);
-  const full = { authority: undefined, rotationAsked: false, serving: undefined, published, trusted, ...state };
+  const full = {
+    authority: undefined,
+    rotationAsked: false,
+    serving: undefined,
+    issuer: "",
+    published,
+    trusted,
+    ...state,
+  };
   return nextStep(full, terms, NOW_MS, trustedForMs);
 }
 
@@ -76,6 +84,16 @@ describe("the next step", async () => {
       "the first certificate waits for no cell",
       { state: { authority: newest, published: pems(newest) }, untrusting: ["a"] },
       { kind: "issue", reason: "missing" },
+    ],
+    [
+      "the authority of the certificate in use, which was lost, is published beside its successor",
+      { state: { authority: newest, serving: await serving(before, 20), issuer: pems(before).join("") } },
+      { kind: "publish", certificates: pems(before, newest) },
+    ],
+    [
+      "an authority that did not sign the certificate in use is not published",
+      { state: { authority: newest, serving: await serving(before, 20), issuer: pems(oldest).join("") } },
+      { kind: "publish", certificates: pems(newest) },
     ],
     ["nothing to do", { state: quiet, trusting: ["a"] }, { kind: "none" }],
     [

@@ -40,6 +40,8 @@ export interface CertificateState {
   readonly published: readonly string[];
   /** The webhook's serving certificate; undefined when the Secret has no usable one. */
   readonly serving: KeyAndCertificate | undefined;
+  /** The authority that signed it, as its Secret says, PEM; in case that nothing else has that authority any more. */
+  readonly issuer: string;
   /** By cell, the fingerprint of the authorities that it trusts. */
   readonly trusted: ReadonlyMap<string, string>;
 }
@@ -121,13 +123,14 @@ function keepUp(
 
 /** The newest authority, preceded by the one that signed the certificate in use, or else by the one published last. */
 function toPublish(
-  { published }: CertificateState,
+  { published, issuer: recorded }: CertificateState,
   newest: string,
   serving: X509Certificate | undefined,
   nowMs: number,
 ): readonly string[] {
   const others = published.filter((pem) => isOther(pem, newest, nowMs));
-  const issuer = others.find((pem) => serving !== undefined && isIssuer(new X509Certificate(pem), serving));
+  const known = isOther(recorded, newest, nowMs) ? [...others, recorded] : others;
+  const issuer = known.find((pem) => serving !== undefined && isIssuer(new X509Certificate(pem), serving));
   const before = issuer === undefined ? others.slice(1 - MAX_PUBLISHED) : [issuer];
   return [...before, newest];
 }

@@ -177,6 +177,54 @@ test("of a cell, the backups alone: they are written again", async () => {
   await untilBackedUp();
 });
 
+const KINDS = [
+  `/apis/coordination.k8s.io/v1/namespaces/${SYSTEM}/leases`,
+  `/api/v1/namespaces/${SYSTEM}/configmaps`,
+  `/api/v1/namespaces/${SYSTEM}/secrets`,
+] as const;
+
+/** Apply and join bring the objects back, and no process is restarted. */
+async function bringBack(): Promise<void> {
+  await applyWorker();
+  await joinCore();
+  await expectProtection();
+}
+
+test("of a cell, each Lease, ConfigMap and Secret while all runs: apply and join bring them back", async () => {
+  for (const kind of KINDS) {
+    for (const one of items(await worker.admin.get(kind))) {
+      await worker.admin.request("DELETE", `${kind}/${field(one, "metadata", "name")}`);
+      await deleteAll();
+      expect(await remaining()).toBe(PROMISED);
+    }
+  }
+  await bringBack();
+});
+
+test("the same, all at once, and again in the restart of all processes", async () => {
+  const deleteObjects = () => Promise.all(KINDS.map((kind) => worker.admin.call("DELETE", kind)));
+  await deleteObjects();
+  await deleteAll();
+  expect(await remaining()).toBe(PROMISED);
+  await bringBack();
+  await cell?.stop();
+  await deleteObjects();
+  await applyWorker();
+  await joinCore();
+  await startCell();
+  await expectProtection();
+});
+
+test("of a cell, the ServiceAccounts: no needed pod goes, and a restart brings their tokens back", async () => {
+  await worker.admin.call("DELETE", `/api/v1/namespaces/${SYSTEM}/serviceaccounts`);
+  await applyWorker();
+  await deleteAll();
+  expect(await remaining()).toBe(PROMISED);
+  await cell?.stop();
+  await startCell();
+  await expectProtection();
+});
+
 test("of a worker cluster: no pod is deleted, and apply and join bring it back", async () => {
   await deleteNamespace(worker, () => cell?.stop());
   const answers = await deleteAll();

@@ -5,6 +5,7 @@ const RULE = { apiGroups: [""], apiVersions: ["v1"], operations: ["DELETE"], res
 const CONDITION = { name: "not-terminating", expression: "true" };
 const before = {
   name: "pods",
+  clientConfig: { service: { namespace: "a" } },
   failurePolicy: "Fail",
   timeoutSeconds: 10,
   rules: [RULE],
@@ -14,6 +15,7 @@ const before = {
 
 test.each<[string, Readonly<Record<string, unknown>>, string, boolean]>([
   ["failures that let pass", { failurePolicy: "Ignore" }, "failurePolicy of pods is Ignore, it was Fail", true],
+  ["another webhook", { clientConfig: { service: { namespace: "b" } } }, "clientConfig of pods is another", true],
   ["another timeout", { timeoutSeconds: 7 }, "timeoutSeconds of pods is 7, it was 10", false],
   ["fewer rules", { rules: [] }, "rules of pods is another", true],
   ["more rules", { rules: [RULE, { ...RULE, operations: ["UPDATE"] }] }, "rules of pods is another", false],

@@ -12,7 +12,7 @@ interface Webhook {
 export interface ConfigurationChange {
   /** For example `failurePolicy of pods.podseidon.kubewharf.io is Ignore, it was Fail`. */
   readonly text: string;
-  /** The apiserver asks the webhook about fewer requests, or admits them while the webhook is down. */
+  /** The apiserver asks this webhook about fewer requests, or admits them while it is down. */
   readonly isWeaker: boolean;
 }
 
@@ -44,6 +44,8 @@ function valuesIn(before: unknown, after: unknown): string {
 
 /** By field of a webhook: whether the change from the first value to the second one is weaker. */
 const WEAKENS: Readonly<Record<string, (before: unknown, after: unknown) => boolean>> = {
+  // Another webhook, as of a second installation, or another cell: nobody asks about the protectors of before.
+  clientConfig: () => true,
   failurePolicy: (_, after) => after === "Ignore",
   rules: lacksOne,
   // Each additional condition exempts requests.

@@ -203,7 +203,7 @@ class Doctor {
     const validating = await cluster.find(`${VALIDATING}/podseidon`);
     const mutating = await cluster.find(`${MUTATING}/podseidon`);
     const gate = await cluster.find(`${MUTATING}/podseidon-gate`);
-    const findings = webhookConfigurationFindings(validating, mutating, this.#context.nowMs(), gate);
+    const findings = webhookConfigurationFindings(validating, mutating, this.#context.nowMs(), gate, this.#system);
     const cell = cellOfWebhookConfiguration(validating);
     if (cell === undefined || this.#views.length === 0) return findings;
     const here = this.#views.filter(({ cells }) => cells.some((one) => one.cell === cell && one.total > 0));

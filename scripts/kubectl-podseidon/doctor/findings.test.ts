@@ -182,6 +182,17 @@ describe("the webhook configuration", () => {
       ["warning webhook configuration: 1 webhook with failurePolicy Ignore"],
     ],
     [
+      "of another installation, which was applied later",
+      {
+        webhooks: both.map((one) => ({
+          ...one,
+          clientConfig: { caBundle, service: { namespace: "team-b", path: "/webhook/east" } },
+        })),
+      },
+      {},
+      ["problem webhook configuration: calls the webhook of namespace team-b, and not of podseidon-system"],
+    ],
+    [
       "that selects by labels",
       { webhooks: [both[1], ...others, hook(["DELETE"], ["pods"], { objectSelector: { matchLabels: { a: "b" } } })] },
       {},

@@ -1,6 +1,7 @@
 /** The findings of `doctor` about a cluster's webhook configurations. Pure. */
 import * as v from "valibot";
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
+import { OWN_NAMESPACE } from "../../../shared/recovery/register/register-format.ts";
 import { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import { plural } from "../invocation/output.ts";
 import { cellOfWebhookConfiguration } from "../question.ts";
@@ -13,7 +14,10 @@ const Webhooks = v.looseObject({
       v.looseObject({
         name: v.string(),
         failurePolicy: v.optional(v.string()),
-        clientConfig: v.looseObject({ caBundle: v.optional(v.string()) }),
+        clientConfig: v.looseObject({
+          caBundle: v.optional(v.string()),
+          service: v.optional(v.nullable(v.looseObject({ namespace: v.optional(v.string()) }))),
+        }),
         objectSelector: v.optional(
           v.nullable(
             v.looseObject({ matchLabels: v.optional(v.unknown()), matchExpressions: v.optional(v.unknown()) }),
@@ -37,6 +41,7 @@ export function webhookConfigurationFindings(
   mutating: unknown,
   nowMs: number,
   gate?: unknown,
+  system = OWN_NAMESPACE,
 ): Finding[] {
   const check = "webhook configuration";
   const hooks = v.safeParse(Webhooks, validating);
@@ -68,6 +73,15 @@ export function webhookConfigurationFindings(
         `${plural(open.length, "webhook")} with failurePolicy Ignore`,
         "nothing is promised while the webhook is out of reach; Fail is the last step of the rollout ladder",
       ),
+    );
+  const foreign = hooks.output.webhooks
+    .map(({ clientConfig }) => clientConfig.service?.namespace)
+    .find((namespace) => namespace !== undefined && namespace !== system);
+  if (foreign !== undefined)
+    wrong(
+      `calls the webhook of namespace ${foreign}, and not of ${system}`,
+      "a cluster has room for one installation: the one that was applied last is asked, and no protector of another " +
+        "is in force; components/second-core obeys two cores (docs/topologies.md#several-cores)",
     );
   const narrow = hooks.output.webhooks.filter(({ objectSelector }) => !isEmptySelector(objectSelector));
   if (narrow.length > 0)

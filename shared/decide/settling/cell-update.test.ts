@@ -48,12 +48,15 @@ describe("fences", () => {
     expect(result.reasons.length > 0).toBe(expected === undefined);
   });
 
-  test("a raised epoch lets the position go back", () => {
-    const stored = makeCell("a", 9, [], { resourceVersion: "1000" });
-    const history = { lost: "CellRestored" as const, epoch: 1, hold: "CellRestored/t" };
-    const result = cellUpdate({ stored, pods, position: "500", history, adoptedEpoch: 1 });
+  test.each([
+    ["that raises the epoch", 0, 1],
+    ["whose epoch can't rise", Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER],
+  ])("lost history %s lets the position go back", (_, before, epoch) => {
+    const stored = makeCell("a", 9, [], { resourceVersion: "1000", epoch: before });
+    const history = { lost: "CellRestored" as const, epoch, hold: "CellRestored/t" };
+    const result = cellUpdate({ stored, pods, position: "500", history, adoptedEpoch: epoch });
     expect(result.stale).toBeUndefined();
-    expect(result.entry.aggregation).toMatchObject({ resourceVersion: "500", epoch: 1, hold: "CellRestored/t" });
+    expect(result.entry.aggregation).toMatchObject({ resourceVersion: "500", epoch, hold: "CellRestored/t" });
   });
 });
 

@@ -127,7 +127,7 @@ function vanishedOf({ algorithm, history, gone = [], stored, spec }: CellUpdateI
 function staleness({ stored, history, adoptedEpoch, snapshot }: CellUpdateInput): StaleSnapshot | undefined {
   const storedEpoch = stored?.aggregation?.epoch ?? 0;
   if (storedEpoch > adoptedEpoch) return "StaleEpoch";
-  if (history.epoch > storedEpoch) return undefined;
+  if (history.lost !== undefined) return undefined;
   const isStale = isBehind(snapshot.position, stored?.aggregation?.resourceVersion);
   return isStale ? "StalePosition" : undefined;
 }

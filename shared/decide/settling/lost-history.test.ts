@@ -124,6 +124,12 @@ describe("lost history", () => {
     expect(judge(cell()).epoch).toBe(2);
   });
 
+  test("an epoch that can't rise any more stays a number that the CRD takes, and the cell is held", () => {
+    const highest = cell({ epoch: Number.MAX_SAFE_INTEGER, resourceVersion: "999" });
+    const found = judge(highest, { known: { ...KNOWN, epoch: Number.MAX_SAFE_INTEGER } });
+    expect(found).toEqual({ lost: "Behind", epoch: Number.MAX_SAFE_INTEGER, hold: "Behind/1-t" });
+  });
+
   test("a stored hold is kept, another loss replaces it", () => {
     expect(judge(cell({ hold: "Gone/old" })).hold).toBe("Gone/old");
     expect(judge(cell({ hold: "Gone/old", resourceVersion: "1" })).hold).toBe("Behind/1-t");

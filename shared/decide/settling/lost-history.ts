@@ -80,7 +80,9 @@ export function checkHistory(input: HistoryCheckInput): HistoryCheck {
   const storedEpoch = stored?.aggregation?.epoch ?? 0;
   const lost = lossOf(input);
   if (lost === undefined) return { lost, epoch: storedEpoch, hold: stored?.aggregation?.hold };
-  return { lost, epoch: Math.max(storedEpoch, known?.epoch ?? 0) + 1, hold: holdOf(lost, token(), nowMs) };
+  // Whoever may write the status can set the highest number: then the epoch stays, and the hold alone tells of it.
+  const epoch = Math.min(Math.max(storedEpoch, known?.epoch ?? 0) + 1, Number.MAX_SAFE_INTEGER);
+  return { lost, epoch, hold: holdOf(lost, token(), nowMs) };
 }
 
 function lossOf(input: HistoryCheckInput): LossReason | undefined {
