@@ -4,9 +4,9 @@ import type { LookupFunction } from "node:net";
 /**
  * How long a connection waits for one address of a name before it tries the next one, which ends the first try. Node's
  * 250 ms are less than the way to a distant apiserver and back: a name whose other addresses are dead could never be
- * reached. A lost packet is sent again after a second.
+ * reached. Where the first address is dead, each new connection loses this time, and a call to a core has 3 s.
  */
-export const ADDRESS_MS = 1_500;
+export const ADDRESS_MS = 750;
 
 const inFlight = new Map<string, Parameters<LookupFunction>[2][]>();
 
