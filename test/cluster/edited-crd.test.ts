@@ -4,33 +4,27 @@
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
-import { BARE } from "../../scripts/control-plane/cluster.ts";
-import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import type { TestEnvironment } from "../../scripts/environment/environment.ts";
+import {
+  CELL,
+  labels,
+  NAME,
+  NAMESPACE,
+  PODS,
+  PROMISED,
+  PROTECTOR,
+  startFivePods,
+  WITHIN_MS,
+} from "../support/cluster/five-pods.ts";
 import { createReadyPods, setReady } from "../support/cluster/pods.ts";
-import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
+import { waitUntilSettled } from "../support/cluster/protectors.ts";
 
-const CELL = "east";
-const NAMESPACE = "shop";
-const NAME = "by-hand";
-const PROMISED = 3;
-const WITHIN_MS = 60_000;
 const CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podprotectors.podseidon.kubewharf.io";
-const PROTECTOR = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${NAME}`;
-const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;
-const labels = { app: "web" };
 
 let environment: TestEnvironment;
 
 beforeAll(async () => {
-  environment = await TestEnvironment.start({ cells: [CELL], replicas: 2, settle: "3s", cell: BARE });
-  const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
-  for (const cluster of [environment.core, environment.cell(CELL)]) await cluster.apply([namespace]);
-  await createProtector(environment.core, NAMESPACE, NAME, {
-    minAvailable: PROMISED,
-    selector: { matchLabels: labels },
-  });
-  await createReadyPods(environment.cell(CELL), { namespace: NAMESPACE, prefix: "web", count: PROMISED + 2, labels });
-  await waitUntilSettled(environment.core, NAMESPACE, NAME, PROMISED + 2, WITHIN_MS);
+  environment = await startFivePods();
 });
 
 afterAll(async () => {
