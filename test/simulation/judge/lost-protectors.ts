@@ -44,6 +44,11 @@ interface Loss {
   readonly isReleased: boolean;
   /** True where each replica may still trust a cache that promises nothing. */
   readonly isRaised: boolean;
+  /**
+   * Since when a restore of the core had brought the released protector back, where that was shortly before: replicas
+   * of before may not have heard of it yet.
+   */
+  readonly revivedMs: number | undefined;
   /** Replicas that have seen the protector themselves. */
   readonly knowers: ReadonlySet<Replica>;
 }
@@ -54,6 +59,8 @@ export class LostProtectors {
   /** By `core/name`. */
   readonly #present = new Map<string, Present>();
   readonly #lost = new Map<string, Loss>();
+  /** UIDs. */
+  readonly #released = new Set<string>();
   readonly #startedMs = new WeakMap<Replica, number>();
 
   constructor(world: World, backups: ReadonlyMap<string, StoredBackups>) {
@@ -161,7 +168,9 @@ export class LostProtectors {
     const isReleased = isMarked(before.value) || isDeleted || this.#isRecorded(core, uidOf(before));
     const wasKnown = atMs - sinceMs > KNOWN_AFTER_MS;
     const knowers = new Set(wasKnown ? replicas.filter(({ serving }) => serving) : []);
-    const loss = { core: core.name, name, last: before, atMs, isReleased, isRaised: !wasKnown, knowers };
+    const revivedMs = !wasKnown && this.#released.has(uidOf(before)) ? sinceMs : undefined;
+    const loss = { core: core.name, name, last: before, atMs, isReleased, isRaised: !wasKnown, revivedMs, knowers };
+    if (isReleased) this.#released.add(uidOf(before));
     this.#lost.set(id, loss);
     coverage.rule(isReleased ? "backups: a protector is released" : "backups: a protector is lost");
     if (!isReleased) return;
@@ -170,8 +179,9 @@ export class LostProtectors {
   }
 
   /** Says why this replica has to know of the loss in requests of this cell; undefined: it need not know. */
-  #knows(replica: Replica, cell: string, { knowers, last }: Loss): string | undefined {
+  #knows(replica: Replica, cell: string, { knowers, last, revivedMs }: Loss): string | undefined {
     if (knowers.has(replica)) return "has seen it";
+    if (revivedMs !== undefined && this.#startOf(replica) < revivedMs) return undefined;
     const backup = this.#backups.get(cell)?.get(uidOf(last));
     // A backup with another selector does not cover this pod, and one of before may promise nothing.
     if (backup === undefined || selectorOf(backup.spec) !== selectorOf(specOf(last))) return undefined;
