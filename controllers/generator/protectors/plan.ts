@@ -22,7 +22,7 @@ import {
   newProtector,
   repairedProtector,
   sourceOf,
-  withoutOrders,
+  withoutCountingFields,
 } from "./protector.ts";
 import { type SourceState, sourceStateOf } from "./source-condition.ts";
 
@@ -195,7 +195,7 @@ function withOperatorFields(object: NewProtector, lost: PodProtector, isUnproven
     labels: { ...lost.metadata.labels, ...labels },
     annotations: { ...lost.metadata.annotations, ...annotations },
   };
-  const spec = isUnproven ? withoutOrders(lost.spec) : lost.spec;
+  const spec = isUnproven ? withoutCountingFields(lost.spec) : lost.spec;
   return { ...object, metadata, spec: { ...spec, ...object.spec } };
 }
 

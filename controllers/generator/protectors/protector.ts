@@ -143,7 +143,7 @@ export function isUnproven(protector: PodProtector, { finalizers }: ProtectionSo
  * Without the fields that say which pods count, and when: they can take every pod out of the promise. A suspension
  * stays, because no cell may create a suspended protector.
  */
-export function withoutOrders(spec: PodProtectorSpec): PodProtectorSpec {
+export function withoutCountingFields(spec: PodProtectorSpec): PodProtectorSpec {
   const { healthCriterion: _, availabilityConditions: __, unavailableLabelPrefix: ___, ...rest } = spec;
   const { allowedHealthCriteria: ____, admissionHistoryConfig: _____, ...others } = rest;
   return others;
@@ -227,7 +227,7 @@ export function repairedProtector(
   namesSource = true,
 ): PodProtector | undefined {
   const metadata = repairedMetadata(present.metadata, kind, source, required);
-  const believed = isUnproven(present, source, namesSource) ? withoutOrders(present.spec) : present.spec;
+  const believed = isUnproven(present, source, namesSource) ? withoutCountingFields(present.spec) : present.spec;
   const spec = repairedSpec(believed, source, required);
   const isSame = isDeepStrictEqual([metadata, spec], [present.metadata, present.spec]);
   return isSame ? undefined : { ...present, metadata, spec };

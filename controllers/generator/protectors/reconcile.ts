@@ -19,7 +19,7 @@ import type { BudgetStatusWriter } from "./budget-status-writer.ts";
 import { type Problem, ProblemReports } from "./events.ts";
 import { alternativeName, protectorName } from "./names.ts";
 import { isRepair, plan, type SourceFacts } from "./plan.ts";
-import { isUnproven, requiredBy, withoutOrders } from "./protector.ts";
+import { isUnproven, requiredBy, withoutCountingFields } from "./protector.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
 import { failedCall, isRefused, perform, type StepContext, type StepOptions } from "./steps.ts";
 import type { UndoneRepairs } from "./undone-repairs.ts";
@@ -197,6 +197,8 @@ function requiredBefore(
 ): RequiredProtector[] {
   const names = new Set(present.map(({ metadata }) => metadata.name));
   return [...present, ...lost.filter(({ metadata }) => !names.has(metadata.name))].map((protector) =>
-    requiredBy(isUnproven(protector, source) ? { ...protector, spec: withoutOrders(protector.spec) } : protector),
+    requiredBy(
+      isUnproven(protector, source) ? { ...protector, spec: withoutCountingFields(protector.spec) } : protector,
+    ),
   );
 }
