@@ -26,7 +26,7 @@ import { BudgetPods } from "./budgets/budget-pods.ts";
 import { Resolver } from "./budgets/resolve.ts";
 import { WorkloadScales } from "./budgets/workload-scales.ts";
 import { CoreHistory } from "./protectors/core-history.ts";
-import type { GeneratorEvent } from "./protectors/events.ts";
+import { type GeneratorEvent, type Problem, ProblemReports } from "./protectors/events.ts";
 import { sourceOf } from "./protectors/protector.ts";
 import { ProtectorIndex } from "./protectors/protector-index.ts";
 import { reconciler } from "./protectors/reconcile.ts";
@@ -100,12 +100,18 @@ export class Generator {
   lostSources(): string[] {
     return this.#term?.lostSources() ?? [];
   }
+
+  /** How many sources have the problem now. */
+  problems(problem: Problem): number {
+    return this.#term?.reports.count(problem) ?? 0;
+  }
 }
 
 /**
  * One term of leadership. It begins with complete lists by quorum reads, so it sees all writes of the previous leader.
  */
 class GeneratorTerm {
+  readonly reports: ProblemReports;
   readonly #options: GeneratorOptions;
   readonly #history: CoreHistory;
   readonly #api: ApiClient;
@@ -129,6 +135,7 @@ class GeneratorTerm {
   constructor(options: GeneratorOptions, history: CoreHistory) {
     const { transport, ports, plugins, mayWrite, observer, registerNamespace: namespace = OWN_NAMESPACE } = options;
     this.#options = options;
+    this.reports = new ProblemReports(ports.clock, observer.generator);
     this.#history = history;
     this.#api = new ApiClient(transport);
     this.#queue = new WorkQueue({ name: "generator", ports, onEvent: observer.queue });
@@ -220,6 +227,7 @@ class GeneratorTerm {
       register: this.#register,
       timeoutMs: CALL_TIMEOUT_MS,
       onEvent: observer.generator,
+      reports: this.reports,
     });
     const workers = runWorkers(this.#queue, reconcile, { workers: concurrency, ports });
     this.#isWorking = true;

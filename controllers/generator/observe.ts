@@ -9,7 +9,7 @@ import type { Metrics } from "../../shared/observe/metrics.ts";
 import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
 import { ADOPTED, GROUP, KIND, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared/schema/annotations.ts";
 import type { Generator, GeneratorObserver } from "./generator.ts";
-import { type GeneratorEvent, PROTECTOR_KIND, type Problem } from "./protectors/events.ts";
+import { type GeneratorEvent, PROBLEMS, PROTECTOR_KIND, type Problem } from "./protectors/events.ts";
 import { DELETION_HELD } from "./protectors/source-condition.ts";
 
 const STEPS = [
@@ -26,13 +26,6 @@ const STEPS = [
   "statusWritten",
   "registerDropped",
 ] as const satisfies readonly GeneratorEvent["kind"][];
-const PROBLEMS = [
-  "ignored",
-  "unresolved",
-  "namespaceTerminating",
-  "refused",
-  "undone",
-] as const satisfies readonly Problem[];
 const REASONS: Partial<Record<Problem, string>> = { unresolved: "BudgetUnresolved", undone: "RepairUndone" };
 const STATUS_LEFT = { level: "info", message: "The status of a budget is another manager's and is left" } as const;
 /** Kinds of sources that are watched, and protectors. */
@@ -54,12 +47,25 @@ export function generatorObserver({ metrics, log, events }: GeneratorSinks): Gen
 }
 
 /** Declares the gauges of a generator. */
-export function stateMetrics(metrics: Metrics, generator: Pick<Generator, "lostSources" | "isLeading">): void {
+export function stateMetrics(
+  metrics: Metrics,
+  generator: Pick<Generator, "lostSources" | "problems" | "isLeading">,
+): void {
   gaugeOf(
     metrics,
     "generator_orphaned_sources",
     "Sources that vanished without a release; their protectors stay in force.",
     () => generator.lostSources().length,
+  );
+  metrics.gaugeFrom(
+    {
+      name: "generator_sources_in_trouble",
+      help: "Sources that ask for protection and can't have it as they are, by why; zero on a standby.",
+      labels: { problem: PROBLEMS },
+    },
+    (set) => {
+      for (const problem of PROBLEMS) set({ problem }, generator.problems(problem));
+    },
   );
   gaugeOf(metrics, "generator_leader", "1 while this replica leads.", () => generator.isLeading);
 }
@@ -85,7 +91,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
     fields: ({ source, why }) => ({ source, why }),
     count: counted(metrics, {
       name: "generator_problems_total",
-      help: "Sources that ask for protection and can't have it as they are, by why; told once for each.",
+      help: "Sources that ask for protection and can't have it, by why; told again every half hour.",
       labels: { problem: PROBLEMS },
       of: ({ kind }) => ({ problem: kind }),
     }),

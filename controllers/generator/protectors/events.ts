@@ -1,5 +1,6 @@
 /** The events that `observe.ts` turns into log lines, metrics and Kubernetes Events. */
 import type { ObjectReference } from "../../../shared/observe/event-recorder.ts";
+import type { Clock } from "../../../shared/runtime/clock.ts";
 import { GROUP, KIND, VERSION } from "../../../shared/schema/annotations.ts";
 import { apiVersionOf, type ProtectionSource, type SourceKind } from "../sources/protection-source.ts";
 import type { ReleaseReason } from "./plan.ts";
@@ -8,7 +9,8 @@ import type { ReleaseReason } from "./plan.ts";
  * `refused`: the core denies a write that the protection needs, such as by a policy, a quota of objects or a webhook
  * that is down. `undone`: it accepts a repair that then has no effect.
  */
-export type Problem = "ignored" | "unresolved" | "namespaceTerminating" | "refused" | "undone";
+export const PROBLEMS = ["ignored", "unresolved", "namespaceTerminating", "refused", "undone"] as const;
+export type Problem = (typeof PROBLEMS)[number];
 
 /** A protector by its name, and its source by its key. */
 interface ProtectorOfSource {
@@ -62,16 +64,34 @@ const ASPECTS: Readonly<Record<Problem, string>> = {
   undone: "repair",
 };
 
+const REPEAT_MS = 30 * 60_000;
+
+interface Reported {
+  readonly problem: Problem;
+  readonly text: string;
+  /** Monotonic. */
+  readonly atMs: number;
+}
+
 /**
- * Reports a problem of a source once, and again when the problem changes. Stores one text for each source with a
- * problem.
+ * Reports a problem of a source once, again when the problem changes, and every half hour while it is found: Events
+ * live for an hour. Stores one text for each source with a problem.
  */
 export class ProblemReports {
-  readonly #reported = new Map<string, string>();
+  readonly #reported = new Map<string, Reported>();
+  readonly #clock: Clock;
   readonly #onEvent: (event: GeneratorEvent) => void;
 
-  constructor(onEvent: (event: GeneratorEvent) => void) {
+  constructor(clock: Clock, onEvent: (event: GeneratorEvent) => void) {
+    this.#clock = clock;
     this.#onEvent = onEvent;
+  }
+
+  /** How many sources have the problem now. */
+  count(problem: Problem): number {
+    let sources = 0;
+    for (const reported of this.#reported.values()) if (reported.problem === problem) sources++;
+    return sources;
   }
 
   /** Without a problem, `why` is undefined. */
@@ -88,8 +108,10 @@ export class ProblemReports {
       return;
     }
     const text = `${problem} ${source.uid} ${why}`;
-    if (this.#reported.get(aspect) === text) return;
-    this.#reported.set(aspect, text);
+    const atMs = this.#clock.monotonicMs();
+    const last = this.#reported.get(aspect);
+    if (last?.text === text && atMs < last.atMs + REPEAT_MS) return;
+    this.#reported.set(aspect, { problem, text, atMs });
     this.#onEvent({ kind: problem, source: key, about: referenceTo(sourceKind, source), why });
   }
 }

@@ -10,7 +10,7 @@ import { WorkloadScales } from "../budgets/workload-scales.ts";
 import { Discovery } from "../sources/discovery.ts";
 import { plugins } from "../sources/plugins.ts";
 import type { ProtectionSource } from "../sources/protection-source.ts";
-import type { GeneratorEvent } from "./events.ts";
+import { type GeneratorEvent, ProblemReports } from "./events.ts";
 import { alternativeName } from "./names.ts";
 import { newProtector } from "./protector.ts";
 import { type ReconcilerOptions, reconciler } from "./reconcile.ts";
@@ -63,6 +63,7 @@ function reconcilerOn(
     mayWrite: () => true,
     timeoutMs: 1000,
     onEvent: () => {},
+    reports: new ProblemReports(new VirtualTime().clock, options.onEvent ?? (() => {})),
     ...options,
   });
 }
@@ -189,6 +190,28 @@ test.each<[string, PodProtector[], PodProtector[]]>([
     return { kind: "unresolved", why: "no workload is there" };
   });
   expect(asked).toEqual([9]);
+});
+
+test("a source counts as one in trouble until its problem is gone, or the source itself", async () => {
+  const reports = new ProblemReports(new VirtualTime().clock, () => {});
+  let found: Awaited<ReturnType<Resolve>> = { kind: "unresolved", why: "no workload is there" };
+  let present: ProtectionSource | undefined = source;
+  const reconcile = reconcilerOn(async () => ({ status: 200, headers: {}, body: JSON.stringify(protector()) }), {
+    kinds: new Map([["podunavailablebudget", { ...plugin, get: () => present }]]),
+    resolver: { resolve: async () => found, forget: () => {} },
+    reports,
+  });
+  const counts = async (): Promise<number> => {
+    await reconcile(KEY, { signal: new AbortController().signal, failures: 0 });
+    return reports.count("unresolved");
+  };
+  expect([await counts(), await counts(), reports.count("refused")]).toEqual([1, 1, 0]);
+  found = { kind: "resolved", protectors: [required], recheck: false };
+  expect(await counts()).toBe(0);
+  found = { kind: "unresolved", why: "no workload is there any more" };
+  expect(await counts()).toBe(1);
+  present = undefined;
+  expect(await counts()).toBe(0);
 });
 
 test("a DaemonSet that was erased and applied again keeps the minimum of its protector", async () => {

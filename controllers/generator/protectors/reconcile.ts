@@ -16,7 +16,7 @@ import {
   type SourcePlugin,
 } from "../sources/protection-source.ts";
 import type { BudgetStatusWriter } from "./budget-status-writer.ts";
-import { type Problem, ProblemReports } from "./events.ts";
+import type { Problem, ProblemReports } from "./events.ts";
 import { alternativeName, protectorName } from "./names.ts";
 import { isRepair, plan, type SourceFacts } from "./plan.ts";
 import { isUnproven, requiredBy, withoutCountingFields } from "./protector.ts";
@@ -33,6 +33,7 @@ export interface ReconcilerOptions extends StepOptions {
   readonly lost: Pick<LostProtectorsBySource, "of">;
   /** The enforcement of sources that state none, by namespace; absent: Enforce. */
   readonly enforcementIn?: ((namespace: string) => Enforcement) | undefined;
+  readonly reports: ProblemReports;
   /** Asked before each write: a deposed leader writes nothing more. */
   readonly mayWrite: () => boolean;
 }
@@ -45,7 +46,7 @@ const NAMESPACE_TERMINATING = "its namespace is being deleted and takes no new p
  * The reconciler of the queue's keys (`plugin/namespace/name`). Rejects for a key of an unknown plugin, which is a bug.
  */
 export function reconciler(options: ReconcilerOptions): Reconcile<string> {
-  const reports = new ProblemReports(options.onEvent);
+  const { reports } = options;
   let statuses: BudgetStatusWriter | undefined;
   let repairs: UndoneRepairs | undefined;
   return async (key, { signal }) => {
@@ -54,7 +55,7 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     const { plugin, namespace, name } = identity;
     const watch = options.kinds.get(plugin);
     if (watch === undefined) throw new Error(`there is no plugin ${plugin}`);
-    const work: Work = { options, reports, calls: { api, timeoutMs, signal }, key, kind: watch.kind };
+    const work: Work = { options, calls: { api, timeoutMs, signal }, key, kind: watch.kind };
     const watched = watch.get(`${namespace}/${name}`);
     const own = protectors.of(key);
     const resolved = await resolve(work, watched, own);
@@ -128,7 +129,6 @@ function sooner(one: ReconcileOutcome, other: ReconcileOutcome): ReconcileOutcom
 
 interface Work extends Omit<StepContext, "source" | "options"> {
   readonly options: ReconcilerOptions;
-  readonly reports: ProblemReports;
 }
 
 type ResolvedSource =
@@ -142,11 +142,11 @@ type ResolvedSource =
 
 /** The source with its required protectors, or the end of the reconcile where they are unknown. */
 async function resolve(
-  { options, reports, calls, key, kind }: Work,
+  { options, calls, key, kind }: Work,
   source: ProtectionSource | undefined,
   protectors: readonly PodProtector[],
 ): Promise<ResolvedSource> {
-  const { resolver, lost } = options;
+  const { resolver, lost, reports } = options;
   if (source?.need === undefined) {
     resolver.forget(key);
     reports.report(key, "ignored", kind, source, source?.why);

@@ -7,7 +7,7 @@ import { type PodProtector, parsePodProtector } from "../../../shared/schema/pod
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import type { ProtectionSource, RequiredProtector } from "../sources/protection-source.ts";
-import type { GeneratorEvent } from "./events.ts";
+import { type GeneratorEvent, ProblemReports } from "./events.ts";
 import { newProtector, repairedProtector } from "./protector.ts";
 import { reconciler } from "./reconcile.ts";
 
@@ -46,6 +46,7 @@ function rig({ holdsSource = true, admit = (written: PodProtector) => written } 
     if (!ofSource) protector = admit(repairedProtector(protector, deployments.kind, source(), required()) ?? protector);
     return { status: 200, headers: {}, body: JSON.stringify(ofSource ? object() : protector) };
   };
+  const reports = new ProblemReports(time.clock, (event) => events.push(event));
   const reconcile = reconciler({
     api: new ApiClient({ request, stream: () => Promise.reject(new Error("no watch")), close: () => {} }),
     ports: time.process(),
@@ -58,9 +59,10 @@ function rig({ holdsSource = true, admit = (written: PodProtector) => written } 
     mayWrite: () => true,
     timeoutMs: 1000,
     onEvent: (event) => events.push(event),
+    reports,
   });
   return {
-    ...{ time, events, writes },
+    ...{ time, events, writes, reports },
     run: () => reconcile(KEY, { signal: new AbortController().signal, failures: 0 }),
     alter: () => {
       protector = altered(protector);
@@ -76,8 +78,10 @@ function rig({ holdsSource = true, admit = (written: PodProtector) => written } 
 }
 
 test("a repair that the core undoes as it stores it is told, and repeated less and less often", async () => {
-  const { time, events, writes, run } = rig({ admit: altered });
+  const { time, events, writes, reports, run } = rig({ admit: altered });
+  expect(reports.count("undone")).toBe(0);
   expect(await run()).toEqual({ kind: "later", afterMs: 1_000 });
+  expect(reports.count("undone")).toBe(1);
   expect(events.find(({ kind }) => kind === "undone")).toEqual({
     kind: "undone",
     source: KEY,
@@ -102,7 +106,8 @@ test("a repair that the core undoes as it stores it is told, and repeated less a
   }
   // Once in a minute.
   expect(writes.length).toBeLessThan(70);
-  expect(events.filter(({ kind }) => kind === "undone")).toHaveLength(1);
+  // An Event lives for an hour: there is always one.
+  expect(events.filter(({ kind }) => kind === "undone")).toHaveLength(3);
 });
 
 test("a repair that another controller undoes again and again is told and repeated less and less often", async () => {
