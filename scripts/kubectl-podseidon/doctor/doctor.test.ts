@@ -46,6 +46,7 @@ function clusterOf(namespaces: readonly unknown[], protectedIn: readonly string[
     [CRD]: podProtectorCrd(),
     "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": list(...protectors),
     "/api/v1/namespaces": list(...namespaces),
+    "/api/v1/events": list(),
     [`${ADMISSION}/validatingwebhookconfigurations/podseidon`]: { webhooks },
     [`${ADMISSION}/mutatingwebhookconfigurations/podseidon`]: { webhooks: [] },
     "/apis/apps/v1/namespaces/podseidon-system/deployments": list(),
@@ -128,6 +129,28 @@ test("a printed command finds the cluster that it is about, whatever the current
   expect(command).toBe(`--kubeconfig ${kubeconfig} --core-context c status NAME --namespace NAMESPACE`);
   const words = command.replace("NAME ", "web ").replace("NAMESPACE", "shop").split(" ");
   expect(await runCommandLine(words, surroundings)).toBe(0);
+});
+
+test("a source that can't be protected as it asks is named, with what the generator says of it", async () => {
+  const event = (name: string, agoMs: number, message = "no workload has such pods"): unknown => ({
+    involvedObject: { kind: "PodDisruptionBudget", namespace: "shop", name },
+    ...{ reason: "BudgetUnresolved", message },
+    lastTimestamp: new Date(Date.now() - agoMs).toISOString(),
+  });
+  const objects = clusterOf([namespace("shop", enforced)], ["shop"]);
+  const events = list(
+    event("web", 90_000, "before"),
+    event("web", 60_000),
+    event("web", 80_000, "before"),
+    event("mended", 3_000_000),
+    { reason: "forged" },
+  );
+  const { code, out } = await examine({ ...objects, "/api/v1/events": events });
+  expect(out).toMatch(/^WARN +c +sources +1 source can't be protected as asked: PodDisruptionBudget shop\/web$/m);
+  expect(out).toMatch(/^- c, sources: PodDisruptionBudget shop\/web, \d+s ago: no workload has such pods\. See docs/m);
+  expect(code).toBe(0);
+  const { out: without } = await examine({ ...objects, "/api/v1/events": list(event("mended", 3_000_000)) });
+  expect(without).not.toContain("sources");
 });
 
 test("a context that can't be used is no problem of the installation, and the others are looked at", async () => {

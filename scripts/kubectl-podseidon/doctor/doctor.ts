@@ -53,6 +53,7 @@ import {
   workloadPolicyFinding,
 } from "./policy-findings.ts";
 import { reach, reachable } from "./reach.ts";
+import { SOURCE_REASONS, sourceFindings } from "./source-findings.ts";
 import { KUBECONFIG_SECRETS, tokenFinding } from "./token-findings.ts";
 import {
   askedNamespaces,
@@ -122,6 +123,7 @@ class Doctor {
     });
     await this.#check(core, "components", () => this.#components(core));
     await this.#check(core, "generator", () => this.#generator());
+    await this.#check(core, "sources", () => this.#sources());
     await this.#check(core, "serving certificate", () => this.#serving(core));
     await this.#check(core, "cell policies", () => this.#policies(core));
     await this.#check(core, "workload deletions", async () =>
@@ -306,6 +308,13 @@ class Doctor {
     );
   }
 
+  async #sources(): Promise<readonly Finding[]> {
+    const path = "/api/v1/events";
+    const lists = SOURCE_REASONS.map((reason) => this.#core.list(path, { fieldSelector: `reason=${reason}` }));
+    const nowMs = this.#context.nowMs() + (this.#aheadMs.get(this.#core) ?? 0);
+    return sourceFindings((await Promise.all(lists)).flat(), nowMs);
+  }
+
   /** Without a lease, heartbeats show that an aggregator counts. */
   async #aggregator(cluster: ClusterClient): Promise<Finding> {
     const cell = cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
@@ -344,7 +353,8 @@ export const doctor: Command = {
   description:
     "Looks at the core cluster and at the clusters of the named contexts (of --context when none is named; " +
     "a core that has no cell is looked at as a core alone): " +
-    "reachability, clocks, the CRD, protectors, cells, webhook configurations, certificates, tokens for the core, " +
+    "reachability, clocks, the CRD, protectors, cells, what can't be protected as it asks, " +
+    "webhook configurations, certificates, tokens for the core, " +
     "the core's policies for cells, " +
     "leases, versions, and the permissions of the ServiceAccounts. Changes nothing. " +
     "Exit code 0: no problem; 1: at least one; 2: none was found, but a check could not be made.",
