@@ -21,8 +21,8 @@ const KB = 1000;
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
-  webhook: { entry: "webhook/main.ts", budget: 395 * KB },
-  generator: { entry: "controllers/generator/main.ts", budget: 354 * KB },
+  webhook: { entry: "webhook/main.ts", budget: 396 * KB },
+  generator: { entry: "controllers/generator/main.ts", budget: 355 * KB },
   aggregator: { entry: "controllers/aggregator/main.ts", budget: 394 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
   "eviction-retry": { entry: "controllers/eviction-retry/main.ts", budget: 248 * KB },
