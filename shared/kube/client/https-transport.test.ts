@@ -183,6 +183,15 @@ describe("request", () => {
     expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "oversized", sent: true });
   });
 
+  test("a body in parts of a byte each, which take far more memory than their bytes, is rejected", async () => {
+    const serve: Parameters<typeof startServer>[0] = (_, response) => {
+      for (let count = 0; count < 100; count++) response.write("x");
+      response.end();
+    };
+    const it = await startServer(serve, { maxBodyBytes: 10_000 });
+    expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "oversized", sent: true });
+  });
+
   test("reports the beginning of the body once, before the rest arrives", async () => {
     const begun = Promise.withResolvers<string>();
     const heads: string[] = [];

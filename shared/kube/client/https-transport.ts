@@ -17,6 +17,8 @@ const DEFAULT_LIST_SOCKETS = 16;
 const DEFAULT_STREAM_SOCKETS = 64;
 /** Bytes at the start of a body that `onBodyBegins` gets. */
 const HEAD_BYTES = 4096;
+/** Counted for each part of a body beside its own bytes: a part of a single byte takes half a kilobyte of memory. */
+const PART_BYTES = 512;
 const DEFAULT_BODY_BYTES = 64 * 1024 * 1024;
 /** As in client-go: a frozen server whose kernel takes connections holds no call for longer than this. */
 const HANDSHAKE_MS = 10_000;
@@ -256,7 +258,8 @@ class HttpsTransport implements Transport {
         bytes += part.length;
         // Readers of the head only search for ASCII.
         if (parts.length === 0) onBodyBegins?.(part.toString("latin1", 0, HEAD_BYTES));
-        if (bytes > limit) fail(failed("oversized", true, where, { detail: `limit ${limit} bytes` }));
+        if (bytes + parts.length * PART_BYTES > limit)
+          fail(failed("oversized", true, where, { detail: `limit ${limit} bytes` }));
         else parts.push(part);
       });
       response.on("end", () => {
