@@ -114,7 +114,7 @@ export function createPodLister(api: Pick<ApiClient, "get">, clock: Clock): List
     let token: string | undefined;
     for (let leftMs = endMs - clock.monotonicMs(); leftMs > 0; leftMs = endMs - clock.monotonicMs()) {
       const query = { fieldSelector: `spec.nodeName=${node},${UNFINISHED}`, limit, continue: token };
-      const result = await api.get(withQuery("/api/v1/pods", query), parsePage, { timeoutMs: leftMs });
+      const result = await api.get(withQuery("/api/v1/pods", query), parsePage, { timeoutMs: leftMs, isList: true });
       if (result.kind === "unavailable" && isOversized(result.error) && limit > SMALL_PAGE_SIZE) {
         limit = SMALL_PAGE_SIZE;
         continue;
