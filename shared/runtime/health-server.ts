@@ -99,7 +99,7 @@ export class HealthServer {
       this.#metrics = await listen(metricsAddress, "--metrics-bind-address", metricsRoutes, this.#guarded);
   }
 
-  /** Requests that arrive together get one page: a page takes milliseconds, and the work runs on the same event loop. */
+  /** Requests that arrive together get one page: it takes milliseconds, and the work runs on the same event loop. */
   #rendered(): ReturnType<MetricsRenderer["render"]> {
     this.#page ??= new Promise<void>((resolve) => setImmediate(resolve)).then(() => {
       this.#page = undefined;

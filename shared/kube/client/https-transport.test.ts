@@ -192,7 +192,7 @@ describe("request", () => {
     expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "oversized", sent: true });
   });
 
-  test("bodies that arrive at once share a bound: a server that sends one on each connection fills no memory", async () => {
+  test("bodies that arrive at once share a bound, so that one on each connection fills no memory", async () => {
     const it = await startServer((_, response) => response.write("x".repeat(9_000)), { maxBodyBytes: 10_000 });
     const outcomes = Array.from({ length: 8 }, () => failure(it.transport.request({ ...GET, timeoutMs: 60_000 })));
     const first = await Promise.race(outcomes);
