@@ -140,6 +140,19 @@ describe("the deletion of a node", () => {
       expect(asked.length > before).toBe(isDecided);
       expect(records[1]?.outcome === "ignored").toBe(!isDecided);
     });
+
+    test("is decided though forged reviews of ten thousand others came in between, for a minute", async () => {
+      let nowMs = 0;
+      const clock = { nowMs: () => nowMs, monotonicMs: () => nowMs };
+      const { records, ask } = handler(ALLOWED, { ...with4, clock });
+      await ask(deletion(nodeWith({ uid: "node-uid" })));
+      for (let count = 0; count < 10_000; count++) await ask(deletion(nodeWith({ uid: `forged-${count}` })));
+      nowMs = 59_000;
+      await ask(again());
+      nowMs = 60_000;
+      await ask(again());
+      expect(records.slice(-2).map(({ outcome }) => outcome === "ignored")).toEqual([false, true]);
+    });
   });
 
   test("lists nothing where nothing is protected", async () => {

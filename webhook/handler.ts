@@ -24,6 +24,7 @@ import {
 } from "./request/disruption-target.ts";
 import { bindEviction } from "./request/evict-precondition.ts";
 import { claimsBypass, type Exemption, exemptionOf } from "./request/exemption.ts";
+import { ReviewedDeletions } from "./request/reviewed-deletions.ts";
 import type { StatusRules } from "./request/status-change.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
 import type { Verdict } from "./reserve/verdict.ts";
@@ -85,7 +86,7 @@ interface ParsedCall {
 
 export class AdmissionHandler {
   readonly #options: HandlerOptions;
-  readonly #reviewedNodes: NodeDeletion["reviewed"] = new Map();
+  readonly #reviewedNodes = new ReviewedDeletions();
   readonly handle: CallHandler = (call) => this.#handle(call);
 
   constructor(options: HandlerOptions) {

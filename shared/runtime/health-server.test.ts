@@ -128,3 +128,53 @@ describe("many connections without requests", () => {
     for (const socket of crowd) socket.destroy();
   });
 });
+
+describe("a flood of requests for the metrics", () => {
+  const GET = "GET /metrics HTTP/1.1\r\nHost: metrics\r\n\r\n";
+  function counted() {
+    const counts = { renders: 0 };
+    const render = () => {
+      counts.renders++;
+      return renderUp();
+    };
+    return { counts, render };
+  }
+
+  it("on one connection, before the first is answered, renders one page and is closed", async () => {
+    const { counts, render } = counted();
+    const server = await serve({ render });
+    const socket = connect(server.metricsPort, "127.0.0.1");
+    socket.on("error", () => undefined).resume();
+    socket.write(GET.repeat(1_000));
+    await once(socket, "close");
+    expect((await get(server.metricsPort, "/metrics")).status).toBe(200);
+    expect(counts.renders).toBeLessThanOrEqual(2);
+  });
+
+  it("on many connections renders one page for all that have arrived", async () => {
+    const { counts, render } = counted();
+    const server = await serve({ render });
+    const crowd: Socket[] = [];
+    for (let count = 0; count < MAX_CONNECTIONS / 2; count++) {
+      const socket = connect(server.metricsPort, "127.0.0.1");
+      crowd.push(socket.on("error", () => undefined));
+      await once(socket, "connect");
+    }
+    for (const socket of crowd) socket.write(GET);
+    const answers = await Promise.all(crowd.map(async (socket) => String((await once(socket, "data"))[0])));
+    expect(answers.every((answer) => answer.includes("podseidon_up 1"))).toBe(true);
+    // The kernel may deliver them in a few portions.
+    expect(counts.renders).toBeLessThan(crowd.length / 2);
+    for (const socket of crowd) socket.destroy();
+  });
+
+  it("answers each request of a connection that waits for its answers", async () => {
+    const server = await serve();
+    const socket = connect(server.metricsPort, "127.0.0.1");
+    for (let count = 0; count < 3; count++) {
+      socket.write(GET);
+      expect(String((await once(socket, "data"))[0])).toContain("podseidon_up 1");
+    }
+    socket.destroy();
+  });
+});

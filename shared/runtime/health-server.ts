@@ -54,6 +54,8 @@ export class HealthServer {
   readonly #addresses: HealthAddresses;
   readonly #checks: Checks;
   readonly #renderer: MetricsRenderer;
+  /** The page of the requests that have arrived since the event loop last turned. */
+  #page: ReturnType<MetricsRenderer["render"]> | undefined;
   readonly #guarded: ServerFactory | undefined;
   #health: Server | undefined;
   #metrics: Server | undefined;
@@ -80,7 +82,7 @@ export class HealthServer {
     const { healthProbeBindAddress: healthAddress, metricsBindAddress: metricsAddress } = this.#addresses;
     const checks = this.#checks;
     const metricsRoutes: Record<string, Route> = {
-      "/metrics": async () => ({ status: 200, ...(await this.#renderer.render()) }),
+      "/metrics": async () => ({ status: 200, ...(await this.#rendered()) }),
     };
     const healthRoutes: Record<string, Route> = {
       "/healthz": (url) => checked("healthz", checks.liveness(), url),
@@ -95,6 +97,15 @@ export class HealthServer {
     if (shared) this.#metrics = this.#health;
     else if (metricsAddress !== null)
       this.#metrics = await listen(metricsAddress, "--metrics-bind-address", metricsRoutes, this.#guarded);
+  }
+
+  /** Requests that arrive together get one page: it takes milliseconds, and the work runs on the same event loop. */
+  #rendered(): ReturnType<MetricsRenderer["render"]> {
+    this.#page ??= new Promise<void>((resolve) => setImmediate(resolve)).then(() => {
+      this.#page = undefined;
+      return this.#renderer.render();
+    });
+    return this.#page;
   }
 
   async stop(): Promise<void> {
@@ -125,9 +136,9 @@ async function listen(
 ): Promise<Server> {
   const server = create(
     { requestTimeout: REQUEST_TIMEOUT_MS, headersTimeout: REQUEST_TIMEOUT_MS },
-    (request, response) => {
+    oneAtATime((request, response) => {
       void respond(routes, request, response);
-    },
+    }),
   );
   boundConnections(server);
   await new Promise<void>((resolve, reject) => {
@@ -138,6 +149,24 @@ async function listen(
     server.listen({ port: address.port, ...(address.host === undefined ? {} : { host: address.host }) }, resolve);
   });
   return server;
+}
+
+/**
+ * Closes a connection that sends a request before the last one is answered, as neither a kubelet nor Prometheus does:
+ * Node parses thousands of such requests in one piece, and holds all of their responses.
+ */
+function oneAtATime(listener: RequestListener): RequestListener {
+  const busy = new WeakSet<Socket>();
+  return (request, response) => {
+    const { socket } = request;
+    if (busy.has(socket)) {
+      socket.destroy();
+      return;
+    }
+    busy.add(socket);
+    response.once("close", () => busy.delete(socket));
+    listener(request, response);
+  };
 }
 
 /**

@@ -298,7 +298,7 @@ describe("a ConfigMap of the core", () => {
     ["b's acknowledgement is raised", { data: { b: "999" } }, "may change no key of podseidon-cells but a"],
     ["b's acknowledgement is removed", { data: { b: null } }, "may change no key of podseidon-cells but a"],
     ["there is another key", { data: { c: "1" } }, "may change no key of podseidon-cells but a"],
-    ["a's acknowledgement is no number", { data: { a: "x".repeat(1000) } }, "which is a number"],
+    ["a's acknowledgement is no number", { data: { a: "x".repeat(1000) } }, "which matches ^[0-9]{1,40}$"],
     ["it can't be changed any more", { immutable: true }, "may change nothing but data in podseidon-cells"],
     ["it is of the register", { metadata: { labels: { [`${GROUP}/register`]: "released" } } }, "nothing but data"],
     [

@@ -48,7 +48,9 @@ export function readBody(
     const uncounted = bytes - chunk.length <= LARGE_BODY_BYTES ? chunks : [chunk];
     for (const one of uncounted) values += valuesIn(one);
     if (values > MAX_JSON_VALUES) return finish(tooManyValues());
-    if (bytes > MAX_SINGLE_OBJECT_BYTES && !isUpdate(chunks)) finish(tooLarge(MAX_SINGLE_OBJECT_BYTES));
+    // Once: a caller can send hundreds of thousands of small chunks.
+    const isFirstBeyond = bytes > MAX_SINGLE_OBJECT_BYTES && bytes - chunk.length <= MAX_SINGLE_OBJECT_BYTES;
+    if (isFirstBeyond && !isUpdate(chunks)) finish(tooLarge(MAX_SINGLE_OBJECT_BYTES));
   });
   incoming.on("end", () => {
     finish(undefined);

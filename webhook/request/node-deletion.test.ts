@@ -1,10 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { type Transport, TransportError } from "../../shared/kube/client/transport.ts";
+import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
+import { startServer } from "../../test/support/kube/https-server.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { type JsonObject, podJson } from "../../test/support/webhook/handler-harness.ts";
 import type { AdmissionRequest } from "./admission-request.ts";
+import { createPodReader } from "./cell-client.ts";
 import { createPodLister, type PodsOfNode, removedNode } from "./node-deletion.ts";
 
 const NODE = { apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } };
@@ -161,4 +164,19 @@ describe("the pods of a node", () => {
   ])("%s are not known", async (_name, answer, message) => {
     expect(await lister([answer]).list()).toEqual({ kind: "failed", message: expect.stringMatching(message) });
   });
+});
+
+test("nodes whose pods take long to list keep no read of a pod waiting, which each eviction needs", async () => {
+  const it = await startServer(({ url }, response) => {
+    // The lists are never answered.
+    if (url?.startsWith("/api/v1/pods?") !== true) response.end(JSON.stringify(podJson()));
+  });
+  const api = new ApiClient(it.transport);
+  const lists = Array.from({ length: 20 }, (_, node) =>
+    createPodLister(api, systemPorts.clock)(`node-${node}`, 60_000, () => true),
+  );
+  await expect.poll(() => it.seen.length).toBeGreaterThanOrEqual(16);
+  expect(await createPodReader(api, systemPorts.clock)("default", "web-0", 3_000)).toMatchObject({ kind: "found" });
+  it.transport.close();
+  await Promise.all(lists);
 });

@@ -14,6 +14,7 @@ import { parseAnyPod } from "../../shared/schema/pod.ts";
 import { SchemaError } from "../../shared/schema/schema-error.ts";
 import { HttpError } from "../http/call.ts";
 import { type AdmissionRequest, parseOrReject } from "./admission-request.ts";
+import type { ReviewedDeletions } from "./reviewed-deletions.ts";
 
 /** Finished pods are left out: those of Jobs may stay by the thousands. */
 const UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed";
@@ -47,13 +48,6 @@ function finalizersOf(node: unknown): readonly unknown[] {
   return Array.isArray(finalizers) ? finalizers : [];
 }
 
-/** As long as a kube-apiserver works on one request, unless a flag says otherwise. */
-const REQUEST_MS = 60_000;
-const MAX_REMEMBERED = 1_000;
-
-/** When the deletion of a node that nothing kept was reviewed, by cell and UID. The oldest comes first. */
-export type ReviewedDeletions = Map<string, number>;
-
 /**
  * As {@link removedNode}, for the reviews of one cell in their order. kube-apiserver reads a node before it asks about
  * its deletion, and one without finalizers is removed whatever it gets meanwhile: after a denial it asks once more
@@ -67,13 +61,9 @@ export function removedNodeSince(
   const { uid } = objectOf(objectOf(request.oldObject).metadata);
   if (request.operation !== "DELETE" || typeof uid !== "string" || uid.length > MAX_NAME_LENGTH) return removed;
   const key = `${cell}/${uid}`;
-  if (removed === undefined) return nowMs - (reviewed.get(key) ?? -Infinity) < REQUEST_MS ? nameOf(request) : undefined;
+  if (removed === undefined) return reviewed.mayBeAskedAgain(key, nowMs) ? nameOf(request) : undefined;
   // A dry run removes nothing.
-  if (request.dryRun) return removed;
-  reviewed.delete(key);
-  reviewed.set(key, nowMs);
-  const [oldest] = reviewed.keys();
-  if (reviewed.size > MAX_REMEMBERED && oldest !== undefined) reviewed.delete(oldest);
+  if (!request.dryRun) reviewed.add(key, nowMs);
   return removed;
 }
 
@@ -124,7 +114,7 @@ export function createPodLister(api: Pick<ApiClient, "get">, clock: Clock): List
     let token: string | undefined;
     for (let leftMs = endMs - clock.monotonicMs(); leftMs > 0; leftMs = endMs - clock.monotonicMs()) {
       const query = { fieldSelector: `spec.nodeName=${node},${UNFINISHED}`, limit, continue: token };
-      const result = await api.get(withQuery("/api/v1/pods", query), parsePage, { timeoutMs: leftMs });
+      const result = await api.get(withQuery("/api/v1/pods", query), parsePage, { timeoutMs: leftMs, isList: true });
       if (result.kind === "unavailable" && isOversized(result.error) && limit > SMALL_PAGE_SIZE) {
         limit = SMALL_PAGE_SIZE;
         continue;

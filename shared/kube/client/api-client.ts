@@ -15,6 +15,8 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
   /** The caller needs `managedFields`, which are dropped otherwise. */
   readonly managedFields?: boolean;
+  /** A page of a list, which takes long: it has connections of its own, so that other reads don't wait for it. */
+  readonly isList?: boolean;
 }
 
 export interface WriteOptions extends CallOptions {
@@ -153,10 +155,10 @@ export class ApiClient {
   }
 }
 
-type RequestOptions = Pick<ApiRequest, "timeoutMs" | "signal" | "ignoresManagedFields">;
+type RequestOptions = Pick<ApiRequest, "timeoutMs" | "signal" | "ignoresManagedFields" | "isList">;
 
-function callOf({ timeoutMs, signal, managedFields }: CallOptions): RequestOptions {
+function callOf({ timeoutMs, signal, managedFields, isList = false }: CallOptions): RequestOptions {
   // A write without managedFields does not change the stored ones.
-  const call = { timeoutMs, ignoresManagedFields: managedFields !== true };
+  const call = { timeoutMs, ignoresManagedFields: managedFields !== true, isList };
   return signal === undefined ? call : { ...call, signal };
 }

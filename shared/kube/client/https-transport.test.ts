@@ -183,6 +183,29 @@ describe("request", () => {
     expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "oversized", sent: true });
   });
 
+  test("a body in parts of a byte each, which take far more memory than their bytes, is rejected", async () => {
+    const serve: Parameters<typeof startServer>[0] = (_, response) => {
+      for (let count = 0; count < 100; count++) response.write("x");
+      response.end();
+    };
+    const it = await startServer(serve, { maxBodyBytes: 10_000 });
+    expect(await failure(it.transport.request(GET))).toMatchObject({ tag: "oversized", sent: true });
+  });
+
+  test("bodies that arrive at once share a bound, so that one on each connection fills no memory", async () => {
+    const it = await startServer((_, response) => response.write("x".repeat(9_000)), { maxBodyBytes: 10_000 });
+    const outcomes = Array.from({ length: 8 }, () => failure(it.transport.request({ ...GET, timeoutMs: 60_000 })));
+    const first = await Promise.race(outcomes);
+    expect(first).toMatchObject({ tag: "oversized" });
+    it.transport.close();
+    await Promise.all(outcomes);
+  });
+
+  test("a body has its room again once it was read", async () => {
+    const it = await startServer((_, response) => response.end("x".repeat(9_000)), { maxBodyBytes: 10_000 });
+    for (let times = 0; times < 4; times++) expect((await it.transport.request(GET)).status).toBe(200);
+  });
+
   test("reports the beginning of the body once, before the rest arrives", async () => {
     const begun = Promise.withResolvers<string>();
     const heads: string[] = [];

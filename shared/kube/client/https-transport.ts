@@ -17,7 +17,11 @@ const DEFAULT_LIST_SOCKETS = 16;
 const DEFAULT_STREAM_SOCKETS = 64;
 /** Bytes at the start of a body that `onBodyBegins` gets. */
 const HEAD_BYTES = 4096;
+/** Counted for each part of a body beside its own bytes: a part of a single byte takes half a kilobyte of memory. */
+const PART_BYTES = 512;
 const DEFAULT_BODY_BYTES = 64 * 1024 * 1024;
+/** Largest bodies that may arrive at once: a server that is taken over could send one on each connection. */
+const BODIES_AT_ONCE = 2;
 /** As in client-go: a frozen server whose kernel takes connections holds no call for longer than this. */
 const HANDSHAKE_MS = 10_000;
 
@@ -55,6 +59,8 @@ class HttpsTransport implements Transport {
   readonly #base: URL;
   readonly #connections: ConnectionPool;
   readonly #closing = new AbortController();
+  /** Of the bodies that are arriving. */
+  #heldBytes = 0;
 
   constructor(access: ClusterAccess, options: HttpsTransportOptions) {
     this.#access = access;
@@ -246,6 +252,7 @@ class HttpsTransport implements Transport {
     const limit = this.#options.maxBodyBytes ?? DEFAULT_BODY_BYTES;
     const parts: Buffer[] = [];
     let bytes = 0;
+    let heldBytes = 0;
     deadline.onExpiry((tag) => response.destroy(failed(tag, true, where)));
     return new Promise((resolve, reject) => {
       const fail = (error: Error): void => {
@@ -254,9 +261,12 @@ class HttpsTransport implements Transport {
       };
       response.on("data", (part: Buffer) => {
         bytes += part.length;
+        heldBytes += part.length + PART_BYTES;
+        this.#heldBytes += part.length + PART_BYTES;
         // Readers of the head only search for ASCII.
         if (parts.length === 0) onBodyBegins?.(part.toString("latin1", 0, HEAD_BYTES));
-        if (bytes > limit) fail(failed("oversized", true, where, { detail: `limit ${limit} bytes` }));
+        if (bytes + parts.length * PART_BYTES > limit || this.#heldBytes > BODIES_AT_ONCE * limit)
+          fail(failed("oversized", true, where, { detail: `limit ${limit} bytes` }));
         else parts.push(part);
       });
       response.on("end", () => {
@@ -270,6 +280,7 @@ class HttpsTransport implements Transport {
       response.on("error", fail);
       // Fires after every body. The promise of a complete body is settled before.
       response.on("close", () => {
+        this.#heldBytes -= heldBytes;
         if (!response.readableEnded) fail(new Error("the connection was closed before the end of the answer"));
       });
     });

@@ -51,3 +51,10 @@ test("a kept part of a chunk does not keep the chunk in memory", () => {
   chunk.fill(0x78);
   expect([...splitter.push(new TextEncoder().encode("\n"))]).toEqual(["bc"]);
 });
+
+test("a line in parts of a byte each, which take far more memory than their bytes, throws as well", () => {
+  const splitter = new LineSplitter(10_000);
+  expect(() => {
+    for (let i = 0; i < 100; i++) [...splitter.push(new TextEncoder().encode("1"))];
+  }).toThrow(expect.objectContaining({ tag: "corrupt" }));
+});

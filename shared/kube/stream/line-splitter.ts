@@ -3,6 +3,9 @@ import { MalformedResponse } from "../client/api-result.ts";
 /** A watch line holds one object. etcd takes 1.5 MiB, and JSON can be several times longer than the stored form. */
 export const MAX_LINE_BYTES = 32 * 1024 * 1024;
 
+/** Counted for each part of a line beside its own bytes: a part of a single byte takes half a kilobyte of memory. */
+const PART_BYTES = 512;
+
 const NEWLINE = 0x0a;
 
 /**
@@ -42,7 +45,7 @@ export class LineSplitter {
   }
 
   #keep(part: Uint8Array): void {
-    this.#check(this.#partBytes + part.length);
+    this.#check(this.#partBytes + part.length + this.#parts.length * PART_BYTES);
     // A copy: the chunk may be a view of a much larger buffer, which would stay in memory with it.
     this.#parts.push(part.slice());
     this.#partBytes += part.length;
