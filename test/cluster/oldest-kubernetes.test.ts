@@ -70,6 +70,8 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${olde
       const { core } = environment;
       // The present ones have a URL, which cannot be merged with a Service.
       await core.kubectl(["delete", "validatingwebhookconfigurations,mutatingwebhookconfigurations", "podseidon"]);
+      // A dry run does not create it for the objects in it.
+      await core.kubectl(["create", "namespace", "podseidon-update-trigger", "--save-config"]);
       const directory = join(root, "manifests/overlays", overlay);
       const answer = await core.kubectl(["apply", "-k", directory, "--dry-run=server", "--validate=strict"]);
       expect(answer).toMatchObject({ code: 0, stderr: "" });
