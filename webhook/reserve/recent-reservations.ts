@@ -62,7 +62,7 @@ export class RecentReservations {
   /** Writes the reservations of one protector again, with a hold on these cells. */
   reassert(key: string, hold: string, cells: readonly string[]): void {
     const nowMs = this.#options.ports.clock.monotonicMs();
-    this.#prune(nowMs);
+    this.#prune(nowMs, this.#protectors.get(key));
     const protector = this.#protectors.get(key);
     this.#options.submit(key, {
       kind: "reassert",
@@ -80,7 +80,7 @@ export class RecentReservations {
     this.#size -= before - protector.records.length;
   }
 
-  /** Forgets settled reservations: of whole protectors, oldest first, and of `hot`, which was written last. */
+  /** Forgets settled reservations: of whole protectors, oldest first, and of `hot`. */
   #prune(nowMs: number, hot?: ProtectorRecords): void {
     const oldestMs = nowMs - 2 * this.#options.settleMs;
     for (const [key, protector] of this.#protectors) {
