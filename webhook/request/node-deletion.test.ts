@@ -5,7 +5,13 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { type JsonObject, podJson } from "../../test/support/webhook/handler-harness.ts";
 import type { AdmissionRequest } from "./admission-request.ts";
-import { createPodLister, type PodsOfNode, removedNode } from "./node-deletion.ts";
+import {
+  createPodLister,
+  type PodsOfNode,
+  type ReviewedDeletions,
+  removedNode,
+  removedNodeSince,
+} from "./node-deletion.ts";
 
 const NODE = { apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } };
 
@@ -74,6 +80,21 @@ describe("a node is removed", () => {
 test("a node with a name of a megabyte is malformed", () => {
   const name = "n".repeat(2 ** 20);
   expect(() => removedNode(request({ name: "", oldObject: node({ name }) }))).toThrow("Kubernetes allows 253");
+});
+
+test("after the deletion of a node that nothing kept, the next one within a minute is decided as well, and no update", () => {
+  const reviewed: ReviewedDeletions = new Map();
+  const kept = node({ uid: "n", finalizers: ["late"] });
+  const asked = (change: Partial<AdmissionRequest>, nowMs: number): string | undefined =>
+    removedNodeSince(reviewed, { cell: "c", request: request(change), nowMs });
+  expect(asked({ oldObject: kept }, 0)).toBeUndefined();
+  expect(asked({ oldObject: node({ uid: "n" }), dryRun: true }, 1)).toBe("node-1");
+  expect(asked({ oldObject: kept }, 2)).toBeUndefined();
+  expect(asked({ oldObject: node({ uid: "n" }) }, 3)).toBe("node-1");
+  expect(asked({ ...UPDATE, oldObject: kept, object: kept }, 4)).toBeUndefined();
+  expect([60_002, 60_003].map((nowMs) => asked({ oldObject: kept }, nowMs))).toEqual(["node-1", undefined]);
+  for (let uid = 0; uid < 1_000; uid++) asked({ oldObject: node({ uid: `${uid}` }) }, 3);
+  expect([reviewed.size, asked({ oldObject: kept }, 4)]).toEqual([1_000, undefined]);
 });
 
 describe("the pods of a node", () => {
