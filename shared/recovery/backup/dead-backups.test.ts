@@ -354,16 +354,3 @@ test("a protector at rest is written once, with its reservations, and versions e
   expect(maps.writes).toEqual([`patch ${versionsName(CELL)}`, `patch ${versionsName(CELL)}`]);
   expect(maps.data(chunkName(CELL, 0))?.p1).toContain("podUID");
 });
-
-test("backups that may not be read are asked for again, and are of no former id", async () => {
-  const { time, cell, core, maps, told, keeper, run } = rig();
-  await stored(maps, protector("p1"), {}, "before");
-  maps.faults.push({ kind: "rejected", status: 403, reason: "Forbidden", message: "no" });
-  cell.sync();
-  core.sync();
-  run();
-  await time.advance(1_000);
-  expect([keeper.formerCells, told]).toEqual([new Set(), ["copyFailed"]]);
-  await time.advance(5_000);
-  expect(keeper.formerCells).toEqual(new Set(["before"]));
-});
