@@ -82,7 +82,7 @@ test("a node with a name of a megabyte is malformed", () => {
   expect(() => removedNode(request({ name: "", oldObject: node({ name }) }))).toThrow("Kubernetes allows 253");
 });
 
-test("after the deletion of a node that nothing kept, the next one within a minute is decided as well, and no update", () => {
+test("after the deletion of a node that nothing kept, the next one within a minute is decided, and no update", () => {
   const reviewed: ReviewedDeletions = new Map();
   const kept = node({ uid: "n", finalizers: ["late"] });
   const asked = (change: Partial<AdmissionRequest>, nowMs: number): string | undefined =>

@@ -61,7 +61,7 @@ test("those of the last two settle periods are written again, without those that
   );
 });
 
-test("of more than 50,000 the protectors that were written longest ago are forgotten, whatever was forgotten before", async () => {
+test("of more than 50,000 those of the protectors that were written longest ago are forgotten", async () => {
   const { time, recent, reasserted } = rig();
   const batch = written(Array.from({ length: 250 }, (_, index) => `n${index}`));
   const names = batch.writes.flatMap((pending) => (pending.kind === "reserve" ? pending.request.nonce : []));

@@ -1,7 +1,7 @@
 import type { DisruptionRequest } from "../../shared/decide/quota.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import type { Written } from "./batch.ts";
+import type { WrittenBatch } from "./batch.ts";
 import type { PendingRequest, Reassertion } from "./pending-queue.ts";
 
 /** Reservations in the whole process; the oldest are forgotten first. */
@@ -43,7 +43,7 @@ export class RecentReservations {
     this.#options = options;
   }
 
-  remember(key: string, batch: Written): void {
+  remember(key: string, batch: WrittenBatch): void {
     const atMs = this.#options.ports.clock.monotonicMs();
     const protector = this.#protectors.get(key) ?? { records: [] };
     for (const pending of batch.writes) {

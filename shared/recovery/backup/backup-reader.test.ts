@@ -98,7 +98,7 @@ test("a cell whose backups may not be read is served as one without any", async 
   expect([reader.problemOf("c"), results, adopted]).toEqual([undefined, ["none"], []]);
 });
 
-test("a cell that answers no read is asked again and not served, and keeps the replica unready for ten seconds", async () => {
+test("a cell that answers no read is asked again, not served, and keeps the replica unready for 10 s", async () => {
   const { time, reader, results } = readerOf(Array.from({ length: 12 }, () => 500));
   expect(reader.problems()).toHaveLength(1);
   reader.start();

@@ -281,7 +281,7 @@ test("a keeper that may not write any more writes nothing", async () => {
   expect([keeper.lost, created, maps.writes.length - before, acknowledged.writes]).toEqual([1, [], 0, []]);
 });
 
-test("a protector made by hand is lost where the list after a restore lacks it, and released by a later deletion", async () => {
+test("a protector made by hand is lost where a restored core lacks it, and released by a later deletion", async () => {
   const { time, cell, core, keeper, run } = rig();
   cell.put("pod");
   cell.sync();
