@@ -54,6 +54,8 @@ function patched(one: Case): unknown {
   return gatePod(request, context);
 }
 
+const BOTH = [{ conditionType: "a/b" }, { conditionType: COUNTED_CONDITION }];
+const PART = { "app.kubernetes.io/part-of": "podseidon" };
 const enabled = { wish: "enabled" };
 
 test.each<[string, Case, unknown]>([
@@ -85,6 +87,10 @@ test.each<[string, Case, unknown]>([
     },
     undefined,
   ],
+  ["it has the gate beside another", { ...enabled, spec: { readinessGates: BOTH } }, undefined],
+  ["it says that it belongs to the project", { ...enabled, pod: { labels: PART } }, ADDED],
+  ["it is in the project's namespace", { ...enabled, request: { namespace: "podseidon-system" } }, ADDED],
+  ["the request is no pod's", { ...enabled, request: { resource: "podtemplates" } }, undefined],
   ["the request is an update", { ...enabled, request: { operation: "UPDATE" } }, undefined],
   ["the request is an eviction", { ...enabled, request: { subResource: "eviction" } }, undefined],
   ["the object is null", { ...enabled, request: { object: null } }, ADDED],

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { restartedContainers } from "./in-place-change.ts";
+import { changedLabels, restartedContainers } from "./in-place-change.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -82,4 +82,14 @@ test("anything but a pod restarts nothing", () => {
   for (const odd of [undefined, null, 5, [], {}, { spec: { containers: [null, "a", { name: 5 }] } }]) {
     expect(restartedContainers(odd, odd)).toEqual([]);
   }
+});
+
+test.each<[string, Json | null, Json | null, Json | undefined]>([
+  ["the same labels", { a: "1", b: "2" }, { b: "2", a: "1" }, undefined],
+  ["none", null, {}, undefined],
+  ["another value", { a: "1" }, { a: "2" }, { a: "2" }],
+  ["a label less", { a: "1", b: "2" }, { a: "1" }, { a: "1" }],
+  ["a label more, which a selector may exclude", { a: "1" }, { a: "1", b: "2" }, { a: "1", b: "2" }],
+])("a change to %s", (_, before, after, expected) => {
+  expect(changedLabels({ metadata: { labels: before } }, { metadata: { labels: after } })).toEqual(expected);
 });

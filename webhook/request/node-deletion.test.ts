@@ -8,7 +8,8 @@ import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { type JsonObject, podJson } from "../../test/support/webhook/handler-harness.ts";
 import type { AdmissionRequest } from "./admission-request.ts";
 import { createPodReader } from "./cell-client.ts";
-import { createPodLister, type PodsOfNode, removedNode } from "./node-deletion.ts";
+import { createPodLister, type PodsOfNode, removedNode, removedNodeSince } from "./node-deletion.ts";
+import type { ReviewedDeletions } from "./reviewed-deletions.ts";
 
 const NODE = { apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } };
 
@@ -77,6 +78,22 @@ describe("a node is removed", () => {
 test("a node with a name of a megabyte is malformed", () => {
   const name = "n".repeat(2 ** 20);
   expect(() => removedNode(request({ name: "", oldObject: node({ name }) }))).toThrow("Kubernetes allows 253");
+});
+
+test("after the deletion of a node that nothing kept, the next one within a minute is decided, and no update", () => {
+  const reviewed = new ReviewedDeletions();
+  const kept = node({ uid: "n", finalizers: ["late"] });
+  const asked = (change: Partial<AdmissionRequest>, nowMs: number): string | undefined =>
+    removedNodeSince(reviewed, { cell: "c", request: request(change), nowMs });
+  expect(asked({ oldObject: kept }, 0)).toBeUndefined();
+  expect(asked({ oldObject: node({ uid: "n" }), dryRun: true }, 1)).toBe("node-1");
+  expect(asked({ oldObject: kept }, 2)).toBeUndefined();
+  expect(asked({ oldObject: node({ uid: "n" }) }, 3)).toBe("node-1");
+  expect(asked({ ...UPDATE, oldObject: kept, object: kept }, 4)).toBeUndefined();
+  expect([60_002, 60_003].map((nowMs) => asked({ oldObject: kept }, nowMs))).toEqual(["node-1", undefined]);
+  // It is forgotten for them: as long as it counts, every node is decided.
+  for (let uid = 0; uid < 10_000; uid++) asked({ oldObject: node({ uid: `${uid}` }) }, 4);
+  expect([60_002, 60_003].map((nowMs) => asked({ oldObject: kept }, nowMs))).toEqual(["node-1", undefined]);
 });
 
 describe("the pods of a node", () => {

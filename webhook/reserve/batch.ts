@@ -30,6 +30,9 @@ export class Batch {
   }
 }
 
+/** What a write has stored. */
+export type WrittenBatch = { readonly [K in "writes" | "decisions"]: Readonly<Batch[K]> };
+
 /** Decides `pending` in the given order. `cellSinceMs` returns when this process learned what a cell counts. */
 export function planBatch(
   base: ProtectorVersion,
@@ -129,7 +132,7 @@ export function isCommitted({ state }: ProtectorVersion, pending: PendingRequest
  * True when the server stored an own write without the fields that exact accounting needs: a CRD that does not know
  * them drops them silently. Checks one of the written reservations: the newest buckets are last, and not packed.
  */
-export function dropsFields(stored: ProtectorVersion, batch: Batch): boolean {
+export function dropsFields(stored: ProtectorVersion, batch: WrittenBatch): boolean {
   const pending = batch.writes.findLast((one) => one.kind === "reserve");
   if (pending === undefined) return false;
   const { cell, pod } = pending.request;

@@ -17,6 +17,7 @@ const own: Bucket = {
   paid: true,
 };
 const other: Bucket = { ...own, podUID: "uid-b", podName: "b", nonce: "otherAAA" };
+const EVICTED: Partial<Bucket> = { podUID: "uid-a", podName: "a", operation: "EVICT" };
 const shared: Bucket = { ...own, nonce: "otherAAA,mineAAAA,otherAAB" };
 const range: Bucket = { startTime: at, endTime: at, counter: 3 };
 
@@ -32,6 +33,7 @@ describe("a later version lacks an own reservation", () => {
   test.each<[string, boolean, Bucket[], ProtectorVersion]>([
     ["that only a restore can have removed", true, [own], entry([])],
     ["one of several", true, [own, other], entry([other])],
+    ["beside another replica's of the same pod", true, [own, { ...other, ...EVICTED }], entry([])],
     ["that other requests share", true, [shared], entry([])],
     ["and another replica has put the cell on hold", true, [own], entry([], { hold: "WentBack/x" })],
     ["none is missing", false, [own], entry([own, other])],
@@ -86,5 +88,14 @@ describe("a later version lacks an own reservation", () => {
     const lost = new LostReservations(TAG);
     lost.withdraw("mineAAAA");
     expect(lost.isLost(entry([own]), entry([]))).toBe(false);
+  });
+
+  test("this replica has rolled back one of two admissions that share it: the other one keeps it", () => {
+    const lost = new LostReservations(TAG);
+    const twice = entry([{ ...own, nonce: "mineAAAA,mineAAAB" }]);
+    lost.withdraw("mineAAAB");
+    expect([lost.isLost(twice, entry([own])), lost.isLost(twice, entry([]))]).toEqual([false, true]);
+    lost.withdraw("mineAAAA");
+    expect(lost.isLost(twice, entry([]))).toBe(false);
   });
 });

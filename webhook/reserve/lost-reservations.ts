@@ -49,10 +49,9 @@ export class LostReservations {
     return false;
   }
 
-  /** True for a record that this replica has made, and has not withdrawn. */
+  /** True for a record with an admission of this replica that it has not withdrawn: the last one keeps the record. */
   #isOwn({ nonces }: ReservationRecord): boolean {
-    const own = nonces.filter((nonce) => isNonceOf(nonce, this.#tag));
-    return own.length > 0 && !own.some((nonce) => this.#withdrawn.has(nonce));
+    return nonces.some((nonce) => isNonceOf(nonce, this.#tag) && !this.#withdrawn.has(nonce));
   }
 }
 

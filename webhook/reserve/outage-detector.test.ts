@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import type { WatchFailureTag } from "../../shared/kube/stream/watch-failure.ts";
 import { raw, reflectorHarness } from "../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream } from "../../test/support/kube/scripted-transport.ts";
@@ -24,6 +25,7 @@ describe("a core recovers", () => {
     ["not after its first response", ["succeeded"], false],
     ["not after a connection that broke and works again", ["succeeded", 5_000, "failed", 100, "succeeded"], false],
     ["after failures that last longer than a connection's", ["succeeded", "failed", OUTAGE_MIN_MS, "succeeded"], true],
+    ["after failures, counted from the first", ["succeeded", "failed", 600, "failed", 600, "succeeded"], true],
     ["not while it is out of reach", ["succeeded", "failed", OUTAGE_MIN_MS], false],
     ["after a silence, counted from the last response", ["succeeded", OUTAGE_MIN_MS, "silent", "succeeded"], true],
     ["after an outage that this process may have missed", ["succeeded", "assumeOutage"], true],
@@ -52,14 +54,23 @@ test.each<[WatchFailureTag, boolean]>([
   expect([isFailing, outage.isRecovering]).toEqual([isOutage, isOutage]);
 });
 
-test("a core is failing from a failure to the next response", async () => {
-  const outage = new OutageDetector(new VirtualTime().clock);
-  const seen = [outage.isFailing];
-  outage.failed(false);
-  seen.push(outage.isFailing);
-  outage.succeeded();
-  expect([...seen, outage.isFailing]).toEqual([false, true, false]);
-});
+const listed = { kind: "listed", mode: "pages", position: "5", objects: 1, requests: 1, durationMs: 1 } as const;
+
+test.each<[ReflectorEvent, boolean, boolean]>([
+  [{ ...listed, reason: "outage" }, false, false],
+  [{ ...listed, reason: "standstill" }, false, true],
+  [{ kind: "watching", position: "5", afterFailures: 1 }, false, false],
+  [{ kind: "confirmed", sentMs: 1, lagMs: 1 }, false, false],
+  [{ kind: "versionWentBack", from: "9", to: "5" }, true, false],
+])(
+  "a core that failed for less than an outage, after %j: failing %s, recovering %s",
+  (event, isFailing, isRecovering) => {
+    const outage = new OutageDetector(new VirtualTime().clock);
+    outage.failed(false);
+    outage.observe(event);
+    expect([outage.isFailing, outage.isRecovering]).toEqual([isFailing, isRecovering]);
+  },
+);
 
 describe("something in between that cuts each silent stream", () => {
   test.each([1_000, 3_000])("after %i ms: the core never seems to be away, and its cache is confirmed", async (ms) => {

@@ -175,13 +175,17 @@ export class ProtectorCalls {
       if (pending.kind === "reserve" && pending.attempt?.baseVersion !== version.version) pending.attempt = undefined;
   }
 
-  /** Settles the reservations that this version has. */
+  /** Settles the reservations that this version has, of writes that nobody answered. */
   #settleStored(version: ProtectorVersion): void {
+    const decisions: Batch["decisions"] = new Map();
     for (const pending of this.#queue.all()) {
       if (pending.kind !== "reserve" || pending.attempt === undefined || !isCommitted(version, pending)) continue;
       const { decision } = pending.attempt;
+      decisions.set(pending, decision);
       this.#queue.settle(pending, { kind: "allowed", decision, version, written: true });
     }
+    const batch = { writes: [...decisions.keys()], decisions };
+    if (decisions.size > 0) this.#options.onEvent({ kind: "committed", stored: version, batch });
   }
 
   /**

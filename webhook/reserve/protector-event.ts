@@ -1,7 +1,7 @@
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { type ApiResult, describeFailure } from "../../shared/kube/client/api-result.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import type { Batch } from "./batch.ts";
+import type { WrittenBatch } from "./batch.ts";
 import type { VersionFinding } from "./version-tracker.ts";
 
 export const WRITE_RESULTS = ["written", "conflict", "gone", "rejected", "unknown", "unavailable"] as const;
@@ -32,7 +32,7 @@ export type ProtectorEvent =
       readonly error: string | undefined;
     }
   /** An own write succeeded; `stored` is what the server returned. */
-  | { readonly kind: "committed"; readonly stored: ProtectorVersion; readonly batch: Batch }
+  | { readonly kind: "committed"; readonly stored: ProtectorVersion; readonly batch: WrittenBatch }
   /** The object's versions went back, or another object has its name. */
   | {
       readonly kind: "historyLost";

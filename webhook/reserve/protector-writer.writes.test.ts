@@ -180,14 +180,19 @@ describe("a write with an unknown result", () => {
     ["was lost: written again", "lostRequest", { writes: 1 }],
     ["arrives late: one of the two is made", { lateByMs: 3_001 }, { writes: 1 }],
     ["was never sent: written again, without a read", "unsent", { writes: 1 }],
-  ])("%s", async (_name, fault, expected) => {
-    const { time, store, writer } = setup(9);
+  ])("%s, and is told like any other", async (_name, fault, expected) => {
+    const { time, store } = setup(9);
+    const told: unknown[] = [];
+    const writer = writerOn(store, time, "self", (event) => {
+      if (event.kind === "committed") told.push(...event.batch.decisions.keys());
+    });
     store.faults.push(fault);
     const asked = ask(time, writer, pod("web-0"));
     await time.advance(9_500);
     expect(asked.decision).toMatchObject({ kind: "allowed", written: true });
     expect(store).toMatchObject(expected);
     expect(noncesOf(store.object).get("uid-web-0")).toEqual([asked.pending.request.nonce]);
+    expect(told).toEqual([asked.pending]);
   });
 
   test("that may still be made is not dropped when its caller disconnects", async () => {

@@ -1,7 +1,7 @@
 import type { DisruptionRequest } from "../../shared/decide/quota.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
-import type { Batch } from "./batch.ts";
+import type { WrittenBatch } from "./batch.ts";
 import type { PendingRequest, Reassertion } from "./pending-queue.ts";
 
 /** Reservations in the whole process; the oldest are forgotten first. */
@@ -43,7 +43,7 @@ export class RecentReservations {
     this.#options = options;
   }
 
-  remember(key: string, batch: Batch): void {
+  remember(key: string, batch: WrittenBatch): void {
     const atMs = this.#options.ports.clock.monotonicMs();
     const protector = this.#protectors.get(key) ?? { records: [] };
     for (const pending of batch.writes) {
@@ -62,7 +62,7 @@ export class RecentReservations {
   /** Writes the reservations of one protector again, with a hold on these cells. */
   reassert(key: string, hold: string, cells: readonly string[]): void {
     const nowMs = this.#options.ports.clock.monotonicMs();
-    this.#prune(nowMs);
+    this.#prune(nowMs, this.#protectors.get(key));
     const protector = this.#protectors.get(key);
     this.#options.submit(key, {
       kind: "reassert",
@@ -80,7 +80,7 @@ export class RecentReservations {
     this.#size -= before - protector.records.length;
   }
 
-  /** Forgets settled reservations: of whole protectors, oldest first, and of `hot`, which was written last. */
+  /** Forgets settled reservations: of whole protectors, oldest first, and of `hot`. */
   #prune(nowMs: number, hot?: ProtectorRecords): void {
     const oldestMs = nowMs - 2 * this.#options.settleMs;
     for (const [key, protector] of this.#protectors) {

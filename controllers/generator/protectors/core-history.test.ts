@@ -16,6 +16,14 @@ test("a list that is older than the one before it is the first after a restore",
   expect(core.isFirstOfHistory("91")).toBe(false);
 });
 
+test("a restore that a list has shown is no other one when the Lease shows it, too", () => {
+  const { core } = history();
+  core.leaseSeen("105");
+  expect([core.isFirstOfHistory("100"), core.isFirstOfHistory("90")]).toEqual([false, true]);
+  core.leaseSeen("92");
+  expect(core.isFirstOfHistory("93")).toBe(false);
+});
+
 test("a Lease that goes back makes the next list the first after a restore", () => {
   const { core } = history();
   expect(core.isFirstOfHistory("100")).toBe(false);

@@ -168,7 +168,7 @@ describe("an altered protector is repaired", () => {
     ["a narrower selector", withSpec({ selector: { matchLabels: { app: "web", tier: "x" } } })],
     ["ignored pods", withSpec({ ignoredPodSelector: { matchLabels: { app: "web" } } })],
     ["more pods counted", withSpec({ aggregationSelector: {} })],
-    ["fewer operations", withSpec({ protectedOperations: ["UPDATE"] })],
+    ["fewer operations", withSpec({ protectedOperations: ["DELETE", "UPDATE"] })],
     ["no labels", withMetadata({ labels: {} })],
     ["no finalizer", withMetadata({ finalizers: [] })],
     ["no owner", withMetadata({ ownerReferences: [] })],

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
+import { plugins } from "../sources/plugins.ts";
 import type { ProtectionSource } from "../sources/protection-source.ts";
 import { labelValue } from "./names.ts";
 import { newProtector, repairedProtector, sourceOf } from "./protector.ts";
@@ -33,6 +34,31 @@ test("a kind whose group is longer than a label value is found by its label", ()
     metadata: { ...withoutOwner.metadata, ownerReferences: [...metadata.ownerReferences] },
   };
   expect(sourceOf(owned, [plugin])).toEqual({ plugin: plugin.name, namespace: "shop", name: "web" });
+});
+
+test("the source of a protector is of the kind that its owner has, or its labels say", () => {
+  const all = plugins({ protectSelector: "", protectNonZero: true, scalable: ["a.example/v1/deployments"] });
+  const metadata = { namespace: "shop", name: "web", uid: "u1", resourceVersion: "7" };
+  const required = { name: "p", spec: { minAvailable: 1, minReadySeconds: 0, selector: {} }, derivation: "" };
+  const source: ProtectionSource = {
+    ...{ ...metadata, finalizers: [], deleting: false, decision: "Protected", protectors: [required] },
+  };
+  for (const plugin of all) {
+    const kind = { ...plugin.kind, kind: plugin.kind.kind || "Deployment" };
+    const { metadata: made, spec } = newProtector(kind, source, required, "p");
+    const whole = { ...made, ...{ uid: "p1", resourceVersion: "9", finalizers: [] } };
+    const owned = [...made.ownerReferences];
+    const forms = [
+      { labels: made.labels, ownerReferences: owned },
+      { labels: made.labels },
+      { ownerReferences: owned },
+    ];
+    // A kind that only discovery knows is found by the labels alone.
+    for (const form of plugin.kind.kind === "" ? forms.slice(0, 2) : forms)
+      expect(sourceOf({ metadata: { ...whole, labels: {}, ownerReferences: [], ...form }, spec }, all)?.plugin).toBe(
+        plugin.name,
+      );
+  }
 });
 
 test("a budget says where to probe; how the owner's server is trusted, and how long it may take, stays", () => {

@@ -159,6 +159,31 @@ describe("a budget that can't be resolved keeps its protector", () => {
   });
 });
 
+test.each([
+  [true, [["PUT", required.spec]]],
+  [false, []],
+])("nor is a cell believed that made it, which pods count; as the leader: %s", async (isLeader, expected) => {
+  const made = protector({ annotations: { [`${GROUP}/restored`]: "cell a: gone" } });
+  const written: unknown[] = [];
+  const request = async ({ method, body = "" }: ApiRequest): Promise<ApiResponse> => {
+    written.push([method, JSON.parse(body).spec]);
+    return { status: 200, headers: {}, body };
+  };
+  const reconcile = reconcilerOn(request, {
+    kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => ({ ...source, finalizers: [] }) }]]),
+    protectors: {
+      ...{
+        of: () => [{ ...made, spec: { ...required.spec, healthCriterion: "Scheduled" as const } }],
+        get: () => made,
+      },
+      ...{ wrote: () => {}, released: () => {} },
+    },
+    mayWrite: () => isLeader,
+  });
+  await reconcile(KEY, { signal: new AbortController().signal, failures: 0 });
+  expect(written).toEqual(expected);
+});
+
 describe("a source of which a part can't be resolved", () => {
   const known = { ...required, spec: { ...required.spec, minAvailable: 5 } };
   const partly: Resolve = async () => ({ kind: "unresolved", why: "a group has no replicas", protectors: [known] });

@@ -15,6 +15,9 @@ class Core {
   isSilent = false;
   /** Another generator removes the mark before the deletion. */
   isTakenBack = false;
+  /** Somebody has created the protector again. */
+  isSucceeded = false;
+  recorded: ApiResult<unknown> = { kind: "ok", object: undefined };
 
   constructor(finalizers: string[]) {
     const metadata = { namespace: "shop", name: "deployment-web", uid: "p1", resourceVersion: "1", finalizers };
@@ -22,7 +25,9 @@ class Core {
   }
 
   #read(): ApiResult<PodProtector> {
-    return this.stored === undefined ? { kind: "gone" } : { kind: "ok", object: this.stored };
+    if (this.stored === undefined) return { kind: "gone" };
+    const { metadata } = this.stored;
+    return { kind: "ok", object: { ...this.stored, metadata: { ...metadata, uid: this.isSucceeded ? "p2" : "p1" } } };
   }
 
   readonly api: ReleaseCalls["api"] = {
@@ -53,7 +58,7 @@ class Core {
     if (stored === undefined) throw new Error("it is gone already");
     const record = async (uid: string): Promise<ApiResult<unknown>> => {
       this.done.push(`record ${uid}`);
-      return { kind: "ok", object: undefined };
+      return this.recorded;
     };
     const calls = { api, record, timeoutMs: 1000, signal: new AbortController().signal };
     return await release(calls, stored, "NotRequired", "2026-01-01T00:00:00Z");
@@ -89,5 +94,25 @@ describe("a release", () => {
     expect((await core.release()).kind).toBe("conflict");
     expect(core.done).toEqual(["mark", "delete"]);
     expect(core.stored?.metadata.finalizers).toEqual([GENERATOR_FINALIZER]);
+  });
+
+  test.each<[string, ApiResult<unknown>, string[], string]>([
+    ["that is not recorded frees nothing", UNAVAILABLE, [GENERATOR_FINALIZER], "unavailable"],
+    ["whose record conflicts frees nothing", { kind: "conflict", message: "c" }, [GENERATOR_FINALIZER], "conflict"],
+    ["that is not recorded deletes nothing that has no finalizer", UNAVAILABLE, [], "unavailable"],
+    ["goes on where there can be no register", { kind: "gone" }, [GENERATOR_FINALIZER], "ok"],
+  ])("%s", async (_, recorded, finalizers, expected) => {
+    const core = new Core(finalizers);
+    core.recorded = recorded;
+    expect((await core.release()).kind).toBe(expected);
+    expect(core.stored?.metadata.finalizers).toEqual(expected === "ok" ? undefined : finalizers);
+    expect(core.done.includes("delete")).toBe(finalizers.length > 0);
+  });
+
+  test("frees no other protector of the same name", async () => {
+    const core = new Core([GENERATOR_FINALIZER]);
+    core.isSucceeded = true;
+    expect((await core.release()).kind).toBe("ok");
+    expect(core.done).toEqual(["mark", "delete", "record p1"]);
   });
 });

@@ -16,7 +16,7 @@ function protector(cells: Cells, resourceVersion: string): PodProtector {
 }
 
 /** A core that accepts a write on the newest version alone, and a watch that shows what `watched` is set to. */
-function world(cells: Cells) {
+function world(cells: Cells, mayWrite = true) {
   const time = new VirtualTime();
   let stored = protector(cells, "10");
   let watched = stored;
@@ -33,7 +33,7 @@ function world(cells: Cells) {
       get: (key) => (key === namespacedName(watched.metadata) ? watched : undefined),
       values: () => [watched],
     },
-    ...{ ports: time, workers: 1, timeoutMs: 1000, mayWrite: () => true, onEvent: (event) => events.push(event) },
+    ...{ ports: time, workers: 1, timeoutMs: 1000, mayWrite: () => mayWrite, onEvent: (event) => events.push(event) },
   });
   const holds = () => stored.status?.cells.map(({ aggregation }) => aggregation?.hold?.replace(/\/.*/, ""));
   const write = (next: Cells): void => {
@@ -70,5 +70,14 @@ test("an entry that its cell has written since the restore is left", async () =>
   show();
   await time.advance(1_000);
   expect(holds()).toEqual([undefined, "CoreRestored"]);
+  await workers.stop();
+});
+
+test("a leader that is deposed holds nothing", async () => {
+  const { time, restored, events, holds } = world([makeCell("a", 3)], false);
+  const workers = restored.start();
+  restored.restored();
+  await time.advance(100);
+  expect([holds(), events]).toEqual([[undefined], []]);
   await workers.stop();
 });

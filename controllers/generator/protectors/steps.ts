@@ -198,7 +198,7 @@ function isNamespaceTerminating(result: ApiResult<unknown>): boolean {
 async function confirmSource(context: StepContext): Promise<ApiResult<unknown>> {
   const { source } = context;
   if (source === undefined) return { kind: "ok", object: undefined };
-  return await setFinalizer(context, source, source.finalizers.includes(GENERATOR_FINALIZER));
+  return await patchSource(context, source, {});
 }
 
 /** Adds the generator's finalizer to a source or removes it, and changes nothing else. */

@@ -43,7 +43,8 @@ interface ConfigMapMetadata {
 }
 
 /**
- * Merges `data` into a ConfigMap; null removes a key. Creates a missing ConfigMap with these labels and annotations.
+ * Merges `data` into a ConfigMap; null removes a key. Creates a missing ConfigMap. Without its labels, which somebody
+ * may have taken off, no list would show it.
  */
 export async function mergeIntoConfigMap(
   api: Pick<ApiClient, "patch" | "create">,
@@ -51,12 +52,21 @@ export async function mergeIntoConfigMap(
   data: Readonly<Record<string, string | null>>,
   options: WriteOptions,
 ): Promise<ApiResult<ConfigMap>> {
-  const { namespace, name } = metadata;
+  const { namespace, name, labels, annotations } = metadata;
   const path = configMapPath(namespace, name);
-  const patch = resourceVersion === undefined ? { data } : { metadata: { resourceVersion }, data };
+  const patch = { metadata: { resourceVersion, labels, annotations }, data };
   const patched = await api.patch(path, "application/merge-patch+json", patch, parseConfigMap, options);
-  if (patched.kind !== "gone") return patched;
+  return patched.kind === "gone" ? await createConfigMap(api, metadata, data, options) : patched;
+}
+
+/** The result is `conflict` if a ConfigMap of this name exists. A key that is null is left out. */
+export async function createConfigMap(
+  api: Pick<ApiClient, "create">,
+  metadata: Omit<ConfigMapMetadata, "resourceVersion">,
+  data: Readonly<Record<string, string | null>>,
+  options: WriteOptions,
+): Promise<ApiResult<ConfigMap>> {
   const present = Object.fromEntries(Object.entries(data).filter(([, text]) => text !== null));
   const body = { apiVersion: "v1", kind: "ConfigMap", metadata, data: present };
-  return await api.create(configMapPath(namespace), body, parseConfigMap, options);
+  return await api.create(configMapPath(metadata.namespace), body, parseConfigMap, options);
 }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
+import type { ApiResult } from "../../kube/client/api-result.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
 import { BackupChunks } from "./backup-chunks.ts";
 import {
@@ -60,6 +61,63 @@ describe("a change of the chunks by another writer", () => {
     expect(chunks.isInvalid).toBe(false);
   });
 
+  test.each<[string, string[], (api: ConfigMaps) => void]>([
+    ["is there without its label, which no list shows", [], (api) => void api.put(chunkName(CELL, 0), { s: "S" })],
+    ["was deleted", ["a"], (api) => api.maps.clear()],
+  ])("is noticed with the next write, and with no other: a chunk %s", async (_, before, done) => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    for (const uid of before) chunks.put(uid, uid.toUpperCase());
+    await chunks.flush(signal);
+    done(api);
+    const written = async (): Promise<boolean> => {
+      for (const uid of ["a", "b", "c"]) chunks.put(uid, uid.toUpperCase());
+      await chunks.flush(signal);
+      return !chunks.isInvalid;
+    };
+    expect(await written()).toBe(false);
+    await chunks.read(signal);
+    expect([await written(), Object.keys(api.data(chunkName(CELL, 0)) ?? {})]).toEqual([
+      true,
+      expect.arrayContaining(["a", "b", "c"]),
+    ]);
+  });
+
+  test("ends what was not written yet, and takes no room: what is stored counts from then on", async () => {
+    const api = new ConfigMaps();
+    const chunks = chunksOf(api);
+    const half = "x".repeat(CHUNK_CHARACTERS / 2);
+    chunks.put("a", half);
+    await chunks.flush(signal);
+    chunks.put("released meanwhile", "R");
+    await chunks.read(signal);
+    chunks.put("b", half);
+    // The process that read it may write to it, too, and to no other version.
+    expect(await chunks.flush(signal)).toBe(1);
+    expect([Object.keys(api.data(chunkName(CELL, 0)) ?? {}), chunks.size]).toEqual([["a", "b"], 2]);
+    change(api, { a: half });
+    chunks.remove("b");
+    await chunks.flush(signal);
+    expect(chunks.isInvalid).toBe(true);
+  });
+
+  test("is noticed by a process that has read the chunk and not written it", async () => {
+    const api = new ConfigMaps();
+    await seeded(api);
+    const next = chunksOf(api);
+    await next.read(signal);
+    change(api, { b: "B" });
+    next.remove("a");
+    await next.flush(signal);
+    expect([next.isInvalid, api.data(chunkName(CELL, 0))]).toEqual([true, { b: "B" }]);
+  });
+
+  async function seeded(api: ConfigMaps): Promise<void> {
+    const chunks = chunksOf(api);
+    chunks.put("a", "A");
+    await chunks.flush(signal);
+  }
+
   function change(api: ConfigMaps, data: Readonly<Record<string, string>>): void {
     api.put(chunkName(CELL, 0), data, api.maps.get(chunkName(CELL, 0))?.metadata.labels ?? {});
   }
@@ -77,7 +135,7 @@ describe("backups", () => {
     const read = await next.read(signal);
     expect(read).toMatchObject({ object: { protectors: [{ core: "core", object: { metadata: { uid: "a" } } }] } });
     expect(next.put("a", encodeBackup("core", protector("a", 2), CELL))).toBe(false);
-    expect(api.writes).toHaveLength(2);
+    expect(api.writes).toHaveLength(1);
   });
 
   test("hold identity, spec and the history of this cell, no counts and nothing that changes by itself", () => {
@@ -133,25 +191,30 @@ describe("backups", () => {
     expect(api.data(chunkName(CELL, 0))).toEqual({ a: "1", b: "2" });
   });
 
-  test("stay removed when a write that nobody answered in time arrives after the removal", async () => {
+  test.each([
+    ["to a chunk", "b", { a: "A" }],
+    ["that is the first of a chunk", "a", {}],
+  ])("stay removed when a write %s, which nobody answered in time, arrives after the removal", async (_, uid, rest) => {
     const api = new ConfigMaps();
     const chunks = chunksOf(api);
-    chunks.put("a", "A");
+    for (const [before, text] of Object.entries(rest)) chunks.put(before, text);
     await chunks.flush(signal);
-    chunks.put("b", "B");
+    chunks.put(uid, uid.toUpperCase());
     const late: (() => Promise<unknown>)[] = [];
-    const patch = api.patch.bind(api);
-    api.patch = async (...call) => {
-      late.push(() => patch(...call));
-      api.patch = patch;
+    const { patch, create } = ConfigMaps.prototype;
+    const frozen = async (arrive: () => Promise<unknown>): Promise<ApiResult<never>> => {
+      late.push(arrive);
+      Object.assign(api, { patch, create });
       return { kind: "unavailable", error: new Error("a frozen apiserver"), sent: true };
     };
+    api.patch = (...call) => frozen(() => patch.apply(api, call));
+    api.create = (...call) => frozen(() => create.apply(api, call));
     expect(await chunks.flush(signal)).toMatchObject({ kind: "unavailable" });
     expect(await chunks.flush(signal)).toBe(1);
-    chunks.remove("b");
+    chunks.remove(uid);
     expect(await chunks.flush(signal)).toBe(1);
     for (const arrive of late) await arrive();
-    expect(api.data(chunkName(CELL, 0))).toEqual({ a: "A" });
+    expect(api.data(chunkName(CELL, 0))).toEqual(rest);
     expect(chunks.isInvalid).toBe(false);
   });
 
@@ -196,5 +259,12 @@ describe("backups", () => {
     await next.putVersions({ core: "70" }, signal);
     expect(api.writes).toHaveLength(2);
     expect(api.data(versionsName(CELL))).toEqual({ versions: '{"core":"70"}' });
+    api.faults.push({ kind: "unavailable", error: new Error("no"), sent: true });
+    expect(await next.putVersions({ core: "80" }, signal)).toMatchObject({ kind: "unavailable" });
+    await next.putVersions({ core: "80" }, signal);
+    expect([api.data(versionsName(CELL)), next.isInvalid]).toEqual([{ versions: '{"core":"80"}' }, false]);
+    api.maps.clear();
+    await next.putVersions({ core: "90" }, signal);
+    expect(next.isInvalid).toBe(true);
   });
 });

@@ -3,9 +3,9 @@
  * merge patch. The leader of the cell's aggregators is the only writer.
  */
 import { hash } from "node:crypto";
-import type { ApiClient, CallOptions } from "../../kube/client/api-client.ts";
+import type { ApiClient, CallOptions, WriteOptions } from "../../kube/client/api-client.ts";
 import type { ApiFailure, ApiResult } from "../../kube/client/api-result.ts";
-import { listConfigMaps, mergeIntoConfigMap } from "../../kube/client/config-maps.ts";
+import { createConfigMap, listConfigMaps, mergeIntoConfigMap } from "../../kube/client/config-maps.ts";
 import type { ConfigMap } from "../../schema/config-map.ts";
 import {
   BACKUP_CELL_ANNOTATION,
@@ -163,9 +163,7 @@ export class BackupChunks {
     for (const [chunk, data] of [...this.#changes]) {
       this.#changes.delete(chunk);
       const name = this.#nameOf(chunk);
-      // A write that nobody answered in time may still be made. Behind later ones it would bring back a backup whose
-      // protector was released.
-      const result = await this.#write(name, data, signal, this.#seen.get(name));
+      const result = await this.#writeChunk(name, data, signal);
       if (result.kind !== "ok") {
         this.#changes.set(chunk, { ...data, ...this.#changes.get(chunk) });
         if (result.kind !== "conflict") return result;
@@ -187,7 +185,9 @@ export class BackupChunks {
   ): Promise<ApiFailure | { readonly kind: "ok" }> {
     const text = JSON.stringify(versions);
     if (text === this.#versions) return { kind: "ok" };
-    const result = await this.#write(versionsName(this.#options.cellID), { [VERSIONS_KEY]: text }, signal);
+    const { api, cellID } = this.#options;
+    const metadata = this.#metadata(versionsName(cellID));
+    const result = await mergeIntoConfigMap(api, metadata, { [VERSIONS_KEY]: text }, this.#write(signal));
     if (result.kind !== "ok") return result;
     this.#versions = text;
     // Somebody deleted it since, as a rule with all backups. This write is the only one that comes by itself.
@@ -197,11 +197,27 @@ export class BackupChunks {
     return result;
   }
 
-  #write(name: string, data: Change, signal: AbortSignal, resourceVersion?: string): Promise<ApiResult<ConfigMap>> {
-    const { api, namespace, cellID } = this.#options;
+  /**
+   * A write that nobody answered in time may still be made. Behind later ones it would bring back a backup whose
+   * protector was released. So it is for the version that was seen last, and creates a chunk that was never seen.
+   */
+  async #writeChunk(name: string, data: Change, signal: AbortSignal): Promise<ApiResult<ConfigMap>> {
+    const { api } = this.#options;
+    const metadata = this.#metadata(name);
+    const resourceVersion = this.#seen.get(name);
+    const call = this.#write(signal);
+    if (resourceVersion !== undefined)
+      return await mergeIntoConfigMap(api, { ...metadata, resourceVersion }, data, call);
+    const created = await createConfigMap(api, metadata, data, call);
+    // It may be there without its label, so that no list has shown it.
+    if (created.kind === "conflict") await mergeIntoConfigMap(api, metadata, {}, call);
+    return created;
+  }
+
+  #metadata(name: string) {
+    const { namespace, cellID } = this.#options;
     const labels = { [BACKUP_LABEL]: cellTag(cellID) };
-    const metadata = { name, namespace, labels, annotations: { [BACKUP_CELL_ANNOTATION]: cellID }, resourceVersion };
-    return mergeIntoConfigMap(api, metadata, data, { ...this.#call(), signal, fieldManager: "podseidon-aggregator" });
+    return { name, namespace, labels, annotations: { [BACKUP_CELL_ANNOTATION]: cellID } };
   }
 
   #isAsKnown(chunk: number, data: Readonly<Record<string, string>>): boolean {
@@ -247,6 +263,10 @@ export class BackupChunks {
 
   #call(): CallOptions {
     return { timeoutMs: this.#options.timeoutMs };
+  }
+
+  #write(signal: AbortSignal): WriteOptions {
+    return { ...this.#call(), signal, fieldManager: "podseidon-aggregator" };
   }
 }
 

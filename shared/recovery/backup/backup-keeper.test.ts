@@ -210,10 +210,11 @@ describe("a cell that goes back to older backups", () => {
     const writes = maps.writes.length;
     maps.faults.push({ kind: "rejected", status: 500, reason: undefined, message: "away" });
     keeper.cellWatched({ ...listed, reason: "outage" });
+    east.core.put("q", protector("q").spec, { metadata: protector("q").metadata });
     await time.advance(1_000);
     expect([maps.writes.length, events.at(-1)?.kind]).toEqual([writes, "copyFailed"]);
     await time.advance(2_000);
-    expect(Object.keys(maps.data(chunkName(CELL, 0)) ?? {})).toEqual(["p-uid"]);
+    expect(Object.keys(maps.data(chunkName(CELL, 0)) ?? {}).sort()).toEqual(["p-uid", "q-uid"]);
   });
 });
 

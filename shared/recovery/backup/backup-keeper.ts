@@ -272,8 +272,6 @@ class KeeperRun {
 
   #gone({ id, protector }: CountedProtector): void {
     if (!this.#knownCores.has(id.core)) return;
-    const { uid } = protector.metadata;
-    if (!this.chunks.has(uid) && !this.#isWanted(id.core, protector, 1)) return;
     // Of the status, what this cell may write: its own reservations. The other cells are on hold all the same.
     const backup = decodeBackup(encodeBackup(id.core, protector, this.#options.cellID));
     this.#lose(backup, this.#isRelisting(id.core));

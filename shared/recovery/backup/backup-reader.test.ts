@@ -5,11 +5,11 @@ import type { Transport } from "../../kube/client/transport.ts";
 import { encodeBackup, VERSIONS_KEY } from "./backup-format.ts";
 import { BackupReader, type BackupTarget, type CoreBackup } from "./backup-reader.ts";
 
-/** A cell that holds these texts in one ConfigMap. */
-function cellWith(data: Readonly<Record<string, string>>): Transport {
+/** A cell that holds these texts in one ConfigMap, and answers the first requests with these codes. */
+function cellWith(data: Readonly<Record<string, string>>, codes: number[] = []): Transport {
   const items = [{ metadata: { name: "backup", uid: "1", resourceVersion: "1" }, data }];
   return {
-    request: async () => ({ status: 200, headers: {}, body: JSON.stringify({ metadata: {}, items }) }),
+    request: async () => ({ status: codes.shift() ?? 200, headers: {}, body: JSON.stringify({ metadata: {}, items }) }),
     stream: () => Promise.reject(new Error("nothing is watched")),
     close: () => undefined,
   };
@@ -52,4 +52,65 @@ test("the backup of one core is adopted while another core is out of reach; the 
   expect(reader.problemOf("cell-1")).toBeUndefined();
   expect(results).toEqual(["cell-1 read"]);
   reader.stop();
+});
+
+const LOST = { uid: "u-lost", name: "lost" };
+
+/** One core, and one cell that answers so. */
+function readerOf(codes: number[]) {
+  const time = new VirtualTime();
+  const results: string[] = [];
+  const adopted: string[][] = [];
+  const whole = protector(5, { name: "lost" });
+  const one = { ...whole, metadata: { ...whole.metadata, ...LOST } };
+  const transport = cellWith(
+    { a: encodeBackup("core", protector(5), "c"), b: encodeBackup("core", one, "c", true) },
+    codes,
+  );
+  const reader = new BackupReader({
+    ...{
+      ports: time,
+      cells: [
+        { name: "c", transport },
+        { name: "none", transport: undefined },
+      ],
+      namespace: "system",
+    },
+    cores: [{ name: "core", adopt: ({ entries, lost }) => adopted.push([`${entries.length}`, ...(lost ?? [])]) }],
+    whenKnown: async () => {},
+    onRead: (_, result) => results.push(result),
+  });
+  return { time, reader, results, adopted };
+}
+
+test("a backup says itself whether a restored core lacked its protector", async () => {
+  const { time, reader, adopted } = readerOf([]);
+  reader.start();
+  await time.advance(10);
+  expect(adopted).toEqual([["2", LOST.uid]]);
+});
+
+test("a cell whose backups may not be read is served as one without any", async () => {
+  const { time, reader, results, adopted } = readerOf([403]);
+  expect([reader.problemOf("c"), reader.problemOf("none")]).toEqual([expect.stringMatching(/not read yet/), undefined]);
+  reader.start();
+  await time.advance(10);
+  expect([reader.problemOf("c"), results, adopted]).toEqual([undefined, ["none"], []]);
+});
+
+test("a cell that answers no read is asked again, not served, and keeps the replica unready for 10 s", async () => {
+  const { time, reader, results } = readerOf(Array.from({ length: 12 }, () => 500));
+  expect(reader.problems()).toHaveLength(1);
+  reader.start();
+  const unready: number[] = [];
+  for (const waitMs of [1_000, 8_999, 1]) {
+    await time.advance(waitMs);
+    expect(reader.problemOf("c")).toMatch(/cannot be read/);
+    unready.push(reader.problems().length);
+  }
+  expect(unready).toEqual([1, 1, 0]);
+  await time.advance(20_000);
+  expect([reader.problemOf("c"), results.at(-1), new Set(results.slice(0, -1))]).toEqual([
+    ...[undefined, "read", new Set(["failed"])],
+  ]);
 });

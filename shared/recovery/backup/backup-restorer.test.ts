@@ -34,6 +34,8 @@ function rig() {
   const statuses: unknown[] = [];
   const recorded = new Set<string>();
   const present = new Set<string>();
+  /** `most`: how many calls this process makes as the leader. */
+  const core = { isReachable: true, refreshed: 0, most: Number.POSITIVE_INFINITY, isSlow: false };
   let answer: ApiResult<never> | undefined;
   const made = { ...protector({ uid: "u2", resourceVersion: "9" }), status: undefined };
   const lost = new BackupRestorer({
@@ -41,11 +43,15 @@ function rig() {
     ports: time,
     headStartMs: HEAD_START_MS,
     isRecorded: (_, { metadata }) => recorded.has(metadata.uid),
-    refreshReleases: async () => true,
+    refreshReleases: async () => {
+      core.refreshed++;
+      return core.isReachable;
+    },
     isPresent: (_, key) => present.has(key),
     apiOf: () => ({
       create: async (_path, body, parse) => {
         created.push(body);
+        if (core.isSlow) await time.advance(4_000);
         const { status: _, ...bare } = made;
         return answer ?? { kind: "ok", object: parse(bare) };
       },
@@ -57,7 +63,7 @@ function rig() {
     }),
     onEnded: (uid) => over.push(uid),
     timeoutMs: 1_000,
-    mayWrite: () => true,
+    mayWrite: () => created.length < core.most,
     onEvent: ({ kind }) => told.push(kind),
   });
   const work = async (afterMs: number): Promise<void> => {
@@ -68,12 +74,14 @@ function rig() {
   const add = (object = protector(), isRestored = false): boolean => lost.add({ core: "core", object }, isRestored);
   return {
     lost,
+    time,
     told,
     over,
     created,
     statuses,
     recorded,
     present,
+    core,
     add,
     work,
     answerWith: (result: ApiResult<never>) => {
@@ -146,6 +154,53 @@ describe("a lost protector", () => {
     answerWith({ kind: "conflict", message: "exists" });
     await work(HEAD_START_MS);
     expect(told).toEqual(["vanished"]);
+  });
+});
+
+describe("many protectors that were lost", () => {
+  type Rig = ReturnType<typeof rig>;
+  const away = { kind: "unavailable", error: new Error("no"), sent: true } as const;
+  const named = (created: readonly unknown[]): number[] =>
+    created.map((body) => Number(String(Reflect.get(Object(Reflect.get(Object(body), "metadata")), "name")).slice(1)));
+
+  test.each<[string, (it: Rig) => void, number[]]>([
+    ["in the order in which they vanished, 200 at once", () => {}, [200, 50]],
+    ["and none before the release register is read", ({ core }) => Object.assign(core, { isReachable: false }), [0, 0]],
+    ["as long as this process leads", ({ core }) => Object.assign(core, { most: 7 }), [7, 0]],
+    ["for ten seconds", ({ core }) => Object.assign(core, { isSlow: true }), [3, 3]],
+    ["until the core gives no answer", ({ answerWith }) => answerWith(away), [1, 1]],
+    ["and go on where it answers with a failure", ({ answerWith }) => answerWith({ ...away, status: 500 }), [200, 50]],
+  ])("are restored %s", async (_, given, expected) => {
+    const it = rig();
+    for (let number = 249; number >= 0; number--) {
+      it.add(protector({ name: `p${number}`, uid: `u${number}` }));
+      await it.time.advance(1);
+    }
+    // This one was there again meanwhile.
+    it.add(protector({ name: "p249", uid: "u249" }));
+    given(it);
+    await it.work(HEAD_START_MS);
+    const first = it.created.length;
+    await it.work(1);
+    expect([first, it.created.length - first]).toEqual(expected);
+    const order = Array.from({ length: 250 }, (_, index) => (index < 249 ? 248 - index : 249));
+    expect(named(it.created)).toEqual(order.slice(0, it.created.length));
+    expect(it.told.filter((kind) => kind === "vanished")).toHaveLength(250);
+  });
+
+  test("of which none is due are not asked about", async () => {
+    const { add, work, core } = rig();
+    add();
+    await work(HEAD_START_MS - 1);
+    expect(core.refreshed).toBe(0);
+  });
+
+  test("are restored no more once this process stops", async () => {
+    const { add, lost, time, created } = rig();
+    add();
+    await time.advance(HEAD_START_MS);
+    await lost.restoreDue("core", AbortSignal.abort());
+    expect(created).toEqual([]);
   });
 });
 

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
 import { askIfBehind } from "./core-lag.ts";
-import { isBehindAny } from "./core-versions.ts";
+import { CoreVersions, isBehindAny, isBumped } from "./core-versions.ts";
 
 test.each([
   ["is asked, and not taken for restored, where only its stream lags", "12", "13", false],
@@ -22,4 +22,36 @@ test.each([
   expect(it.transport.requests.filter((request) => request === "LIST limit=1")).toHaveLength(answer ? 1 : 0);
   expect(isBehindAny(it.source.serverVersion, ["9", noted])).toBe(isOlder);
   expect(it.source.position).toBe("10");
+});
+
+/** Each observation: `POSITION@MS=HIGHEST` afterwards, with a `!` while the core counts as restored. */
+test.each([
+  ["rises", "100@0=100 101@1=101 x@2=101", []],
+  [
+    "stays for a settle period after a restore, which is told once, and is the lower one then",
+    "100@0=100 90@10=100! 91@1009=100! 92@1010=92 80@1020=92!",
+    ["100 > 90", "92 > 80"],
+  ],
+  ["is the one that passes that of before a restore", "100@0=100 90@1=100! 101@2=101", ["100 > 90"]],
+  [
+    "stays for a settle period where it was raised, which loses no history",
+    "1@0=1 900000001@1=1! 900000001@1001=900000001",
+    [],
+  ],
+  ["rises by as much as writes make", "1@0=1 900000000@1=900000000", []],
+])("the highest version that was seen of a core %s", (_, observed, told) => {
+  const restored: string[] = [];
+  const onRestored = (_core: string, from: string, to: string) => restored.push(`${from} > ${to}`);
+  const versions = new CoreVersions({ settleMs: 1_000, onRestored });
+  for (const one of observed.split(" ")) {
+    const [, position = "", atMs, expected] = /(.+)@(.+)=(.+)/.exec(one) ?? [];
+    versions.observe("core", position, Number(atMs));
+    expect(`${versions.highest.core}${versions.isRestored("core") ? "!" : ""}`).toBe(expected);
+  }
+  expect(restored).toEqual(told);
+});
+
+test("versions were raised where they are far above all that was noted", () => {
+  const raised = [["5", "100"], ["100", "101"], [], ["x"]].map((noted) => isBumped("900000100", noted));
+  expect([...raised, isBumped(undefined, ["5"])]).toEqual([true, false, false, false, false]);
 });

@@ -16,6 +16,7 @@ import { BackupKeeper } from "./backup-keeper.ts";
 const CELL = "cell";
 const HEAD_START_MS = 30_000;
 const EARLY = "2026-01-01T00:00:00Z";
+const LISTED = { objects: 1, requests: 1, durationMs: 1 };
 const LATER = "2026-01-02T00:00:00Z";
 
 function protector(uid: string, creationTimestamp = EARLY, finalizers = [GENERATOR_FINALIZER]): PodProtector {
@@ -35,12 +36,13 @@ afterEach(async () => {
 });
 
 /** One cell and one core, whose register answers each list with `register.now`. */
-function rig(data: Record<string, string> = {}, adopts = false) {
+function rig(data: Record<string, string> = {}, adopts = false, mayWrite = true) {
   const time = new VirtualTime();
   const cell = new FakeCell();
   const membership = new Membership(cell, time);
   const maps = new ConfigMaps();
   const created: string[] = [];
+  const told: string[] = [];
   const core = new FakeCore("core", time);
   membership.followProtectors("core", core.protectors);
   const register = { now: segment(data, "4"), stream: new ScriptedStream() };
@@ -67,12 +69,12 @@ function rig(data: Record<string, string> = {}, adopts = false) {
       },
     ],
     ...{ settleMs: 10_000, headStartMs: HEAD_START_MS, everyMs: 1_000, timeoutMs: 1_000 },
-    mayWrite: () => true,
+    mayWrite: () => mayWrite,
     coreRestored: () => {},
-    onEvent: () => {},
+    onEvent: ({ kind }) => told.push(kind),
   });
   const run = (): void => void ends.push(leadKeeper(keeper, time));
-  return { time, cell, core, maps, created, register, acknowledged, keeper, run };
+  return { time, cell, core, maps, created, told, register, acknowledged, keeper, run };
 }
 
 async function stored(
@@ -82,8 +84,9 @@ async function stored(
   cellID = CELL,
 ): Promise<void> {
   const chunks = new BackupChunks({ api: maps, cellID, namespace: "system", timeoutMs: 1_000 });
-  chunks.put(object.metadata.uid, encodeBackup("core", object, cellID));
   const { signal } = new AbortController();
+  await chunks.read(signal);
+  chunks.put(object.metadata.uid, encodeBackup("core", object, cellID));
   await chunks.flush(signal);
   await chunks.putVersions(versions, signal);
 }
@@ -235,4 +238,119 @@ test("a lost protector that is back as the same object keeps its backup", async 
   core.put("p", spec, { metadata });
   await time.advance(5_000);
   expect([keeper.lost, keeper.backups]).toEqual([0, 1]);
+});
+
+describe("a release is not acknowledged", () => {
+  const failed = { kind: "unavailable", error: new Error("no"), sent: true } as const;
+  test.each([
+    ["while its backup can't be removed", []],
+    [
+      "where another process has written the backups, which can't be read",
+      [{ kind: "conflict", message: "c" } as const],
+    ],
+  ])("%s", async (_, first) => {
+    const { time, cell, core, maps, register, acknowledged, run } = rig();
+    cell.put("pod");
+    cell.sync();
+    core.put("p", protector("p1").spec, { metadata: protector("p1").metadata });
+    core.sync();
+    run();
+    await time.advance(40_000);
+    register.stream.event("MODIFIED", segment({ p1: `2026-01-03T00:00:00.000Z ns/p SourceDeleted ${EARLY}` }, "9"));
+    maps.faults.push(...first, ...Array.from({ length: 200 }, () => failed));
+    core.remove("p");
+    await time.advance(60_000);
+    expect([acknowledged.data(ACKNOWLEDGEMENTS), Object.keys(maps.data(chunkName(CELL, 0)) ?? {})]).toEqual([
+      { cell: "4" },
+      ["p1"],
+    ]);
+    maps.faults.length = 0;
+    await time.advance(40_000);
+    expect([acknowledged.data(ACKNOWLEDGEMENTS), maps.data(chunkName(CELL, 0))]).toEqual([{ cell: "9" }, {}]);
+  });
+});
+
+test("a keeper that may not write any more writes nothing", async () => {
+  const { time, cell, core, maps, created, acknowledged, keeper, run } = rig({}, false, false);
+  await stored(maps, protector("p1"));
+  const before = maps.writes.length;
+  cell.sync();
+  core.sync();
+  run();
+  await time.advance(2 * HEAD_START_MS);
+  expect([keeper.lost, created, maps.writes.length - before, acknowledged.writes]).toEqual([1, [], 0, []]);
+});
+
+test("a protector made by hand is lost where a restored core lacks it, and released by a later deletion", async () => {
+  const { time, cell, core, keeper, run } = rig();
+  cell.put("pod");
+  cell.sync();
+  for (const uid of ["p1", "p2"]) {
+    const { metadata, spec } = protector(uid, EARLY, []);
+    core.put(uid, spec, { metadata: { ...metadata, name: uid } });
+  }
+  core.sync();
+  run();
+  await time.advance(5_000);
+  keeper.watched("core", { kind: "versionWentBack", from: "9", to: "5" });
+  core.remove("p1");
+  keeper.watched("core", { ...{ kind: "listed", reason: "outage", mode: "pages", position: "5" }, ...LISTED });
+  keeper.watched("core", { kind: "watching", position: "5", afterFailures: 0 });
+  core.remove("p2");
+  await time.advance(5_000);
+  expect([keeper.lost, keeper.backups]).toEqual([1, 1]);
+});
+
+test("a lost protector does not wait longer because the backups are read again", async () => {
+  const { time, cell, core, created, told, keeper, run } = rig();
+  cell.put("pod");
+  cell.sync();
+  core.put("p", protector("p1").spec, { metadata: protector("p1").metadata });
+  core.sync();
+  run();
+  await time.advance(5_000);
+  core.remove("p");
+  await time.advance(HEAD_START_MS - 5_000);
+  keeper.cellWatched({ ...{ kind: "listed", reason: "outage", mode: "pages", position: "5" }, ...LISTED });
+  await time.advance(7_000);
+  expect([created, told.filter((kind) => kind === "vanished")]).toEqual([["p"], ["vanished"]]);
+});
+
+test("a release that a restored core has taken back does not release the protector that is in force", async () => {
+  const { time, cell, core, created, register, run } = rig({
+    p1: `2026-01-03T00:00:00.000Z ns/p SourceDeleted ${EARLY}`,
+  });
+  cell.put("pod");
+  cell.sync();
+  core.sync();
+  run();
+  await time.advance(5_000);
+  register.now = segment({}, "3");
+  core.put("p", protector("p1").spec, { metadata: protector("p1").metadata });
+  await time.advance(5_000);
+  core.remove("p");
+  await time.advance(HEAD_START_MS + 5_000);
+  expect(created[0]).toBe("p");
+});
+
+test("a protector at rest is written once, with its reservations, and versions every half minute", async () => {
+  const { time, cell, core, maps, run } = rig();
+  cell.put("pod");
+  cell.sync();
+  const { metadata, spec } = protector("p1");
+  const admissionHistory = { buckets: [{ startTime: EARLY, podUID: "u" }] };
+  const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+  const put = (): unknown =>
+    core.put("p", spec, { metadata, status: { cells: [{ cellID: CELL, admissionHistory }], summary } });
+  put();
+  core.sync();
+  run();
+  await time.advance(5_000);
+  maps.writes.length = 0;
+  for (let second = 0; second < 60; second++) {
+    put();
+    await time.advance(1_000);
+  }
+  expect(maps.writes).toEqual([`patch ${versionsName(CELL)}`, `patch ${versionsName(CELL)}`]);
+  expect(maps.data(chunkName(CELL, 0))?.p1).toContain("podUID");
 });

@@ -1,7 +1,14 @@
 import { describe, expect, test } from "vitest";
 import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
-import { ACKNOWLEDGEMENTS, acknowledgementKey, MAX_SEGMENTS, SEGMENT_ENTRIES } from "./register-format.ts";
+import {
+  ACKNOWLEDGEMENTS,
+  acknowledgementKey,
+  MAX_SEGMENTS,
+  REGISTER_LABEL,
+  REGISTER_LABEL_VALUE,
+  SEGMENT_ENTRIES,
+} from "./register-format.ts";
 import { RegisterWriter } from "./register-writer.ts";
 
 const DAY_MS = 24 * 3_600_000;
@@ -44,6 +51,16 @@ describe("a release", () => {
     await Promise.all(Array.from({ length: 50 }, (_, index) => register.record(`u${index}`, "t")));
     expect(maps.writes).toEqual(["patch podseidon-released-0", "patch podseidon-released-0"]);
     expect(Object.keys(maps.data("podseidon-released-0") ?? {})).toHaveLength(50);
+  });
+
+  test("goes into a segment that has the label by which it is read, also where somebody took that off", async () => {
+    const { maps, register } = rig();
+    maps.put("podseidon-released-0", { u0: "t" });
+    await register.record("u1", "t");
+    expect(maps.maps.get("podseidon-released-0")).toMatchObject({
+      metadata: { labels: { [REGISTER_LABEL]: REGISTER_LABEL_VALUE } },
+      data: { u0: "t", u1: "t" },
+    });
   });
 
   test("goes into the next segment when another process has filled the segment", async () => {

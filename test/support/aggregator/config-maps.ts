@@ -83,8 +83,9 @@ export class ConfigMaps implements Api {
     if (before === undefined) return { kind: "gone" };
     const { resourceVersion = before.metadata.resourceVersion } = (isBody(body) ? body.metadata : undefined) ?? {};
     if (resourceVersion !== before.metadata.resourceVersion) return { kind: "conflict", message: "changed" };
-    const data = merged(before.data ?? {}, (isBody(body) ? body.data : undefined) ?? {});
-    return { kind: "ok", object: parse(this.put(name, data, before.metadata.labels ?? {})) };
+    const { metadata, data } = isBody(body) ? body : {};
+    const labels = { ...before.metadata.labels, ...metadata?.labels };
+    return { kind: "ok", object: parse(this.put(name, merged(before.data ?? {}, data ?? {}), labels)) };
   }
 
   async delete(path: string): Promise<ApiResult<unknown>> {
