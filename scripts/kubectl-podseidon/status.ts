@@ -1,7 +1,7 @@
 /** `status`: every protector in one line, or one protector in full. */
 import { requireProtectors } from "./find-protectors.ts";
 import type { Command, Context } from "./invocation/command.ts";
-import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import { EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
 import { statusTable } from "./status-table.ts";
 import { watchStatus } from "./status-watch.ts";
@@ -78,16 +78,12 @@ function conditionText({ conditions }: ProtectorView): string {
 }
 
 async function waitingIn(context: Context, namespace: string | undefined): Promise<string> {
-  try {
-    const cluster = await context.cluster();
-    return await context.progress.during(`reading the pods of tainted nodes of ${cluster.name}`, () =>
-      waitingEvictions(cluster, namespace),
-    );
-  } catch (error) {
-    // A kubeconfig of the core alone, without a current context, has no cluster with pods.
-    if (error instanceof CommandError) return "";
-    throw error;
-  }
+  // A kubeconfig of the core alone, without a current context, has no cluster with pods.
+  const cluster = await context.cluster().catch(orElse(() => undefined));
+  if (cluster === undefined) return "";
+  return await context.progress.during(`reading the pods of tainted nodes of ${cluster.name}`, () =>
+    waitingEvictions(cluster, namespace),
+  );
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {

@@ -15,7 +15,7 @@ import { parseAnyPod } from "../../../shared/schema/pod.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { ClusterClient } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
-import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
+import { EXIT, type ExitCode, messageOf, orElse } from "../invocation/errors.ts";
 import { withFlags } from "../invocation/printed-commands.ts";
 import { acceptsToken } from "../invocation/token-review.ts";
 import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../question.ts";
@@ -247,16 +247,12 @@ class Doctor {
    */
   async #askedNamespace(cluster: ClusterClient): Promise<string> {
     const usual = this.#views[0]?.namespace ?? cluster.namespace;
-    try {
-      const validating = await cluster.find(`${VALIDATING}/podseidon`);
-      const asked = askedNamespaces(validating, await cluster.list("/api/v1/namespaces"));
-      const namespaces = new Set(this.#views.map((view) => view.namespace));
-      return asked.find((one) => namespaces.has(one)) ?? asked[0] ?? usual;
-    } catch (error) {
-      // A user who may evict pods may lack the permission to list namespaces.
-      if (error instanceof CommandError) return usual;
-      throw error;
-    }
+    const read = async (): Promise<readonly string[]> =>
+      askedNamespaces(await cluster.find(`${VALIDATING}/podseidon`), await cluster.list("/api/v1/namespaces"));
+    // A user who may evict pods may lack the permission to list namespaces.
+    const asked = await read().catch(orElse(() => []));
+    const namespaces = new Set(this.#views.map((view) => view.namespace));
+    return asked.find((one) => namespaces.has(one)) ?? asked[0] ?? usual;
   }
 
   /** Checks the cluster that runs the webhook. */
