@@ -5,15 +5,13 @@ import { EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
 import { statusTable } from "./status-table.ts";
 import { watchStatus } from "./status-watch.ts";
-import { type CellView, type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
+import { type CellView, type ProtectorView, type ReservationView, suspensionText, viewProtector } from "./view.ts";
 import { waitingEvictions } from "./waiting-evictions.ts";
 
 const MAX_RESERVATIONS_SHOWN = 20;
 
 export function statusDetail(view: ProtectorView): string {
-  const { suspended } = view;
-  const why = suspended?.reason === undefined ? "" : `: ${suspended.reason}`;
-  const where = suspended?.cells === undefined ? "" : `in ${suspended.cells.join(", ")} `;
+  const suspended = suspensionText(view);
   const how = view.derivation === undefined ? "" : ` (${view.derivation})`;
   const parts = [
     fields([
@@ -23,9 +21,7 @@ export function statusDetail(view: ProtectorView): string {
       [capitalized(view.counted), `${view.available} of ${view.total} pods, ${view.reserved} of them reserved`],
       ["Allowed", `${plural(view.allowed, "disruption")} now`],
       ["State", view.state],
-      ...(suspended === undefined
-        ? []
-        : [["Suspended", `${where}until ${suspended.until ?? "it is resumed"}${why}`] as const]),
+      ...(suspended === "" ? [] : [["Suspended", suspended] as const]),
       ...(view.released === undefined ? [] : [["Released", view.released] as const]),
     ]),
     `\nCells:\n${cellTable(view.cells)}`,

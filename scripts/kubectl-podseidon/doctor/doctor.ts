@@ -12,7 +12,7 @@ import {
   PLURAL,
 } from "../../../shared/schema/annotations.ts";
 import { parseAnyPod } from "../../../shared/schema/pod.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { ClusterClient } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
 import { EXIT, type ExitCode, messageOf, orElse } from "../invocation/errors.ts";
@@ -64,8 +64,6 @@ import {
 
 const MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
-
-const idOf = ({ namespace = "", name }: PodProtector["metadata"]): string => `${namespace}/${name}`;
 
 async function storedPolicy(core: ClusterClient, name: string): Promise<StoredPolicy> {
   const policy = await core.find(`${ADMISSION_API}/validatingadmissionpolicies/${name}`);
@@ -229,10 +227,10 @@ class Doctor {
     here: readonly ProtectorView[],
     namespaces: readonly v.InferOutput<typeof Namespace>[],
   ): readonly string[] {
-    const ids = new Set(here.map(({ namespace, name }) => `${namespace}/${name}`));
+    const ids = new Set(here.map(namespacedName));
     const protectors = this.#protectors
-      .filter(({ metadata }) => metadata.annotations?.[COUNTED_GATE] === "enabled" && ids.has(idOf(metadata)))
-      .map(({ metadata }) => `protector ${idOf(metadata)}`);
+      .filter(({ metadata }) => metadata.annotations?.[COUNTED_GATE] === "enabled" && ids.has(namespacedName(metadata)))
+      .map(({ metadata }) => `protector ${namespacedName(metadata)}`);
     const labelled = namespaces.filter(({ metadata }) => metadata.labels[COUNTED_GATE] === "enabled");
     return [...protectors, ...labelled.map(({ metadata }) => `namespace ${metadata.name}`)];
   }
