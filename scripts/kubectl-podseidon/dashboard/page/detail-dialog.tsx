@@ -4,7 +4,7 @@ import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
 import type { CapacityPoint, Detail } from "../wire.ts";
 import { Age } from "./age.tsx";
 import { nowMs, repeat } from "./browser-clock.ts";
-import { Chart, WINDOW_SECONDS } from "./chart.tsx";
+import { Chart, capacityLines, WINDOW_SECONDS } from "./chart.tsx";
 import { readDetail } from "./connection.ts";
 import { HealthMark } from "./health-summary.tsx";
 import { RefusalList, ReservationTable } from "./lists.tsx";
@@ -130,22 +130,7 @@ function History({ points }: { readonly points: readonly CapacityPoint[] }) {
   const summary =
     least < 0 ? `At the worst moment ${countText(-least, "pod")} were missing.` : `Never fewer than ${least} to spare.`;
   return (
-    <Chart
-      title={CHART_WORDS.capacity}
-      {...{ summary, endMs }}
-      atMs={column("atMs")}
-      lines={[
-        { label: CHART_WORDS.available, colour: "total", kind: "area", values: column("available"), inTable: "lowest" },
-        {
-          label: CHART_WORDS.promised,
-          colour: "promise",
-          kind: "dashed",
-          values: column("required"),
-          inTable: "highest",
-        },
-        { label: CHART_WORDS.reserved, colour: "c1", kind: "step", values: column("reserved"), inTable: "highest" },
-      ]}
-    />
+    <Chart title={CHART_WORDS.capacity} {...{ summary, endMs }} atMs={column("atMs")} lines={capacityLines(column)} />
   );
 }
 
