@@ -81,11 +81,9 @@ export class EtcdClient {
 
   /** Raises or ends the alarm of an etcd whose quota is used up: it answers reads, and refuses writes. */
   async outOfSpace(on: boolean): Promise<void> {
-    const { header } = await this.#post("/v3/maintenance/status", {}).then((answer) => ({
-      header: field(answer, "header"),
-    }));
-    const action = on ? "ACTIVATE" : "DEACTIVATE";
-    await this.#post("/v3/maintenance/alarm", { action, memberID: field(header, "member_id"), alarm: "NOSPACE" });
+    const status = await this.#post("/v3/maintenance/status", {});
+    const memberID = field(status, "header", "member_id");
+    await this.#post("/v3/maintenance/alarm", { action: on ? "ACTIVATE" : "DEACTIVATE", memberID, alarm: "NOSPACE" });
   }
 
   get url(): string {
