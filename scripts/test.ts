@@ -5,6 +5,7 @@
  * branch `main`. `npm test -- security` runs the attacks.
  */
 import { type ChildProcess, type StdioOptions, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
@@ -99,26 +100,23 @@ function start(command: string, args: readonly string[], stdio: StdioOptions): C
 }
 
 /** Resolves with the exit code; a killed process counts as failed. */
+async function exitCode(child: ChildProcess): Promise<number> {
+  const [code]: (number | null)[] = await once(child, "close");
+  return code ?? 1;
+}
+
 function run(command: string, args: readonly string[]): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const child = start(command, args, "inherit");
-    child.on("error", reject);
-    child.on("close", (code) => resolve(code ?? 1));
-  });
+  return exitCode(start(command, args, "inherit"));
 }
 
 /** As {@link run}, but the output appears when the command ends, because others run concurrently. */
-function runBeside(command: string, args: readonly string[]): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const child = start(command, args, ["ignore", "pipe", "pipe"]);
-    const output: Buffer[] = [];
-    for (const stream of [child.stdout, child.stderr]) stream?.on("data", (chunk: Buffer) => output.push(chunk));
-    child.on("error", reject);
-    child.on("close", (code) => {
-      process.stdout.write(Buffer.concat(output));
-      resolve(code ?? 1);
-    });
-  });
+async function runBeside(command: string, args: readonly string[]): Promise<number> {
+  const child = start(command, args, ["ignore", "pipe", "pipe"]);
+  const output: Buffer[] = [];
+  for (const stream of [child.stdout, child.stderr]) stream?.on("data", (chunk: Buffer) => output.push(chunk));
+  const code = await exitCode(child);
+  process.stdout.write(Buffer.concat(output));
+  return code;
 }
 
 /** A check without tests. */
