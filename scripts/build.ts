@@ -32,7 +32,7 @@ const PARTS = {
 
 /** The plugin is copied to a folder in PATH: one file, beside the two commands that kubectl searches. */
 const PLUGIN = "kubectl-podseidon";
-const PLUGIN_COMMANDS = ["kubectl-podseidon", "kubectl_complete-podseidon"];
+export const PLUGIN_COMMANDS = ["kubectl-podseidon", "kubectl_complete-podseidon"];
 
 type PartName = keyof typeof PARTS;
 
