@@ -1,6 +1,7 @@
 /** One protector in full, over the page. Escape and the browser's back button close it. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
+import { healthOf } from "../../health.ts";
 import type { CapacityPoint, Detail } from "../wire.ts";
 import { Age } from "./age.tsx";
 import { nowMs, repeat } from "./browser-clock.ts";
@@ -81,7 +82,7 @@ function Facts({ detail }: { readonly detail: Detail }) {
   return (
     <>
       <p class="verdict">
-        <HealthMark state={row.state} /> <b>{row.state}</b>. {STATE_WORDS[row.state]}
+        <HealthMark health={healthOf(row.state)} /> <b>{row.state}</b>. {STATE_WORDS[row.state]}
       </p>
       <dl class="facts">
         <Fact name="Promised" value={countText(row.required, "pod")} />

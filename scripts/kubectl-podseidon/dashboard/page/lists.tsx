@@ -1,6 +1,7 @@
 /** What is under way in all protectors: refusals as they happen, reservations, cells. */
 import { type CellRow, type RefusalRow, type ReservationRow, rowKey } from "../wire.ts";
 import { Age } from "./age.tsx";
+import { HealthMark } from "./health-summary.tsx";
 import { detailAddress } from "./protector-table.tsx";
 import { store } from "./store.ts";
 import { type Column, Table } from "./table.tsx";
@@ -150,13 +151,9 @@ function cellState({ protectors, onHold, stale, notCounted }: CellRow) {
     ...(stale > 0 && !isStale ? [`stale in ${numberText(stale)}`] : []),
     ...(notCounted > 0 ? [`not counted in ${numberText(notCounted)}`] : []),
   ];
-  const health = parts.length === 0 ? "order" : "attention";
   return (
     <>
-      <span class={`shape ${health}`} aria-hidden="true">
-        {health === "order" ? "●" : "◆"}
-      </span>{" "}
-      {parts.length === 0 ? "ok" : parts.join(", ")}
+      <HealthMark health={parts.length === 0 ? "order" : "attention"} /> {parts.length === 0 ? "ok" : parts.join(", ")}
     </>
   );
 }
