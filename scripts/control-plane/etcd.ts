@@ -1,11 +1,8 @@
-import { cpSync, rmSync } from "node:fs";
+import { cpSync } from "node:fs";
 import { type ApiserverClient, field, items } from "./api-client.ts";
 import type { ManagedProcess } from "./managed-process.ts";
 
-/**
- * Reads and changes a cluster's etcd behind the apiserver's back, through etcd's HTTP gateway; copies and restores its
- * data.
- */
+/** Reads and changes a cluster's etcd behind the apiserver's back, through etcd's HTTP gateway; copies its data. */
 export class EtcdClient {
   readonly #client: ApiserverClient;
 
@@ -130,12 +127,4 @@ export function copyEtcdData(etcd: ManagedProcess, data: string, directory: stri
     etcd.thaw();
   }
   return { directory };
-}
-
-/** Kills etcd, replaces its data by `snapshot`, which can be reused, or by nothing, and starts etcd. */
-export async function replaceEtcdData(etcd: ManagedProcess, data: string, snapshot?: EtcdSnapshot): Promise<void> {
-  await etcd.kill();
-  rmSync(data, { recursive: true, force: true });
-  if (snapshot !== undefined) cpSync(snapshot.directory, data, { recursive: true });
-  await etcd.start();
 }
