@@ -4,7 +4,7 @@
  * `dist/sbom.cdx.json`: which packages are in the bundles, and the Node.js that runs them (`--node=PATH`).
  */
 import { execFile } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempDisposableSync, readFileSync, writeFileSync } from "node:fs";
 import { chmod, cp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
@@ -132,20 +132,16 @@ function packageVersion(): string {
 
 /** Writes the packages in the bundles, in CycloneDX. Equal bundles give equal files. */
 async function writeBillOfMaterials(parts: readonly BuiltPart[], path: string): Promise<void> {
-  const directory = mkdtempSync(join(tmpdir(), "podseidon-sbom-"));
-  try {
-    const all: Metafile = { inputs: {}, outputs: {} };
-    for (const { metafile } of parts) {
-      Object.assign(all.inputs, metafile.inputs);
-      Object.assign(all.outputs, metafile.outputs);
-    }
-    const merged = join(directory, "metafile.json");
-    writeFileSync(merged, JSON.stringify(all));
-    const args = ["--output-reproducible", "--spec-version", "1.6", "--output-file", path, merged];
-    await promisify(execFile)(join(root, "node_modules/.bin/cyclonedx-esbuild"), args, { cwd: root });
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
+  using directory = mkdtempDisposableSync(join(tmpdir(), "podseidon-sbom-"));
+  const all: Metafile = { inputs: {}, outputs: {} };
+  for (const { metafile } of parts) {
+    Object.assign(all.inputs, metafile.inputs);
+    Object.assign(all.outputs, metafile.outputs);
   }
+  const merged = join(directory.path, "metafile.json");
+  writeFileSync(merged, JSON.stringify(all));
+  const args = ["--output-reproducible", "--spec-version", "1.6", "--output-file", path, merged];
+  await promisify(execFile)(join(root, "node_modules/.bin/cyclonedx-esbuild"), args, { cwd: root });
 }
 
 const BillOfMaterials = v.looseObject({ components: v.array(v.unknown()) });

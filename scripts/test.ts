@@ -6,7 +6,7 @@
  */
 import { type ChildProcess, type StdioOptions, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempDisposableSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { stripVTControlCharacters } from "node:util";
@@ -134,8 +134,8 @@ function script(name: string, ...args: readonly string[]): Promise<TestCounts> {
 }
 
 async function vitest(project: string, args: readonly string[]): Promise<TestCounts> {
-  const directory = mkdtempSync(join(tmpdir(), "podseidon-test-"));
-  const report = join(directory, "report.json");
+  using directory = mkdtempDisposableSync(join(tmpdir(), "podseidon-test-"));
+  const report = join(directory.path, "report.json");
   const main = join(root, "node_modules/vitest/vitest.mjs");
   const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${report}`];
   try {
@@ -148,24 +148,18 @@ async function vitest(project: string, args: readonly string[]): Promise<TestCou
   } catch (error) {
     console.error(error);
     return { passed: 0, failed: 1 };
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
   }
 }
 
 /** All cluster tests together must make each kind of request; some files alone do not. */
 async function clusterTests(files: readonly string[]): Promise<TestCounts> {
-  const directory = mkdtempSync(join(tmpdir(), "podseidon-scorecard-"));
-  process.env.PODSEIDON_SCORECARD = directory;
-  try {
-    const counts = await vitest("cluster", files);
-    const missing = printScorecard(directory).map((row) => `what no test has met: ${row}`);
-    if (files.length > 0) return counts;
-    const { passed, failed, failures = [] } = counts;
-    return { ...counts, passed, failed: failed + missing.length, failures: [...failures, ...missing] };
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
-  }
+  using directory = mkdtempDisposableSync(join(tmpdir(), "podseidon-scorecard-"));
+  process.env.PODSEIDON_SCORECARD = directory.path;
+  const counts = await vitest("cluster", files);
+  const missing = printScorecard(directory.path).map((row) => `what no test has met: ${row}`);
+  if (files.length > 0) return counts;
+  const { passed, failed, failures = [] } = counts;
+  return { ...counts, passed, failed: failed + missing.length, failures: [...failures, ...missing] };
 }
 
 const Report = v.object({
