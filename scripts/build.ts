@@ -11,6 +11,7 @@ import { basename, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { build as bundle, type Metafile } from "esbuild";
 import * as v from "valibot";
+import manifest from "../package.json" with { type: "json" };
 import { bundlePage } from "./kubectl-podseidon/dashboard/bundle-page.ts";
 import { root } from "./root.ts";
 
@@ -63,7 +64,7 @@ export async function build(options: BuildOptions = {}): Promise<readonly BuiltP
   const outdir = resolve(root, options.outdir ?? "dist");
   if (options.only === undefined) await rm(outdir, { recursive: true, force: true });
   const names = options.only ?? Object.keys(PARTS).filter(isPartName);
-  const parts = await Promise.all(names.map((name) => buildPart(name, outdir, options.version ?? packageVersion())));
+  const parts = await Promise.all(names.map((name) => buildPart(name, outdir, options.version ?? manifest.version)));
   if (options.sbom) {
     const path = join(outdir, "sbom.cdx.json");
     await writeBillOfMaterials(parts, path);
@@ -121,13 +122,6 @@ async function addCommands(outdir: string): Promise<void> {
     await cp(join(root, "scripts/kubectl-podseidon/bin", command), join(outdir, command));
     await chmod(join(outdir, command), 0o755);
   }
-}
-
-function packageVersion(): string {
-  const manifest: unknown = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
-  const holds = typeof manifest === "object" && manifest !== null && "version" in manifest;
-  if (!holds || typeof manifest.version !== "string") throw new Error("package.json has no version");
-  return manifest.version;
 }
 
 /** Writes the packages in the bundles, in CycloneDX. Equal bundles give equal files. */
