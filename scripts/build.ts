@@ -4,13 +4,14 @@
  * `dist/sbom.cdx.json`: which packages are in the bundles, and the Node.js that runs them (`--node=PATH`).
  */
 import { execFile } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempDisposableSync, readFileSync, writeFileSync } from "node:fs";
 import { chmod, cp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { build as bundle, type Metafile } from "esbuild";
 import * as v from "valibot";
+import manifest from "../package.json" with { type: "json" };
 import { bundlePage } from "./kubectl-podseidon/dashboard/bundle-page.ts";
 import { root } from "./root.ts";
 
@@ -32,7 +33,7 @@ const PARTS = {
 
 /** The plugin is copied to a folder in PATH: one file, beside the two commands that kubectl searches. */
 const PLUGIN = "kubectl-podseidon";
-const PLUGIN_COMMANDS = ["kubectl-podseidon", "kubectl_complete-podseidon"];
+export const PLUGIN_COMMANDS = ["kubectl-podseidon", "kubectl_complete-podseidon"];
 
 type PartName = keyof typeof PARTS;
 
@@ -63,7 +64,7 @@ export async function build(options: BuildOptions = {}): Promise<readonly BuiltP
   const outdir = resolve(root, options.outdir ?? "dist");
   if (options.only === undefined) await rm(outdir, { recursive: true, force: true });
   const names = options.only ?? Object.keys(PARTS).filter(isPartName);
-  const parts = await Promise.all(names.map((name) => buildPart(name, outdir, options.version ?? packageVersion())));
+  const parts = await Promise.all(names.map((name) => buildPart(name, outdir, options.version ?? manifest.version)));
   if (options.sbom) {
     const path = join(outdir, "sbom.cdx.json");
     await writeBillOfMaterials(parts, path);
@@ -123,29 +124,18 @@ async function addCommands(outdir: string): Promise<void> {
   }
 }
 
-function packageVersion(): string {
-  const manifest: unknown = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
-  const holds = typeof manifest === "object" && manifest !== null && "version" in manifest;
-  if (!holds || typeof manifest.version !== "string") throw new Error("package.json has no version");
-  return manifest.version;
-}
-
 /** Writes the packages in the bundles, in CycloneDX. Equal bundles give equal files. */
 async function writeBillOfMaterials(parts: readonly BuiltPart[], path: string): Promise<void> {
-  const directory = mkdtempSync(join(tmpdir(), "podseidon-sbom-"));
-  try {
-    const all: Metafile = { inputs: {}, outputs: {} };
-    for (const { metafile } of parts) {
-      Object.assign(all.inputs, metafile.inputs);
-      Object.assign(all.outputs, metafile.outputs);
-    }
-    const merged = join(directory, "metafile.json");
-    writeFileSync(merged, JSON.stringify(all));
-    const args = ["--output-reproducible", "--spec-version", "1.6", "--output-file", path, merged];
-    await promisify(execFile)(join(root, "node_modules/.bin/cyclonedx-esbuild"), args, { cwd: root });
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
+  using directory = mkdtempDisposableSync(join(tmpdir(), "podseidon-sbom-"));
+  const all: Metafile = { inputs: {}, outputs: {} };
+  for (const { metafile } of parts) {
+    Object.assign(all.inputs, metafile.inputs);
+    Object.assign(all.outputs, metafile.outputs);
   }
+  const merged = join(directory.path, "metafile.json");
+  writeFileSync(merged, JSON.stringify(all));
+  const args = ["--output-reproducible", "--spec-version", "1.6", "--output-file", path, merged];
+  await promisify(execFile)(join(root, "node_modules/.bin/cyclonedx-esbuild"), args, { cwd: root });
 }
 
 const BillOfMaterials = v.looseObject({ components: v.array(v.unknown()) });

@@ -5,7 +5,8 @@
  * branch `main`. `npm test -- security` runs the attacks.
  */
 import { type ChildProcess, type StdioOptions, spawn, spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { once } from "node:events";
+import { mkdtempDisposableSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { stripVTControlCharacters } from "node:util";
@@ -99,26 +100,23 @@ function start(command: string, args: readonly string[], stdio: StdioOptions): C
 }
 
 /** Resolves with the exit code; a killed process counts as failed. */
+async function exitCode(child: ChildProcess): Promise<number> {
+  const [code]: (number | null)[] = await once(child, "close");
+  return code ?? 1;
+}
+
 function run(command: string, args: readonly string[]): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const child = start(command, args, "inherit");
-    child.on("error", reject);
-    child.on("close", (code) => resolve(code ?? 1));
-  });
+  return exitCode(start(command, args, "inherit"));
 }
 
 /** As {@link run}, but the output appears when the command ends, because others run concurrently. */
-function runBeside(command: string, args: readonly string[]): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const child = start(command, args, ["ignore", "pipe", "pipe"]);
-    const output: Buffer[] = [];
-    for (const stream of [child.stdout, child.stderr]) stream?.on("data", (chunk: Buffer) => output.push(chunk));
-    child.on("error", reject);
-    child.on("close", (code) => {
-      process.stdout.write(Buffer.concat(output));
-      resolve(code ?? 1);
-    });
-  });
+async function runBeside(command: string, args: readonly string[]): Promise<number> {
+  const child = start(command, args, ["ignore", "pipe", "pipe"]);
+  const output: Buffer[] = [];
+  for (const stream of [child.stdout, child.stderr]) stream?.on("data", (chunk: Buffer) => output.push(chunk));
+  const code = await exitCode(child);
+  process.stdout.write(Buffer.concat(output));
+  return code;
 }
 
 /** A check without tests. */
@@ -136,8 +134,8 @@ function script(name: string, ...args: readonly string[]): Promise<TestCounts> {
 }
 
 async function vitest(project: string, args: readonly string[]): Promise<TestCounts> {
-  const directory = mkdtempSync(join(tmpdir(), "podseidon-test-"));
-  const report = join(directory, "report.json");
+  using directory = mkdtempDisposableSync(join(tmpdir(), "podseidon-test-"));
+  const report = join(directory.path, "report.json");
   const main = join(root, "node_modules/vitest/vitest.mjs");
   const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${report}`];
   try {
@@ -150,24 +148,18 @@ async function vitest(project: string, args: readonly string[]): Promise<TestCou
   } catch (error) {
     console.error(error);
     return { passed: 0, failed: 1 };
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
   }
 }
 
 /** All cluster tests together must make each kind of request; some files alone do not. */
 async function clusterTests(files: readonly string[]): Promise<TestCounts> {
-  const directory = mkdtempSync(join(tmpdir(), "podseidon-scorecard-"));
-  process.env.PODSEIDON_SCORECARD = directory;
-  try {
-    const counts = await vitest("cluster", files);
-    const missing = printScorecard(directory).map((row) => `what no test has met: ${row}`);
-    if (files.length > 0) return counts;
-    const { passed, failed, failures = [] } = counts;
-    return { ...counts, passed, failed: failed + missing.length, failures: [...failures, ...missing] };
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
-  }
+  using directory = mkdtempDisposableSync(join(tmpdir(), "podseidon-scorecard-"));
+  process.env.PODSEIDON_SCORECARD = directory.path;
+  const counts = await vitest("cluster", files);
+  const missing = printScorecard(directory.path).map((row) => `what no test has met: ${row}`);
+  if (files.length > 0) return counts;
+  const { passed, failed, failures = [] } = counts;
+  return { ...counts, passed, failed: failed + missing.length, failures: [...failures, ...missing] };
 }
 
 const Report = v.object({

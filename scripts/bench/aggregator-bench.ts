@@ -160,21 +160,21 @@ async function measure(
 ): Promise<Figures> {
   const { admin } = cluster;
   await using watch = await ProtectorWatch.start(cluster.kubeconfig, CELL);
-  const { process: aggregator, metricsUrl } = await contender.process();
+  const { process: aggregator, component } = await contender.process();
   try {
     const startMs = performance.now();
     await aggregator.launch();
     const countedMs = await timeToCounted(watch, work.size, startMs);
     const pid = aggregator.pid ?? 0;
     const counted = processFigures(pid);
-    const loopDelayMs = await eventLoopDelayMs(metricsUrl);
-    const flips = metricsUrl === undefined ? Math.min(UPSTREAM_FLIPS, work.flips) : work.flips;
+    const loopDelayMs = await eventLoopDelayMs(component);
+    const flips = component === undefined ? Math.min(UPSTREAM_FLIPS, work.flips) : work.flips;
     const isFlipped = isLong && work.parts.has("changes");
     const flipsMs = isFlipped ? await changeLatencies(admin, watch, work.size, flips) : undefined;
-    const flipLoopDelayMs = isFlipped ? await eventLoopDelayMs(metricsUrl) : undefined;
+    const flipLoopDelayMs = isFlipped ? await eventLoopDelayMs(component) : undefined;
     const isLoaded = isLong && work.parts.has("load");
     const load = isLoaded ? await underLoad(admin, watch, work.size, work.rate, work.seconds, pid) : undefined;
-    const loadLoopDelayMs = isLoaded ? await eventLoopDelayMs(metricsUrl) : undefined;
+    const loadLoopDelayMs = isLoaded ? await eventLoopDelayMs(component) : undefined;
     const finalBytes = processFigures(pid).peakResidentBytes;
     if (isLoaded) await restoreReadiness(admin, work.size);
     return {
@@ -205,10 +205,8 @@ function report(
   const rows: string[][] = [];
   const row = (name: string, of: (figures: Figures) => number | undefined, digits: number): void => {
     const values = contenders.map((contender) => {
-      const known = (results.get(contender) ?? [])
-        .map(of)
-        .filter((value) => value !== undefined && !Number.isNaN(value));
-      return known.length === 0 ? Number.NaN : median(known.filter((value) => value !== undefined));
+      const known = (results.get(contender) ?? []).map(of).filter((value) => value !== undefined);
+      return median(known.filter((value) => !Number.isNaN(value)));
     });
     const shown = values.map((value) => (Number.isNaN(value) ? "-" : value.toFixed(digits)));
     if (shown.every((text) => text === "-")) return;

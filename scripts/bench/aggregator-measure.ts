@@ -1,6 +1,7 @@
 /** Measures one aggregator from outside, with the same work for each contender. */
 import { setTimeout as delay } from "node:timers/promises";
 import type { ApiserverClient } from "../control-plane/api-client.ts";
+import type { Component } from "../environment/component.ts";
 import { type BenchSize, each, PODS, PROTECTORS, podName, protectorName, readiness } from "./fixture/cell-fixture.ts";
 import { processFigures } from "./fixture/figures.ts";
 import type { ProtectorWatch } from "./fixture/protector-watch.ts";
@@ -135,9 +136,7 @@ export async function restoreReadiness(admin: ApiserverClient, { protectors }: B
 }
 
 /** The longest event-loop delay since the last call, in milliseconds; undefined without metrics. */
-export async function eventLoopDelayMs(metricsUrl: string | undefined): Promise<number | undefined> {
-  if (metricsUrl === undefined) return undefined;
-  const text = await (await fetch(metricsUrl)).text();
-  const match = /^nodejs_eventloop_lag_max_seconds (\S+)$/m.exec(text);
-  return match === null ? undefined : Number(match[1]) * 1000;
+export async function eventLoopDelayMs(component: Component | undefined): Promise<number | undefined> {
+  const seconds = await component?.metric("nodejs_eventloop_lag_max_seconds");
+  return seconds === undefined ? undefined : seconds * 1000;
 }

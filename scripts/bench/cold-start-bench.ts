@@ -3,6 +3,7 @@
  * with a core cluster of 100 protectors, against bare `node -e 0` in the same run; in turn, medians.
  */
 import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
 import { get } from "node:http";
 import { request } from "node:https";
 import { join } from "node:path";
@@ -62,8 +63,7 @@ export async function run(args: readonly string[]): Promise<number> {
 
 async function bareNode(): Promise<number> {
   const startedMs = performance.now();
-  const child = spawn(process.execPath, ["-e", "0"], { stdio: "ignore" });
-  await new Promise((done) => child.on("exit", done));
+  await once(spawn(process.execPath, ["-e", "0"], { stdio: "ignore" }), "exit");
   return performance.now() - startedMs;
 }
 
@@ -83,15 +83,14 @@ async function webhookStart(
   const child = spawn(process.execPath, [join(bundles, "webhook.mjs"), ...flags], {
     stdio: ["ignore", "ignore", "inherit"],
   });
+  const ended = once(child, "exit");
   try {
     const responseMs = until(child, () => tlsAnswer(port, files.caPem)).then(() => performance.now() - startedMs);
     const readyMs = until(child, () => isReady(healthPort)).then(() => performance.now() - startedMs);
     return { responseMs: await responseMs, readyMs: await readyMs };
   } finally {
     child.kill("SIGKILL");
-    await new Promise((done) =>
-      child.exitCode === null && child.signalCode === null ? child.on("exit", done) : done(undefined),
-    );
+    await ended;
   }
 }
 

@@ -17,7 +17,7 @@ import {
   type Setting,
   serverUrl,
 } from "./components.ts";
-import { copyEtcdData, EtcdClient, type EtcdSnapshot, replaceEtcdData } from "./etcd.ts";
+import { copyEtcdData, EtcdClient, type EtcdSnapshot } from "./etcd.ts";
 import { credentialOf, Identity, type KubeconfigUserEntry, requestToken, type StaticToken } from "./identity.ts";
 import { type KubectlOptions, type KubectlResult, runKubectl } from "./kubectl.ts";
 import { type ManagedProcess, StartError } from "./managed-process.ts";
@@ -281,11 +281,15 @@ export class Cluster implements AsyncDisposable {
     return this.#etcdHistory;
   }
 
+  /** Kills etcd, replaces its data by `snapshot`, which can be reused, or by nothing, and starts etcd. */
   async #replaceEtcd(snapshot?: EtcdSnapshot): Promise<void> {
     const { etcd } = this.processes;
+    const data = this.#setting.etcdDataDirectory;
     await etcd.kill();
     this.#etcdHistory++;
-    await replaceEtcdData(etcd, this.#setting.etcdDataDirectory, snapshot);
+    rmSync(data, { recursive: true, force: true });
+    if (snapshot !== undefined) cpSync(snapshot.directory, data, { recursive: true });
+    await etcd.start();
   }
 
   /**

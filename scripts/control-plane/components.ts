@@ -16,14 +16,9 @@ export const COMPONENT_NAMES = ["etcd", "kube-apiserver", "kube-controller-manag
 
 export type ComponentName = (typeof COMPONENT_NAMES)[number];
 
-export interface ComponentPorts {
-  readonly etcd: number;
-  readonly etcdPeer: number;
-  readonly apiserver: number;
-  readonly controllerManager: number;
-  readonly scheduler: number;
-  readonly kwok: number;
-}
+export type ComponentPorts = Readonly<
+  Record<"etcd" | "etcdPeer" | "apiserver" | "controllerManager" | "scheduler" | "kwok", number>
+>;
 
 export interface Setting {
   readonly binaries: Binaries;

@@ -1,11 +1,8 @@
-import { cpSync, rmSync } from "node:fs";
+import { cpSync } from "node:fs";
 import { type ApiserverClient, field, items } from "./api-client.ts";
 import type { ManagedProcess } from "./managed-process.ts";
 
-/**
- * Reads and changes a cluster's etcd behind the apiserver's back, through etcd's HTTP gateway; copies and restores its
- * data.
- */
+/** Reads and changes a cluster's etcd behind the apiserver's back, through etcd's HTTP gateway; copies its data. */
 export class EtcdClient {
   readonly #client: ApiserverClient;
 
@@ -81,11 +78,9 @@ export class EtcdClient {
 
   /** Raises or ends the alarm of an etcd whose quota is used up: it answers reads, and refuses writes. */
   async outOfSpace(on: boolean): Promise<void> {
-    const { header } = await this.#post("/v3/maintenance/status", {}).then((answer) => ({
-      header: field(answer, "header"),
-    }));
-    const action = on ? "ACTIVATE" : "DEACTIVATE";
-    await this.#post("/v3/maintenance/alarm", { action, memberID: field(header, "member_id"), alarm: "NOSPACE" });
+    const status = await this.#post("/v3/maintenance/status", {});
+    const memberID = field(status, "header", "member_id");
+    await this.#post("/v3/maintenance/alarm", { action: on ? "ACTIVATE" : "DEACTIVATE", memberID, alarm: "NOSPACE" });
   }
 
   get url(): string {
@@ -132,12 +127,4 @@ export function copyEtcdData(etcd: ManagedProcess, data: string, directory: stri
     etcd.thaw();
   }
   return { directory };
-}
-
-/** Kills etcd, replaces its data by `snapshot`, which can be reused, or by nothing, and starts etcd. */
-export async function replaceEtcdData(etcd: ManagedProcess, data: string, snapshot?: EtcdSnapshot): Promise<void> {
-  await etcd.kill();
-  rmSync(data, { recursive: true, force: true });
-  if (snapshot !== undefined) cpSync(snapshot.directory, data, { recursive: true });
-  await etcd.start();
 }

@@ -143,13 +143,9 @@ export class ManagedProcess {
     child.kill(signal);
     if (!ends) return;
     child.kill("SIGCONT"); // A frozen process handles nothing but SIGKILL.
-    const patience = new AbortController();
-    const timeout = delay(TERMINATE_TIMEOUT_MS, undefined, { signal: patience.signal, ref: true })
-      .then(() => child.kill("SIGKILL"))
-      .catch(() => false);
+    const timer = setTimeout(() => child.kill("SIGKILL"), TERMINATE_TIMEOUT_MS);
     await this.#ended;
-    patience.abort();
-    await timeout;
+    clearTimeout(timer);
   }
 
   /** Freezes it (SIGSTOP): connections stay open and nothing answers. Every thread has stopped when this returns. */

@@ -1,13 +1,11 @@
 /** `kubectl podseidon doctor` in the demo's installation: only ok. */
 import { execFile } from "node:child_process";
 import { delimiter, join } from "node:path";
+import type { KubectlResult } from "../control-plane/kubectl.ts";
 import { messageOf } from "../options.ts";
 import type { DemoStage } from "./stage.ts";
 
-interface Examination {
-  readonly code: number;
-  readonly stdout: string;
-}
+type Examination = Pick<KubectlResult, "code" | "stdout">;
 
 /** Shows the findings once all are ok, or at the end of the time limit. */
 export async function examine(stage: DemoStage, bundles: string): Promise<void> {

@@ -70,9 +70,8 @@ export class Federation {
   /** Writes one worker's share. A cluster without the owner's kind gets nothing until the kind is back. */
   async #share(wanted: unknown, worker: Cluster, index: number): Promise<void> {
     try {
-      const spec = field(wanted, "spec");
+      const { replicas, template, strategy, selector } = Object(field(wanted, "spec"));
       const name = String(field(wanted, "metadata", "name"));
-      const replicas = Number(field(spec, "replicas"));
       const count = this.#workers.length;
       const share = Math.floor(replicas / count) + (index < replicas % count ? 1 : 0);
       const metadata = { name, namespace: NAMESPACE };
@@ -82,7 +81,6 @@ export class Federation {
         field(await worker.admin.call("PATCH", `${OWNERS}/${name}${query}`, owner, APPLY), "metadata", "uid"),
       );
       const ownerReferences = [{ apiVersion: owner.apiVersion, kind: owner.kind, name, uid, controller: true }];
-      const { template, strategy, selector } = deploymentParts(spec);
       const deployment = {
         apiVersion: "apps/v1",
         kind: "Deployment",
@@ -94,8 +92,4 @@ export class Federation {
       // The next round tries again after any failure, as real federations do.
     }
   }
-}
-
-function deploymentParts(spec: unknown): Readonly<Record<"template" | "strategy" | "selector", unknown>> {
-  return { template: field(spec, "template"), strategy: field(spec, "strategy"), selector: field(spec, "selector") };
 }

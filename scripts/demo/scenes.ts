@@ -261,13 +261,9 @@ async function podsOn(worker: Cluster, node: string): Promise<number> {
 }
 
 async function busiestNode(worker: Cluster): Promise<{ readonly name: string; readonly pods: number }> {
-  const counts = new Map<string, number>();
-  for (const pod of await podsOf(worker)) {
-    const node = String(field(pod, "spec", "nodeName"));
-    counts.set(node, (counts.get(node) ?? 0) + 1);
-  }
-  const [first] = [...counts].sort(([, a], [, b]) => b - a);
-  return { name: first?.[0] ?? "node-1", pods: first?.[1] ?? 0 };
+  const byNode = Map.groupBy(await podsOf(worker), (pod) => String(field(pod, "spec", "nodeName")));
+  const [first] = [...byNode].sort(([, a], [, b]) => b.length - a.length);
+  return { name: first?.[0] ?? "node-1", pods: first?.[1].length ?? 0 };
 }
 
 async function workloads(stage: DemoStage): Promise<number> {

@@ -110,7 +110,5 @@ async function prepareWorker(worker: Cluster): Promise<void> {
 
 /** `2 a, 1 b` */
 function tally(names: readonly string[]): string {
-  const counts = new Map<string, number>();
-  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
-  return [...counts].map(([name, count]) => `${count} ${name}`).join(", ");
+  return [...Map.groupBy(names, (name) => name)].map(([name, all]) => `${all.length} ${name}`).join(", ");
 }

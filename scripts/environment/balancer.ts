@@ -2,6 +2,7 @@
  * A TCP balancer instead of the webhook's Service: round robin over the replicas that accept a connection. Like
  * kube-proxy, it balances connections, and closes them with the replica.
  */
+import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 
 export interface Endpoint {
@@ -26,10 +27,7 @@ export class Balancer implements AsyncDisposable {
   /** Resolves when the balancer accepts connections on `port`, or on a free port of `host`. */
   static async listen(endpoints: readonly Endpoint[], host = "127.0.0.1", port = 0): Promise<Balancer> {
     const balancer = new Balancer(endpoints);
-    await new Promise<void>((resolve, reject) => {
-      balancer.#server.once("error", reject);
-      balancer.#server.listen(port, host, resolve);
-    });
+    await once(balancer.#server.listen(port, host), "listening");
     return balancer;
   }
 

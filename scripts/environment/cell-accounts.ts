@@ -1,38 +1,23 @@
 /** The accounts of cells in a core, and clients that use them. */
 import { ApiserverClient } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
+import { accountObjects, type CellComponent, COMPONENTS } from "../kubectl-podseidon/join/cell-objects.ts";
 
 const SYSTEM = "podseidon-system";
-const RBAC = "rbac.authorization.k8s.io";
 
-type CellAccount = `${"webhook" | "aggregator"}.${string}`;
+type CellAccount = `${CellComponent}.${string}`;
 
-/** Creates the two accounts of a cell with the permissions of `manifests/base`, which must be applied in the core. */
+/** Creates the two accounts of a cell like `join`, for the roles of `manifests/base`, which must be in the core. */
 export async function createCellAccounts(core: Cluster, cell: string): Promise<void> {
-  const objects = ["webhook", "aggregator"].flatMap((component) => {
-    const name = `podseidon-${component}.${cell}`;
-    const subjects = [{ kind: "ServiceAccount", name, namespace: SYSTEM }];
-    const bound = (kind: "ClusterRole" | "Role", role: string): object => ({
-      apiVersion: `${RBAC}/v1`,
-      kind: `${kind}Binding`,
-      metadata: { name: `${role}.${cell}`, ...(kind === "Role" ? { namespace: SYSTEM } : {}) },
-      roleRef: { apiGroup: RBAC, kind, name: role },
-      subjects,
-    });
-    return [
-      { apiVersion: "v1", kind: "ServiceAccount", metadata: { name, namespace: SYSTEM } },
-      bound("ClusterRole", `podseidon-${component}-core`),
-      bound("Role", `podseidon-${component}-register`),
-    ];
-  });
-  await core.apply(objects);
+  const objects = COMPONENTS.flatMap((component) => accountObjects(component, cell, SYSTEM));
+  await core.apply(objects.map(({ body }) => body));
 }
 
 /**
  * A client of the core as a ServiceAccount of podseidon: `aggregator` is the one that cells share, `aggregator.a` is
  * that of cell a.
  */
-export async function asAccount(core: Cluster, account: CellAccount | "webhook" | "aggregator") {
+export async function asAccount(core: Cluster, account: CellAccount | CellComponent) {
   const token = await core.serviceAccountToken(SYSTEM, `podseidon-${account}`);
   return new ApiserverClient({ url: core.url, certificateAuthorityPem: core.identity.certificateAuthorityPem, token });
 }

@@ -81,17 +81,8 @@ export async function runCommandLine(args: readonly string[], given: Surrounding
   }
 }
 
+/** `parseArgs` ignores the parts that are for people. */
 type Flags = Readonly<Record<string, Flag>>;
-
-/** Options of `parseArgs`. */
-function optionsOf(flags: Flags) {
-  return Object.fromEntries(
-    Object.entries(flags).map(([name, { type, short, multiple = false }]) => [
-      name,
-      short === undefined ? { type, multiple } : { type, multiple, short },
-    ]),
-  );
-}
 
 /** Like kubectl, which reads `-o=json` as `-o json`. */
 const separated = (args: readonly string[]): string[] => args.map((word) => word.replace(/^(-[a-zA-Z])=/, "$1"));
@@ -101,12 +92,12 @@ const separated = (args: readonly string[]): string[] => args.map((word) => word
  * command may be the name of an object.
  */
 function wordsOf(args: readonly string[]): readonly string[] {
-  const options = optionsOf(Object.assign({}, GLOBAL_FLAGS, ...COMMANDS.map(({ flags }) => flags)));
+  const options: Flags = Object.assign({}, GLOBAL_FLAGS, ...COMMANDS.map(({ flags }) => flags));
   return parseArgs({ args: separated(args), options, strict: false, allowPositionals: true }).positionals;
 }
 
 function parse(args: readonly string[], command: Command): { values: FlagValues; positionals: readonly string[] } {
-  const options = optionsOf({ ...GLOBAL_FLAGS, ...command.flags });
+  const options: Flags = { ...GLOBAL_FLAGS, ...command.flags };
   try {
     const { values, positionals } = parseArgs({ args: separated(args), options, allowPositionals: true });
     const plain = Object.entries(values).map(([name, value]) => [

@@ -9,7 +9,7 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { mapAtOnce } from "./invocation/at-once.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
-import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { plural, table } from "./invocation/output.ts";
 import {
   ask,
@@ -177,11 +177,13 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const raw = await cluster.list("/api/v1/pods", { fieldSelector: `spec.nodeName=${node}` });
   const found = raw.map(nodePod);
   const leaving = found.filter(({ stays }) => !stays).map(({ pod }) => pod);
-  const [protectors, configuration, cordoned] = await Promise.all([
+  const [protectors, configuration, nodes] = await Promise.all([
     core.protectors(undefined),
     webhookConfigurationOf(cluster),
-    cordonedElsewhere(cluster, node),
+    // A user may lack the permission to list nodes.
+    cluster.list("/api/v1/nodes").catch(orElse(() => [])),
   ]);
+  const cordoned = othersCordoned(node, nodes);
   const answers = await mapAtOnce(context, `asking about the pods of ${node}`, leaving, async (pod) => ({
     pod,
     answer: await ask(cluster, "evict", pod),
@@ -217,16 +219,6 @@ async function unasked(
   const found = new Set<string>();
   for (const namespace of namespaces) if (await isUnprotected(cluster, configuration, namespace)) found.add(namespace);
   return found;
-}
-
-/** False also for a user who may not list nodes. */
-async function cordonedElsewhere(cluster: ClusterClient, node: string): Promise<boolean> {
-  try {
-    return othersCordoned(node, await cluster.list("/api/v1/nodes"));
-  } catch (error) {
-    if (error instanceof CommandError) return false;
-    throw error;
-  }
 }
 
 export const drainCheck: Command = {

@@ -25,7 +25,7 @@ const SETTLE_MS = 75_000;
 
 export type DisruptionKind = "delete" | "evict";
 
-export interface DryRunResult {
+export interface DryRunResult extends StatusText {
   readonly verdict:
     | "admitted"
     /** 429: not now. */
@@ -36,10 +36,6 @@ export interface DryRunResult {
     | "forbidden"
     /** Something else refused: another webhook, the pod is gone. */
     | "rejected";
-  readonly message: string;
-  /** Seconds after which clients repeat by themselves; only for a refusal that passes by itself. */
-  readonly retryAfterSeconds: number | undefined;
-  readonly causes: StatusText["causes"];
   /** The webhook's warnings beside its verdict: a suspended protector, dry-run mode. */
   readonly warnings: readonly string[];
 }
@@ -77,8 +73,8 @@ export function answerOf(response: ApiResponse): DryRunResult {
   if (response.status < 300) {
     return { verdict: "admitted", message: "", retryAfterSeconds: undefined, causes: [], warnings };
   }
-  const { message, retryAfterSeconds, causes } = statusOf(response);
-  return { verdict: verdictOf(response.status, message), message, retryAfterSeconds, causes, warnings };
+  const status = statusOf(response);
+  return { verdict: verdictOf(response.status, status.message), ...status, warnings };
 }
 
 function verdictOf(status: number, message: string): Exclude<DryRunResult["verdict"], "admitted"> {

@@ -1,6 +1,6 @@
 /** Protectors, one line each. Pure. */
 import { age, table } from "./invocation/output.ts";
-import type { ProtectorView } from "./view.ts";
+import { type ProtectorView, presentCells } from "./view.ts";
 
 export interface TableStyle {
   readonly allNamespaces: boolean;
@@ -41,8 +41,8 @@ export function rowOf(view: ShownView, { allNamespaces, isWide }: TableStyle): r
   ];
 }
 
-function cellsText({ cells }: ShownView): string {
-  const present = cells.filter(({ state, total }) => state !== "removed" && (total > 0 || state !== "ok"));
+function cellsText(view: ShownView): string {
+  const present = presentCells(view);
   const good = present.filter(({ state }) => state === "ok").length;
   return `${good}/${present.length}`;
 }

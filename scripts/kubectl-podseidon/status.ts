@@ -1,19 +1,17 @@
 /** `status`: every protector in one line, or one protector in full. */
 import { requireProtectors } from "./find-protectors.ts";
 import type { Command, Context } from "./invocation/command.ts";
-import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import { EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
 import { statusTable } from "./status-table.ts";
 import { watchStatus } from "./status-watch.ts";
-import { type CellView, type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
+import { type CellView, type ProtectorView, type ReservationView, suspensionText, viewProtector } from "./view.ts";
 import { waitingEvictions } from "./waiting-evictions.ts";
 
 const MAX_RESERVATIONS_SHOWN = 20;
 
 export function statusDetail(view: ProtectorView): string {
-  const { suspended } = view;
-  const why = suspended?.reason === undefined ? "" : `: ${suspended.reason}`;
-  const where = suspended?.cells === undefined ? "" : `in ${suspended.cells.join(", ")} `;
+  const suspended = suspensionText(view);
   const how = view.derivation === undefined ? "" : ` (${view.derivation})`;
   const parts = [
     fields([
@@ -23,9 +21,7 @@ export function statusDetail(view: ProtectorView): string {
       [capitalized(view.counted), `${view.available} of ${view.total} pods, ${view.reserved} of them reserved`],
       ["Allowed", `${plural(view.allowed, "disruption")} now`],
       ["State", view.state],
-      ...(suspended === undefined
-        ? []
-        : [["Suspended", `${where}until ${suspended.until ?? "it is resumed"}${why}`] as const]),
+      ...(suspended === "" ? [] : [["Suspended", suspended] as const]),
       ...(view.released === undefined ? [] : [["Released", view.released] as const]),
     ]),
     `\nCells:\n${cellTable(view.cells)}`,
@@ -78,16 +74,12 @@ function conditionText({ conditions }: ProtectorView): string {
 }
 
 async function waitingIn(context: Context, namespace: string | undefined): Promise<string> {
-  try {
-    const cluster = await context.cluster();
-    return await context.progress.during(`reading the pods of tainted nodes of ${cluster.name}`, () =>
-      waitingEvictions(cluster, namespace),
-    );
-  } catch (error) {
-    // A kubeconfig of the core alone, without a current context, has no cluster with pods.
-    if (error instanceof CommandError) return "";
-    throw error;
-  }
+  // A kubeconfig of the core alone, without a current context, has no cluster with pods.
+  const cluster = await context.cluster().catch(orElse(() => undefined));
+  if (cluster === undefined) return "";
+  return await context.progress.during(`reading the pods of tainted nodes of ${cluster.name}`, () =>
+    waitingEvictions(cluster, namespace),
+  );
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {

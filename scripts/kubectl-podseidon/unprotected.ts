@@ -3,7 +3,7 @@ import { GROUP } from "../../shared/schema/annotations.ts";
 import { answerFinding, answeringWebhook } from "./doctor/answer-finding.ts";
 import { deniesNothing, parseDeployments, WEBHOOK_DEPLOYMENT } from "./doctor/component-findings.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
-import { CommandError } from "./invocation/errors.ts";
+import { orElse } from "./invocation/errors.ts";
 import { askAboutNoPod } from "./question.ts";
 
 /** The webhook of the MutatingWebhookConfiguration, which binds an eviction to its pod, but does not decide it. */
@@ -32,11 +32,7 @@ export async function runsDry(
   systemNamespace: string,
 ): Promise<boolean> {
   const path = `/apis/apps/v1/namespaces/${systemNamespace}/deployments/${WEBHOOK_DEPLOYMENT}`;
-  try {
-    return parseDeployments([(await cluster.find(path)) ?? (await core.find(path))]).some(deniesNothing);
-  } catch (error) {
-    // A user who may not read the Deployment sees the webhook's warnings.
-    if (error instanceof CommandError) return false;
-    throw error;
-  }
+  const find = async (): Promise<unknown> => (await cluster.find(path)) ?? (await core.find(path));
+  // A user who may not read the Deployment sees the webhook's warnings.
+  return parseDeployments([await find().catch(orElse(() => undefined))]).some(deniesNothing);
 }

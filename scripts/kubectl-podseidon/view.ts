@@ -80,6 +80,19 @@ export function isOverdue({ holdAgeMs = 0 }: CellView): boolean {
   return holdAgeMs > HOLD_OVERDUE_MS;
 }
 
+/** A cell without pods of the protector is shown only if it has a problem. */
+export function presentCells({ cells }: Pick<ProtectorView, "cells">): readonly CellView[] {
+  return cells.filter(({ state, total }) => state !== "removed" && (total > 0 || state !== "ok"));
+}
+
+/** Empty for a protector that is not suspended. */
+export function suspensionText({ suspended }: ProtectorView): string {
+  if (suspended === undefined) return "";
+  const where = suspended.cells === undefined ? "" : `in ${suspended.cells.join(", ")} `;
+  const why = suspended.reason === undefined ? "" : `: ${suspended.reason}`;
+  return `${where}until ${suspended.until ?? "it is resumed"}${why}`;
+}
+
 /** `nowMs` is this machine's wall clock: ages are for people, and no decision uses them. */
 export function viewProtector(protector: PodProtector, nowMs: number): ProtectorView {
   const { metadata, spec } = protector;

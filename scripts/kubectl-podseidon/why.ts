@@ -9,7 +9,7 @@ import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import { type PodProtector, STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { holdText } from "./explain/explanations.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
-import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, fields, inLine, plural, table } from "./invocation/output.ts";
 import {
   ask,
@@ -167,26 +167,6 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   return unread === undefined ? EXIT.yes : EXIT.unknown;
 }
 
-/** The protectors of the namespace, or a sentence why they could not be read. */
-async function protectorsOf(core: Client, namespace: string): Promise<readonly PodProtector[] | string> {
-  try {
-    return await core.protectors(namespace);
-  } catch (error) {
-    if (error instanceof CommandError) return error.message;
-    throw error;
-  }
-}
-
-/** The pods of the namespace, or none: who may delete a pod may lack the permission to list all. */
-async function podsOf(cluster: Client, namespace: string): Promise<readonly Pod[]> {
-  try {
-    return await cluster.list(podPath(namespace), {}, parseAnyPod);
-  } catch (error) {
-    if (error instanceof CommandError) return [];
-    throw error;
-  }
-}
-
 type Client = Awaited<ReturnType<Context["cluster"]>>;
 
 async function explain(
@@ -205,8 +185,9 @@ async function explain(
   const [answer, configuration, protectors, pods] = await Promise.all([
     ask(cluster, kind, pod),
     webhookConfigurationOf(cluster),
-    protectorsOf(core, namespace),
-    podsOf(cluster, namespace),
+    core.protectors(namespace).catch(orElse(({ message }) => message)),
+    // Who may delete a pod may lack the permission to list all.
+    cluster.list(podPath(namespace), {}, parseAnyPod).catch(orElse(() => [])),
   ]);
   const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
   const [known, unread] = typeof protectors === "string" ? [[], protectors] : [protectors];

@@ -9,7 +9,7 @@ import {
   copyFileSync,
   globSync,
   mkdirSync,
-  mkdtempSync,
+  mkdtempDisposableSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -74,30 +74,26 @@ export async function makeRelease(options: ReleaseOptions): Promise<Release> {
   const out = resolve(root, options.out);
   rmSync(out, { recursive: true, force: true });
   mkdirSync(out, { recursive: true });
-  const work = mkdtempSync(join(tmpdir(), "podseidon-release-"));
-  try {
-    const bundles = join(work, "bundles");
-    const heavy = overBudget(await build({ outdir: bundles, sbom: true, version }));
-    if (heavy.length > 0)
-      throw new Error(`${heavy.map(({ name }) => name).join(", ")}: over the budget of npm run build`);
-    const base = findBase(options, join(work, "base"), say);
-    nameBase(join(bundles, "sbom.cdx.json"), base?.name);
-    const directory = join(out, "image");
-    const digest = writeImage({ directory, tag, version, files: imageFiles(bundles), ...(base && { base }) });
-    if (base === undefined) writeFileSync(join(out, INCOMPLETE), INCOMPLETE_TEXT);
-    const image = { name: `${registry}/podseidon`, digest };
-    await writeManifests(out, version, image);
-    copyFileSync(join(root, "manifests/uninstall.sh"), join(out, "uninstall.sh"));
-    const archives = pluginArchives(bundles);
-    for (const { file, bytes } of archives) writeFileSync(join(out, file), bytes);
-    writeFileSync(join(out, "podseidon.krew.yaml"), krewManifest(archives, version, options.url ?? githubUrl(tag)));
-    writeFileSync(join(out, "sbom.cdx.json"), readFileSync(join(bundles, "sbom.cdx.json")));
-    writeFileSync(join(out, "image.txt"), `${image.name}:${tag}@${digest}\n`);
-    writeSums(out, key);
-    return { image: `${image.name}@${digest}`, complete: base !== undefined };
-  } finally {
-    rmSync(work, { recursive: true, force: true });
-  }
+  using work = mkdtempDisposableSync(join(tmpdir(), "podseidon-release-"));
+  const bundles = join(work.path, "bundles");
+  const heavy = overBudget(await build({ outdir: bundles, sbom: true, version }));
+  if (heavy.length > 0)
+    throw new Error(`${heavy.map(({ name }) => name).join(", ")}: over the budget of npm run build`);
+  const base = findBase(options, join(work.path, "base"), say);
+  nameBase(join(bundles, "sbom.cdx.json"), base?.name);
+  const directory = join(out, "image");
+  const digest = writeImage({ directory, tag, version, files: imageFiles(bundles), ...(base && { base }) });
+  if (base === undefined) writeFileSync(join(out, INCOMPLETE), INCOMPLETE_TEXT);
+  const image = { name: `${registry}/podseidon`, digest };
+  await writeManifests(out, version, image);
+  copyFileSync(join(root, "manifests/uninstall.sh"), join(out, "uninstall.sh"));
+  const archives = pluginArchives(bundles);
+  for (const { file, bytes } of archives) writeFileSync(join(out, file), bytes);
+  writeFileSync(join(out, "podseidon.krew.yaml"), krewManifest(archives, version, options.url ?? githubUrl(tag)));
+  writeFileSync(join(out, "sbom.cdx.json"), readFileSync(join(bundles, "sbom.cdx.json")));
+  writeFileSync(join(out, "image.txt"), `${image.name}:${tag}@${digest}\n`);
+  writeSums(out, key);
+  return { image: `${image.name}@${digest}`, complete: base !== undefined };
 }
 
 function versionOf(tag: string): string {

@@ -1,6 +1,6 @@
 /** Renders the manifests of a release from `manifests/`, with the kubectl of the tests. */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempDisposableSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { root } from "../root.ts";
 
@@ -24,30 +24,26 @@ export interface RenderOptions {
 export function render({ overlay, image, cell, kubectl }: RenderOptions): string {
   // Inside of the repository, because a kustomization uses relative paths.
   mkdirSync(join(root, ".cache"), { recursive: true });
-  const directory = mkdtempSync(join(root, ".cache", "release-"));
-  try {
-    const path = (...parts: readonly string[]): string => relative(directory, join(root, "manifests", ...parts));
-    const cellMap = {
-      components: [path("components", "cell")],
-      configMapGenerator: [
-        {
-          ...{ name: "podseidon-cell", namespace: "podseidon-system", behavior: "merge", literals: [`id=${cell}`] },
-          options: { disableNameSuffixHash: true },
-        },
-      ],
-    };
-    const kustomization = {
-      apiVersion: "kustomize.config.k8s.io/v1beta1",
-      kind: "Kustomization",
-      resources: [path(overlay)],
-      ...(image === undefined ? {} : { images: [{ name: "podseidon", newName: image.name, digest: image.digest }] }),
-      ...(cell === undefined ? {} : cellMap),
-    };
-    writeFileSync(join(directory, "kustomization.yaml"), JSON.stringify(kustomization));
-    return execFileSync(kubectl, ["kustomize", directory], { encoding: "utf8" });
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
-  }
+  using directory = mkdtempDisposableSync(join(root, ".cache", "release-"));
+  const path = (...parts: readonly string[]): string => relative(directory.path, join(root, "manifests", ...parts));
+  const cellMap = {
+    components: [path("components", "cell")],
+    configMapGenerator: [
+      {
+        ...{ name: "podseidon-cell", namespace: "podseidon-system", behavior: "merge", literals: [`id=${cell}`] },
+        options: { disableNameSuffixHash: true },
+      },
+    ],
+  };
+  const kustomization = {
+    apiVersion: "kustomize.config.k8s.io/v1beta1",
+    kind: "Kustomization",
+    resources: [path(overlay)],
+    ...(image === undefined ? {} : { images: [{ name: "podseidon", newName: image.name, digest: image.digest }] }),
+    ...(cell === undefined ? {} : cellMap),
+  };
+  writeFileSync(join(directory.path, "kustomization.yaml"), JSON.stringify(kustomization));
+  return execFileSync(kubectl, ["kustomize", directory.path], { encoding: "utf8" });
 }
 
 export interface ReleaseManifest {

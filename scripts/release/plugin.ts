@@ -2,12 +2,12 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { dump } from "js-yaml";
+import { PLUGIN_COMMANDS } from "../build.ts";
 import { root } from "../root.ts";
 import { type ArchivedFile, gzip, sha256, tar } from "./archive.ts";
 
 const SYSTEMS = ["linux", "darwin"] as const;
 const ARCHITECTURES = ["amd64", "arm64"] as const;
-const COMMANDS = ["kubectl-podseidon", "kubectl_complete-podseidon"];
 
 export interface PluginArchive {
   readonly file: string;
@@ -22,7 +22,7 @@ export interface PluginArchive {
  */
 export function pluginArchives(bundles: string): readonly PluginArchive[] {
   const files: ArchivedFile[] = [
-    ...COMMANDS.map((path) => ({ path, bytes: readFileSync(join(bundles, path)), executable: true })),
+    ...PLUGIN_COMMANDS.map((path) => ({ path, bytes: readFileSync(join(bundles, path)), executable: true })),
     { path: "kubectl-podseidon.mjs", bytes: readFileSync(join(bundles, "kubectl-podseidon.mjs")) },
     { path: "LICENSE", bytes: readFileSync(join(root, "LICENSE")) },
   ];

@@ -86,15 +86,8 @@ export async function download(
   sites: ReleaseSites = OFFICIAL_SITES,
   environment: NodeJS.ProcessEnv = process.env,
 ): Promise<void> {
-  const withoutProxy = setGlobalProxyFromEnv(environment);
-  try {
-    await downloadAll(directory, progress, sites);
-  } finally {
-    withoutProxy();
-  }
-}
-
-async function downloadAll(directory: string, progress: BuildProgress, sites: ReleaseSites): Promise<void> {
+  using stack = new DisposableStack();
+  stack.defer(setGlobalProxyFromEnv(environment));
   const wanted = artifacts(sites);
   progress.step(`downloading official binaries from ${new URL(sites.kubernetes).host} and ${new URL(sites.etcd).host}`);
   // Checksums first: they are small, and without network the first one fails.

@@ -35,7 +35,8 @@ export async function problemWith(name: BinaryName, path: string): Promise<strin
  * names the missing ones and those of another version.
  */
 export async function installedBinaries(environment: NodeJS.ProcessEnv): Promise<BinaryPaths> {
-  const directories = [environment.KUBEBUILDER_ASSETS, ...(environment.PATH ?? "").split(":")].filter(isGiven);
+  const listed = [environment.KUBEBUILDER_ASSETS, ...(environment.PATH ?? "").split(":")];
+  const directories = listed.flatMap((directory) => directory || []);
   const candidates = (name: BinaryName): string[] =>
     directories.map((directory) => join(directory, name)).filter(isExecutable);
   const missing = BINARY_NAMES.filter((name) => candidates(name).length === 0);
@@ -65,10 +66,6 @@ export function eachBinary<T>(make: (name: BinaryName) => T): Record<BinaryName,
     kubectl: make("kubectl"),
     kwok: make("kwok"),
   };
-}
-
-function isGiven(value: string | undefined): value is string {
-  return value !== undefined && value !== "";
 }
 
 function isExecutable(path: string): boolean {

@@ -1,5 +1,5 @@
 /** Converts a protector's view to the rows and the detail of the page. Pure. Ages become times, which do not change. */
-import type { CellView, ProtectorView } from "../view.ts";
+import { type CellView, type ProtectorView, presentCells, suspensionText } from "../view.ts";
 import { type Detail, type ProtectorRow, type ReservationRow, UNKNOWN_MS } from "./wire.ts";
 
 /** Most reservations of one protector, oldest first. */
@@ -19,11 +19,6 @@ export interface CellShare {
   readonly available: number;
   readonly reserved: number;
   readonly heartbeatMs: number;
-}
-
-/** Like in `status`: a cell without pods of the protector is shown only if it has a problem. */
-function presentCells({ cells }: ProtectorView): readonly CellView[] {
-  return cells.filter(({ state, total }) => state !== "removed" && (total > 0 || state !== "ok"));
 }
 
 export function rowOfView(view: ProtectorView, { core, nowMs }: Seen, indexOf: (cell: string) => number): ProtectorRow {
@@ -68,7 +63,7 @@ export function detailOfView(view: ProtectorView, seen: Seen): DetailOfView {
   return {
     source: view.source ?? (view.managed ? "unknown" : "none: made by hand"),
     derivation: view.derivation ?? "",
-    suspended: suspensionOf(view),
+    suspended: suspensionText(view),
     cells: view.cells
       .slice(0, MAX_DETAIL_CELLS)
       .map(({ cell, state, hold, available, total, reserved, heartbeatAgeMs, lastEventAgeMs }) => ({
@@ -81,13 +76,6 @@ export function detailOfView(view: ProtectorView, seen: Seen): DetailOfView {
     reservationCount: view.reservations.length,
     conditions: view.conditions.map(({ type, status, reason, message }) => ({ type, status, reason, message })),
   };
-}
-
-function suspensionOf({ suspended }: ProtectorView): string {
-  if (suspended === undefined) return "";
-  const where = suspended.cells === undefined ? "" : `in ${suspended.cells.join(", ")} `;
-  const why = suspended.reason === undefined ? "" : `: ${suspended.reason}`;
-  return `${where}until ${suspended.until ?? "it is resumed"}${why}`;
 }
 
 function since(nowMs: number, ageMs: number | undefined): number {

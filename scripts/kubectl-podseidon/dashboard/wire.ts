@@ -12,11 +12,16 @@ const text = v.string();
 const number = v.number();
 const State = v.picklist(HEALTH_STATES);
 
-const ProtectorRow = v.object({
+/** A protector. */
+const PLACE = {
   /** Index in the list of cores. */
   core: number,
   namespace: text,
   name: text,
+};
+
+const ProtectorRow = v.object({
+  ...PLACE,
   state: State,
   required: number,
   available: number,
@@ -48,9 +53,7 @@ const CellRow = v.object({
 export type CellRow = v.InferOutput<typeof CellRow>;
 
 const ReservationRow = v.object({
-  core: number,
-  namespace: text,
-  name: text,
+  ...PLACE,
   cell: text,
   pod: text,
   operation: text,
@@ -61,9 +64,7 @@ export type ReservationRow = v.InferOutput<typeof ReservationRow>;
 
 const RefusalRow = v.object({
   id: text,
-  core: number,
-  namespace: text,
-  name: text,
+  ...PLACE,
   /** The word for the webhook's action, and the Event's reason. */
   what: text,
   reason: text,

@@ -12,10 +12,10 @@ import {
   PLURAL,
 } from "../../../shared/schema/annotations.ts";
 import { parseAnyPod } from "../../../shared/schema/pod.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { ClusterClient } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
-import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
+import { EXIT, type ExitCode, messageOf, orElse } from "../invocation/errors.ts";
 import { withFlags } from "../invocation/printed-commands.ts";
 import { acceptsToken } from "../invocation/token-review.ts";
 import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../question.ts";
@@ -65,8 +65,6 @@ import {
 
 const MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
-
-const idOf = ({ namespace = "", name }: PodProtector["metadata"]): string => `${namespace}/${name}`;
 
 async function storedPolicy(core: ClusterClient, name: string): Promise<StoredPolicy> {
   const policy = await core.find(`${ADMISSION_API}/validatingadmissionpolicies/${name}`);
@@ -231,10 +229,10 @@ class Doctor {
     here: readonly ProtectorView[],
     namespaces: readonly v.InferOutput<typeof Namespace>[],
   ): readonly string[] {
-    const ids = new Set(here.map(({ namespace, name }) => `${namespace}/${name}`));
+    const ids = new Set(here.map(namespacedName));
     const protectors = this.#protectors
-      .filter(({ metadata }) => metadata.annotations?.[COUNTED_GATE] === "enabled" && ids.has(idOf(metadata)))
-      .map(({ metadata }) => `protector ${idOf(metadata)}`);
+      .filter(({ metadata }) => metadata.annotations?.[COUNTED_GATE] === "enabled" && ids.has(namespacedName(metadata)))
+      .map(({ metadata }) => `protector ${namespacedName(metadata)}`);
     const labelled = namespaces.filter(({ metadata }) => metadata.labels[COUNTED_GATE] === "enabled");
     return [...protectors, ...labelled.map(({ metadata }) => `namespace ${metadata.name}`)];
   }
@@ -249,16 +247,12 @@ class Doctor {
    */
   async #askedNamespace(cluster: ClusterClient): Promise<string> {
     const usual = this.#views[0]?.namespace ?? cluster.namespace;
-    try {
-      const validating = await cluster.find(`${VALIDATING}/podseidon`);
-      const asked = askedNamespaces(validating, await cluster.list("/api/v1/namespaces"));
-      const namespaces = new Set(this.#views.map((view) => view.namespace));
-      return asked.find((one) => namespaces.has(one)) ?? asked[0] ?? usual;
-    } catch (error) {
-      // A user who may evict pods may lack the permission to list namespaces.
-      if (error instanceof CommandError) return usual;
-      throw error;
-    }
+    const read = async (): Promise<readonly string[]> =>
+      askedNamespaces(await cluster.find(`${VALIDATING}/podseidon`), await cluster.list("/api/v1/namespaces"));
+    // A user who may evict pods may lack the permission to list namespaces.
+    const asked = await read().catch(orElse(() => []));
+    const namespaces = new Set(this.#views.map((view) => view.namespace));
+    return asked.find((one) => namespaces.has(one)) ?? asked[0] ?? usual;
   }
 
   /** Checks the cluster that runs the webhook. */

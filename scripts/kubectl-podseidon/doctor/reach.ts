@@ -2,7 +2,7 @@
 import * as v from "valibot";
 import type { ApiResponse } from "../../../shared/kube/client/transport.ts";
 import { type ClusterClient, statusOf } from "../invocation/cluster.ts";
-import { CommandError, messageOf } from "../invocation/errors.ts";
+import { messageOf, orElse } from "../invocation/errors.ts";
 import { clockFinding, type DoctorFinding, type Finding, ok, problem, unknown, warning } from "./findings.ts";
 
 /** The oldest minor version of Kubernetes that this version was tested with. */
@@ -41,11 +41,7 @@ export async function reach(cluster: ClusterClient, nowMs: () => number): Promis
 }
 
 /** The cluster, or what keeps this user from it, which keeps nobody from looking at the others. */
-export async function reachable(name: string, cluster: Promise<ClusterClient>): Promise<ClusterClient | DoctorFinding> {
-  try {
-    return await cluster;
-  } catch (error) {
-    if (!(error instanceof CommandError)) throw error;
-    return { cluster: name, ...unknown("kubeconfig", error.message, "is this context as it should be?") };
-  }
+export function reachable(name: string, cluster: Promise<ClusterClient>): Promise<ClusterClient | DoctorFinding> {
+  const advice = "is this context as it should be?";
+  return cluster.catch(orElse(({ message }) => ({ cluster: name, ...unknown("kubeconfig", message, advice) })));
 }

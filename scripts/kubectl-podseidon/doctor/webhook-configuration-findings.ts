@@ -95,11 +95,13 @@ export function webhookConfigurationFindings(
     findings.push(
       ok(check, `asks as cell ${cellOfWebhookConfiguration(validating) ?? "?"}, refuses when it gets no answer`),
     );
-  const others = [mutating, gate].flatMap((raw) => {
-    const read = v.safeParse(Webhooks, raw);
-    return read.success ? read.output.webhooks : [];
-  });
-  return [...findings, authorityFinding([...hooks.output.webhooks, ...others], nowMs)];
+  return [...findings, authorityFinding([validating, mutating, gate].flatMap(webhooksOf), nowMs)];
+}
+
+/** None for a configuration that is missing, or can't be read. */
+function webhooksOf(configuration: unknown): readonly Webhook[] {
+  const read = v.safeParse(Webhooks, configuration);
+  return read.success ? read.output.webhooks : [];
 }
 
 function asksAbout(rules: Webhook["rules"], operation: string, resource: string): boolean {
@@ -146,9 +148,8 @@ const DISRUPTIONS = [
 
 /** The namespaces in which the cluster asks about deletions, and about evictions if it asks about any. */
 export function askedNamespaces(validating: unknown, namespaces: readonly unknown[]): readonly string[] {
-  const hooks = v.safeParse(Webhooks, validating);
   const asking = DISRUPTIONS.map(([operation, resource]) =>
-    hooks.success ? hooks.output.webhooks.filter(({ rules }) => asksAbout(rules, operation, resource)) : [],
+    webhooksOf(validating).filter(({ rules }) => asksAbout(rules, operation, resource)),
   ).filter((some) => some.length > 0);
   const selectors = asking.map((some) =>
     some.map(({ namespaceSelector }) => compileSelector(namespaceSelector ?? {}, "fails")),
@@ -166,8 +167,7 @@ function namespacesOf(raw: readonly unknown[]): readonly v.InferOutput<typeof Na
 /** Whether the cluster asks in the namespaces with protected pods. `namespaces` are the stored objects of these. */
 export function namespaceFinding(validating: unknown, namespaces: readonly unknown[]): readonly Finding[] {
   const check = "enforced namespaces";
-  const hooks = v.safeParse(Webhooks, validating);
-  const asks = hooks.success && hooks.output.webhooks.some(({ rules }) => asksAbout(rules, "DELETE", "pods"));
+  const asks = webhooksOf(validating).some(({ rules }) => asksAbout(rules, "DELETE", "pods"));
   const known = namespacesOf(namespaces);
   if (!asks || known.length === 0) return [];
   const asked = new Set(askedNamespaces(validating, namespaces));

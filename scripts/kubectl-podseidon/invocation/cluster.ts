@@ -120,6 +120,7 @@ const Status = v.looseObject({ message: v.optional(v.string()), details: v.optio
 
 export interface StatusText {
   readonly message: string;
+  /** Seconds after which clients repeat by themselves; only for a refusal that passes by itself. */
   readonly retryAfterSeconds: number | undefined;
   readonly causes: readonly v.InferOutput<typeof Cause>[];
 }

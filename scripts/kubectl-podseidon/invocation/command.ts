@@ -136,12 +136,12 @@ export class Context {
 
   /** The cluster that has the pods. */
   cluster(): Promise<ClusterClient> {
-    return this.#client(this.text("context"));
+    return this.named(this.text("context"));
   }
 
   /** The cluster that has the protectors. */
   core(): Promise<ClusterClient> {
-    return this.#client(this.#coreContext ?? this.text("context"));
+    return this.named(this.#coreContext ?? this.text("context"));
   }
 
   /** Whether the core is named explicitly, instead of assumed to be the cluster with the pods. */
@@ -186,10 +186,6 @@ export class Context {
     ];
   }
 
-  named(context: string): Promise<ClusterClient> {
-    return this.#client(context);
-  }
-
   async namespace(): Promise<string> {
     return this.text("namespace") ?? (await this.cluster()).namespace;
   }
@@ -212,8 +208,8 @@ export class Context {
       if (client.status === "fulfilled") client.value.close();
   }
 
-  /** One client for each context. */
-  async #client(context: string | undefined): Promise<ClusterClient> {
+  /** The cluster of a context, which has one client. */
+  async named(context: string | undefined): Promise<ClusterClient> {
     const config = await this.kubeconfig();
     const key = context ?? config.currentContext ?? "";
     const isPlace = key === (this.text("context") ?? config.currentContext ?? "");

@@ -9,6 +9,17 @@ export class CommandError extends Error {
   override readonly name = "CommandError";
 }
 
+/**
+ * For `catch`, where a command can do without the result: returns what stands in for it. An error that is no sentence
+ * for the user is a mistake in this code, and is thrown.
+ */
+export const orElse =
+  <T>(instead: (error: CommandError) => T) =>
+  (error: unknown): T => {
+    if (error instanceof CommandError) return instead(error);
+    throw error;
+  };
+
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

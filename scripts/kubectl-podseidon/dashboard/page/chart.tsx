@@ -1,6 +1,8 @@
 /** One chart of the last hour, drawn by uPlot, with a sentence and a table of the same data. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
+import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
+import type { CapacityPoint } from "../wire.ts";
 import { minuteText, numberText } from "./words.ts";
 
 export const WINDOW_SECONDS = 3600;
@@ -18,6 +20,16 @@ interface ChartLine {
   readonly values: readonly number[];
   /** How a row of the table summarizes several points. */
   readonly inTable: "lowest" | "highest" | "sum";
+}
+
+/** Capacity against promise; `column` has the values of all points. */
+export function capacityLines(column: (key: keyof CapacityPoint) => readonly number[]): readonly ChartLine[] {
+  const { available, promised, reserved } = CHART_WORDS;
+  return [
+    { label: available, colour: "total", kind: "area", values: column("available"), inTable: "lowest" },
+    { label: promised, colour: "promise", kind: "dashed", values: column("required"), inTable: "highest" },
+    { label: reserved, colour: "c1", kind: "step", values: column("reserved"), inTable: "highest" },
+  ];
 }
 
 interface ChartOptions {

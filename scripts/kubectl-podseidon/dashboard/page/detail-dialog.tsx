@@ -1,15 +1,16 @@
 /** One protector in full, over the page. Escape and the browser's back button close it. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
+import { healthOf } from "../../health.ts";
 import type { CapacityPoint, Detail } from "../wire.ts";
 import { Age } from "./age.tsx";
 import { nowMs, repeat } from "./browser-clock.ts";
-import { Chart, WINDOW_SECONDS } from "./chart.tsx";
+import { Chart, capacityLines, WINDOW_SECONDS } from "./chart.tsx";
 import { readDetail } from "./connection.ts";
 import { HealthMark } from "./health-summary.tsx";
 import { RefusalList, ReservationTable } from "./lists.tsx";
 import { store } from "./store.ts";
-import { Wide } from "./wide.tsx";
+import { type Column, Table } from "./table.tsx";
 import { countText, numberText, STATE_WORDS } from "./words.ts";
 
 /** The detail is read again at this interval, and whenever its row changes. */
@@ -81,7 +82,7 @@ function Facts({ detail }: { readonly detail: Detail }) {
   return (
     <>
       <p class="verdict">
-        <HealthMark state={row.state} /> <b>{row.state}</b>. {STATE_WORDS[row.state]}
+        <HealthMark health={healthOf(row.state)} /> <b>{row.state}</b>. {STATE_WORDS[row.state]}
       </p>
       <dl class="facts">
         <Fact name="Promised" value={countText(row.required, "pod")} />
@@ -93,7 +94,8 @@ function Facts({ detail }: { readonly detail: Detail }) {
         {suspended === "" ? null : <Fact name="Suspended" value={suspended} />}
       </dl>
       <History points={detail.history} />
-      <CellFacts detail={detail} />
+      <h3>Cells</h3>
+      <Table label="Cells of this protector" rows={detail.cells} keyOf={({ cell }) => cell} columns={CELL_COLUMNS} />
       <h3>Reservations</h3>
       {reservations.length === 0 ? <p>None.</p> : <ReservationTable reservations={reservations} />}
       {reservationCount > reservations.length ? (
@@ -129,104 +131,41 @@ function History({ points }: { readonly points: readonly CapacityPoint[] }) {
   const summary =
     least < 0 ? `At the worst moment ${countText(-least, "pod")} were missing.` : `Never fewer than ${least} to spare.`;
   return (
-    <Chart
-      title={CHART_WORDS.capacity}
-      {...{ summary, endMs }}
-      atMs={column("atMs")}
-      lines={[
-        { label: CHART_WORDS.available, colour: "total", kind: "area", values: column("available"), inTable: "lowest" },
-        {
-          label: CHART_WORDS.promised,
-          colour: "promise",
-          kind: "dashed",
-          values: column("required"),
-          inTable: "highest",
-        },
-        { label: CHART_WORDS.reserved, colour: "c1", kind: "step", values: column("reserved"), inTable: "highest" },
-      ]}
-    />
+    <Chart title={CHART_WORDS.capacity} {...{ summary, endMs }} atMs={column("atMs")} lines={capacityLines(column)} />
   );
 }
 
-function CellFacts({ detail }: { readonly detail: Detail }) {
-  return (
-    <>
-      <h3>Cells</h3>
-      <Wide label="Cells of this protector">
-        <table>
-          <caption class="hidden">Cells of this protector</caption>
-          <thead>
-            <tr>
-              <th scope="col">Cell</th>
-              <th scope="col">State</th>
-              <th scope="col" class="number">
-                Available
-              </th>
-              <th scope="col" class="number">
-                Reserved
-              </th>
-              <th scope="col" class="number">
-                Heartbeat
-              </th>
-              <th scope="col" class="number">
-                Last event
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {detail.cells.map((cell) => (
-              <tr key={cell.cell}>
-                <th scope="row">{cell.cell}</th>
-                <td>{cell.state}</td>
-                <td class="number">
-                  {numberText(cell.available)} of {numberText(cell.total)}
-                </td>
-                <td class="number">{numberText(cell.reserved)}</td>
-                <td class="number">
-                  <Age sinceMs={cell.heartbeatMs} />
-                </td>
-                <td class="number">
-                  <Age sinceMs={cell.lastEventMs} />
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </Wide>
-    </>
-  );
-}
+const CELL_COLUMNS: readonly Column<Detail["cells"][number]>[] = [
+  { title: "Cell", cell: ({ cell }) => cell },
+  { title: "State", cell: ({ state }) => state },
+  {
+    title: "Available",
+    class: "number",
+    cell: ({ available, total }) => `${numberText(available)} of ${numberText(total)}`,
+  },
+  { title: "Reserved", class: "number", cell: ({ reserved }) => numberText(reserved) },
+  { title: "Heartbeat", class: "number", cell: ({ heartbeatMs }) => <Age sinceMs={heartbeatMs} /> },
+  { title: "Last event", class: "number", cell: ({ lastEventMs }) => <Age sinceMs={lastEventMs} /> },
+];
+
+const CONDITION_COLUMNS: readonly Column<Detail["conditions"][number]>[] = [
+  { title: "Type", cell: ({ type }) => type },
+  { title: "Status", cell: ({ status }) => status },
+  { title: "Reason", cell: ({ reason }) => reason },
+  { title: "Message", class: "message", cell: ({ message }) => <bdi>{message}</bdi> },
+];
 
 function Conditions({ detail: { conditions } }: { readonly detail: Detail }) {
   if (conditions.length === 0) return null;
   return (
     <>
       <h3>Conditions</h3>
-      <Wide label="Conditions of this protector">
-        <table>
-          <caption class="hidden">Conditions of this protector</caption>
-          <thead>
-            <tr>
-              <th scope="col">Type</th>
-              <th scope="col">Status</th>
-              <th scope="col">Reason</th>
-              <th scope="col">Message</th>
-            </tr>
-          </thead>
-          <tbody>
-            {conditions.map(({ type, status, reason, message }) => (
-              <tr key={type}>
-                <th scope="row">{type}</th>
-                <td>{status}</td>
-                <td>{reason}</td>
-                <td class="message">
-                  <bdi>{message}</bdi>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </Wide>
+      <Table
+        label="Conditions of this protector"
+        rows={conditions}
+        keyOf={({ type }) => type}
+        columns={CONDITION_COLUMNS}
+      />
     </>
   );
 }

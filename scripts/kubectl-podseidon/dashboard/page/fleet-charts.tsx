@@ -1,7 +1,7 @@
 /** The last hour of all protectors together. */
 import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
 import type { FleetPoint } from "../wire.ts";
-import { Chart } from "./chart.tsx";
+import { Chart, capacityLines } from "./chart.tsx";
 import { store } from "./store.ts";
 import { countText, minuteText, numberText } from "./words.ts";
 
@@ -25,34 +25,20 @@ export function FleetCharts() {
         title={CHART_WORDS.capacity}
         summary={`Now ${numberText(last.available)} are available, ${numberText(last.required)} promised.`}
         {...{ atMs, endMs }}
-        lines={[
-          line(CHART_WORDS.available, "total", "area", column("available"), "lowest"),
-          line(CHART_WORDS.promised, "promise", "dashed", column("required"), "highest"),
-          line(CHART_WORDS.reserved, "c1", "step", column("reserved"), "highest"),
-        ]}
+        lines={capacityLines(column)}
       />
       <Chart
         title={CHART_WORDS.missing}
         summary={worst === 0 ? `None since ${since}.` : `At most ${countText(worst, "pod")} since ${since}.`}
         {...{ atMs, endMs }}
-        lines={[line("missing", "bad", "step", column("missing"), "highest")]}
+        lines={[{ label: "missing", colour: "bad", kind: "step", values: column("missing"), inTable: "highest" }]}
       />
       <Chart
         title={CHART_WORDS.answers}
         summary={`${countText(denied, "disruption")} denied since ${since}.`}
         {...{ atMs, endMs }}
-        lines={[line(CHART_WORDS.denied, "bad", "bars", column("denied"), "sum")]}
+        lines={[{ label: CHART_WORDS.denied, colour: "bad", kind: "bars", values: column("denied"), inTable: "sum" }]}
       />
     </section>
   );
-}
-
-function line(
-  label: string,
-  colour: string,
-  kind: "step" | "area" | "dashed" | "bars",
-  values: readonly number[],
-  inTable: "lowest" | "highest" | "sum",
-) {
-  return { label, colour, kind, values, inTable };
 }

@@ -1,5 +1,5 @@
 /** The number of protectors in each health; each number filters the table. */
-import { HEALTHS, type Health, type HealthState, healthOf, statesOf } from "../../health.ts";
+import { HEALTHS, type Health, statesOf } from "../../health.ts";
 import type { NO_FILTER } from "./rows.ts";
 import { store } from "./store.ts";
 import { HEALTH_WORDS, numberText } from "./words.ts";
@@ -7,8 +7,7 @@ import { HEALTH_WORDS, numberText } from "./words.ts";
 /** A shape for each health, so that colour is not the only difference. */
 const SHAPES: Readonly<Record<Health, string>> = { trouble: "▲", attention: "◆", order: "●" };
 
-export function HealthMark({ state }: { readonly state: HealthState }) {
-  const health = healthOf(state);
+export function HealthMark({ health }: { readonly health: Health }) {
   return (
     <span class={`shape ${health}`} aria-hidden="true">
       {SHAPES[health]}
@@ -45,9 +44,7 @@ function HealthTile({ health }: { readonly health: Health }) {
         aria-pressed={filter.health === health}
         onClick={() => choose({ health }, filter.health === health)}
       >
-        <span class={`shape ${health}`} aria-hidden="true">
-          {SHAPES[health]}
-        </span>
+        <HealthMark health={health} />
         <b>{numberText(all)}</b> {title}
       </button>
       <ul>

@@ -1,9 +1,10 @@
 /** What is under way in all protectors: refusals as they happen, reservations, cells. */
 import { type CellRow, type RefusalRow, type ReservationRow, rowKey } from "../wire.ts";
 import { Age } from "./age.tsx";
+import { HealthMark } from "./health-summary.tsx";
 import { detailAddress } from "./protector-table.tsx";
 import { store } from "./store.ts";
-import { Wide } from "./wide.tsx";
+import { type Column, Table } from "./table.tsx";
 import { countText, numberText } from "./words.ts";
 
 const SHOWN_REFUSALS = 30;
@@ -78,6 +79,15 @@ export function Reservations() {
   );
 }
 
+const POD: Column<ReservationRow> = { title: "Pod", cell: ({ pod }) => <bdi>{pod}</bdi> };
+const PROTECTOR: Column<ReservationRow> = { title: "Protector", cell: (place) => <ProtectorLink {...place} /> };
+const RESERVATION_COLUMNS: readonly Column<ReservationRow>[] = [
+  { title: "Cell", cell: ({ cell }) => cell },
+  { title: "Operation", cell: ({ operation }) => operation },
+  { title: "Holds", class: "number", cell: ({ weight }) => weight },
+  { title: "Age", class: "number", cell: ({ sinceMs }) => <Age sinceMs={sinceMs} /> },
+];
+
 interface ReservationTableOptions {
   readonly reservations: readonly ReservationRow[];
   readonly isLinked?: boolean;
@@ -85,105 +95,51 @@ interface ReservationTableOptions {
 
 export function ReservationTable({ reservations, isLinked = false }: ReservationTableOptions) {
   return (
-    <Wide label="Reservations, the oldest first">
-      <table>
-        <caption class="hidden">Reservations, the oldest first</caption>
-        <thead>
-          <tr>
-            <th scope="col">Pod</th>
-            {isLinked ? <th scope="col">Protector</th> : null}
-            <th scope="col">Cell</th>
-            <th scope="col">Operation</th>
-            <th scope="col" class="number">
-              Holds
-            </th>
-            <th scope="col" class="number">
-              Age
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {reservations.map((one) => (
-            <tr key={`${rowKey(one)}/${one.cell}/${one.pod}/${one.operation}/${one.sinceMs}`}>
-              <th scope="row">
-                <bdi>{one.pod}</bdi>
-              </th>
-              {isLinked ? (
-                <td>
-                  <ProtectorLink {...one} />
-                </td>
-              ) : null}
-              <td>{one.cell}</td>
-              <td>{one.operation}</td>
-              <td class="number">{one.weight}</td>
-              <td class="number">
-                <Age sinceMs={one.sinceMs} />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </Wide>
+    <Table
+      label="Reservations, the oldest first"
+      rows={reservations}
+      keyOf={(one) => `${rowKey(one)}/${one.cell}/${one.pod}/${one.operation}/${one.sinceMs}`}
+      columns={[POD, ...(isLinked ? [PROTECTOR] : []), ...RESERVATION_COLUMNS]}
+    />
   );
 }
 
+const CELL_COLUMNS: readonly Column<CellRow>[] = [
+  { title: "Cell", cell: cellName },
+  { title: "Protectors", class: "number", cell: ({ protectors }) => numberText(protectors) },
+  { title: "Available", class: "number", cell: ({ available }) => numberText(available) },
+  { title: "Reserved", class: "number", cell: ({ reserved }) => numberText(reserved) },
+  { title: "Heartbeat", class: "number", cell: ({ newestMs }) => <Age sinceMs={newestMs} /> },
+  { title: "Furthest behind", class: "number", cell: ({ oldestMs }) => <Age sinceMs={oldestMs} /> },
+  { title: "State", cell: cellState },
+];
+
 export function Cells() {
   const cells = store.cells.value;
-  const cores = store.hello.value?.cores ?? [];
   return (
     <section aria-labelledby="cells-title">
       <h2 id="cells-title">Cells</h2>
       {cells.length === 0 ? (
         <p>None: no aggregator has counted pods.</p>
       ) : (
-        <Wide label="Cells and how far behind they are">
-          <table>
-            <caption class="hidden">Cells and how far behind they are</caption>
-            <thead>
-              <tr>
-                <th scope="col">Cell</th>
-                <th scope="col" class="number">
-                  Protectors
-                </th>
-                <th scope="col" class="number">
-                  Available
-                </th>
-                <th scope="col" class="number">
-                  Reserved
-                </th>
-                <th scope="col" class="number">
-                  Heartbeat
-                </th>
-                <th scope="col" class="number">
-                  Furthest behind
-                </th>
-                <th scope="col">State</th>
-              </tr>
-            </thead>
-            <tbody>
-              {cells.map((cell) => (
-                <tr key={`${cell.core}/${cell.cell}`}>
-                  <th scope="row">
-                    {cell.cell}
-                    {cores.length > 1 ? <span class="soft"> in {cores[cell.core]}</span> : null}
-                  </th>
-                  <td class="number">{numberText(cell.protectors)}</td>
-                  <td class="number">{numberText(cell.available)}</td>
-                  <td class="number">{numberText(cell.reserved)}</td>
-                  <td class="number">
-                    <Age sinceMs={cell.newestMs} />
-                  </td>
-                  <td class="number">
-                    <Age sinceMs={cell.oldestMs} />
-                  </td>
-                  <td>{cellState(cell)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Wide>
+        <Table
+          label="Cells and how far behind they are"
+          rows={cells}
+          keyOf={({ core, cell }) => `${core}/${cell}`}
+          columns={CELL_COLUMNS}
+        />
       )}
     </section>
+  );
+}
+
+function cellName({ core, cell }: CellRow) {
+  const cores = store.hello.value?.cores ?? [];
+  return (
+    <>
+      {cell}
+      {cores.length > 1 ? <span class="soft"> in {cores[core]}</span> : null}
+    </>
   );
 }
 
@@ -195,13 +151,9 @@ function cellState({ protectors, onHold, stale, notCounted }: CellRow) {
     ...(stale > 0 && !isStale ? [`stale in ${numberText(stale)}`] : []),
     ...(notCounted > 0 ? [`not counted in ${numberText(notCounted)}`] : []),
   ];
-  const health = parts.length === 0 ? "order" : "attention";
   return (
     <>
-      <span class={`shape ${health}`} aria-hidden="true">
-        {health === "order" ? "●" : "◆"}
-      </span>{" "}
-      {parts.length === 0 ? "ok" : parts.join(", ")}
+      <HealthMark health={parts.length === 0 ? "order" : "attention"} /> {parts.length === 0 ? "ok" : parts.join(", ")}
     </>
   );
 }

@@ -1,5 +1,5 @@
 /** The protectors, in pages: screen readers and browsers can handle fifty rows, but not five thousand. */
-import { HEALTH_STATES } from "../../health.ts";
+import { HEALTH_STATES, healthOf } from "../../health.ts";
 import type { ProtectorRow } from "../wire.ts";
 import { rowKey } from "../wire.ts";
 import { Age } from "./age.tsx";
@@ -171,7 +171,7 @@ function Row({ row }: { readonly row: ProtectorRow }) {
   return (
     <tr>
       <td class="state">
-        <HealthMark state={state} /> {state}
+        <HealthMark health={healthOf(state)} /> {state}
       </td>
       <th scope="row">
         <a href={detailAddress(rowKey(row))}>
