@@ -9,7 +9,7 @@ import { type JsonObject, podJson } from "../../test/support/webhook/handler-har
 import type { AdmissionRequest } from "./admission-request.ts";
 import { createPodReader } from "./cell-client.ts";
 import { createPodLister, type PodsOfNode, removedNode, removedNodeSince } from "./node-deletion.ts";
-import type { ReviewedDeletions } from "./reviewed-deletions.ts";
+import { ReviewedDeletions } from "./reviewed-deletions.ts";
 
 const NODE = { apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } };
 
