@@ -58,6 +58,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a restored core has a released protector again, which is lost before lagging watches show it to all",
   },
   {
+    seed: 3267315,
+    features: ["generator", "nodes"],
+    what: "of two admissions that a lost protector had, the older one is written again first, and settles",
+  },
+  {
     seed: 3240742,
     features: ["backups"],
     what: "a replica that knows only a lost protector learns of its successor's release before it sees the successor",

@@ -44,9 +44,8 @@ export interface InFlightRequest {
   /** What each protector decided, as in {@link ObservedResponse.decisions}; undefined until there is a verdict. */
   decisions?: readonly string[];
   /**
-   * Of these, the ones that leave a record. None is left by the deletion of a pod that is unavailable to a protector,
-   * which commits only at a version at which it is so; nor by a request that a replica in dry-run mode would have
-   * denied.
+   * Of these, those that leave a record: not that of a pod that is unavailable to a protector, whose deletion commits
+   * only at a version at which it is so, nor one that a replica in dry-run mode would have denied.
    */
   recorded?: readonly string[];
 }
@@ -126,19 +125,20 @@ export class AdmissionRequests implements AdmissionChain {
 
   /**
    * Whether this protector allowed a request for this UID that can still commit, and of which the record may be whose
-   * last nonce was written at `recordedMs`. S8 covers requests without a response, and protectors that were not asked.
+   * last nonce was written at `recordedMs`. Those of later versions than `lostAfter` may have lost theirs. S8 covers
+   * requests without a response, and protectors that were not asked.
    */
-  isPending(protector: string, uid: string, operation: string, recordedMs = Number.POSITIVE_INFINITY): boolean {
+  isPending(protector: string, uid: string, operation: string, recordedMs = Infinity, lostAfter = Infinity): boolean {
     for (const inFlight of this.#inFlight.values()) {
       if (inFlight.uid !== uid || inFlight.operation !== operation || inFlight.state !== "allowed") continue;
-      // The denial was lost, or no replica took the request, and the API server went on without a verdict.
-      if (inFlight.wasDenied || inFlight.wasHeard !== true) continue;
-      // A process that has removed the record has seen that the request was superseded.
-      if (inFlight.isRevived) continue;
+      // The denial was lost, or no replica took the request, and the API server went on without a verdict. Of a revived
+      // request, a process that has removed the record has seen that it was superseded.
+      if (inFlight.wasDenied || inFlight.wasHeard !== true || inFlight.isRevived) continue;
       const ofProtector = (decision: string): boolean => decision.split("=")[0]?.endsWith(`/${protector}`) === true;
       const isOfQuota = inFlight.decisions?.some((one) => ofProtector(one) && isRegardless(one)) === false;
-      // Asked after the record was written, and allowed with or without one: the record is of another request.
-      if ((!isOfQuota || inFlight.forced) && recordedMs < inFlight.askedMs) continue;
+      // Asked after the record was written, and allowed with or without one, or lost: the record is of another request.
+      const isOwn = isOfQuota && !inFlight.forced && (inFlight.revision ?? 0) <= lostAfter;
+      if (!isOwn && recordedMs < inFlight.askedMs) continue;
       // Allowed without a verdict, and the record may belong to the duplicate, which was denied.
       if (inFlight.decisions === undefined && inFlight.isDuplicateDenied) continue;
       // The protector let the request pass without a record, or did not decide it: its selector may have changed since.
