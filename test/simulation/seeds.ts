@@ -63,6 +63,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "of two admissions that a lost protector had, the older one is written again first, and settles",
   },
   {
+    seed: 3268629,
+    features: ["accidents"],
+    what: "a pod is ready again before its eviction is committed, and another eviction of it is denied meanwhile",
+  },
+  {
     seed: 3240742,
     features: ["backups"],
     what: "a replica that knows only a lost protector learns of its successor's release before it sees the successor",

@@ -148,9 +148,9 @@ export class AdmissionRequests implements AdmissionChain {
     return false;
   }
 
-  /** The pod's eviction that was asked for last, until it has ended. */
-  evictionOf(uid: string): InFlightRequest | undefined {
-    return [...this.#inFlight.values()].findLast((one) => one.uid === uid && one.operation === "EVICT");
+  /** The evictions of the pod that have not ended. */
+  evictionsOf(uid: string): InFlightRequest[] {
+    return [...this.#inFlight.values()].filter((one) => one.uid === uid && one.operation === "EVICT");
   }
 
   /** True when such a request was ever made that was no dry run. */

@@ -27,7 +27,7 @@ export class UndecidedEvictions {
   readonly #cells: ReadonlyMap<string, CellTruth>;
   readonly #wanted: WantedPods;
   readonly #nowMs: () => number;
-  readonly #byUid = new Map<string, Undecided>();
+  readonly #known = new WeakMap<InFlightRequest, Undecided>();
 
   constructor(cells: ReadonlyMap<string, CellTruth>, labels: WantedPods["labels"], nowMs: () => number) {
     this.#cells = cells;
@@ -39,24 +39,29 @@ export class UndecidedEvictions {
   written(cell: CellStatus, losses: Iterable<{ readonly uid: string; readonly revision: number }>): void {
     const truth = this.#cells.get(cell.cellID);
     for (const [uid, revision] of new Map([...losses].map((loss) => [loss.uid, loss.revision]))) {
-      const undecided = this.#of(truth, uid);
-      if (undecided === undefined || undecided.isPinnedFirst !== undefined) continue;
-      if (ledgerOf(cell).get(uid)?.records.has("EVICT") !== true) continue;
-      undecided.isPinnedFirst = truth !== undefined && !this.#isCountedAgain(truth.pods, cell, uid, revision);
+      if (truth === undefined || ledgerOf(cell).get(uid)?.records.has("EVICT") !== true) continue;
+      for (const undecided of this.#of(truth, uid))
+        undecided.isPinnedFirst ??= !this.#isCountedAgain(truth.pods, cell, uid, revision);
     }
   }
 
-  /** True while the pod's eviction may rest on an older read. */
+  /** True while an eviction of the pod may rest on an older read. */
   has(cell: string, uid: string): boolean {
-    return this.#of(this.#cells.get(cell), uid) !== undefined && !this.mustKnow(cell, uid);
+    const truth = this.#cells.get(cell);
+    return truth !== undefined && this.#of(truth, uid).length > 0 && !this.mustKnow(cell, uid);
   }
 
-  /** True when the pod's eviction has to know that the pod is ready again. */
+  /** True when each eviction of the pod has to know that the pod is ready again; false without one. */
   mustKnow(cell: string, uid: string): boolean {
     const truth = this.#cells.get(cell);
-    const undecided = this.#of(truth, uid);
-    if (undecided === undefined || truth === undefined) return false;
-    if (truth.pods.isAvailableNow(uid, this.#wanted, Number.POSITIVE_INFINITY)) undecided.readyMs ??= this.#nowMs();
+    if (truth === undefined) return false;
+    const all = this.#of(truth, uid);
+    if (truth.pods.isAvailableNow(uid, this.#wanted, Number.POSITIVE_INFINITY))
+      for (const undecided of all) undecided.readyMs ??= this.#nowMs();
+    return all.length > 0 && all.every((undecided) => this.#knows(truth, undecided));
+  }
+
+  #knows(truth: CellTruth, undecided: Undecided): boolean {
     const { eviction, readyMs = Number.POSITIVE_INFINITY, isPinnedFirst } = undecided;
     if (!(isPinnedFirst ?? eviction.state === "asked")) return true;
     const { answeredMs = 0, key } = eviction;
@@ -67,13 +72,13 @@ export class UndecidedEvictions {
     return answeredMs - readyMs > (isByLateRead ? MAX_REREAD_MS : RECENT_READ_MS);
   }
 
-  #of(truth: CellTruth | undefined, uid: string): Undecided | undefined {
-    const eviction = truth?.admission.evictionOf(uid);
-    const known = this.#byUid.get(uid);
-    if (known !== undefined && known.eviction === eviction) return known;
-    if (eviction === undefined) this.#byUid.delete(uid);
-    else this.#byUid.set(uid, { eviction });
-    return this.#byUid.get(uid);
+  /** Several may be under way: whoever drains a node asks again while an allowed one is not committed yet. */
+  #of(truth: CellTruth, uid: string): Undecided[] {
+    return truth.admission.evictionsOf(uid).map((eviction) => {
+      const known = this.#known.get(eviction) ?? { eviction };
+      this.#known.set(eviction, known);
+      return known;
+    });
   }
 
   #isCountedAgain(pods: PodTruth, { aggregation }: CellStatus, uid: string, lostAt: number): boolean {
