@@ -38,6 +38,7 @@ test("no defect has two rows, and no heading two tables", () => {
   expect(twice).toEqual([]);
   const count = (start: string): number => lines.filter((line) => line.startsWith(start)).length;
   expect(count("| mended by")).toBe(count("## "));
+  expect(new Set(lines.filter((line) => line.startsWith("## "))).size).toBe(count("## "));
 });
 
 describe("the history", () => {

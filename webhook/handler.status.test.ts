@@ -36,6 +36,11 @@ describe("a status write", () => {
     ["that ends it well is one too", write(gated({ phase: "Succeeded" })), { operation: "DELETE" }],
     ["that closes a voluntary gate is a change in place", write(CLOSED), { operation: "UPDATE" }],
     [
+      "that closes it, and says further down that it is open, is one too",
+      write(gated({ conditions: [READY, gate("False"), gate("True")] })),
+      { operation: "UPDATE" },
+    ],
+    [
       "by which a lifecycle hook of OpenKruise begins too",
       write(hooked("False"), hooked("True")),
       { operation: "UPDATE" },

@@ -39,7 +39,8 @@ function gatesOf(object: unknown): readonly string[] {
 function isTrue(object: unknown, type: string): boolean {
   const conditions = get(object, "status", "conditions");
   if (!Array.isArray(conditions)) return false;
-  return conditions.some((one) => get(one, "type") === type && get(one, "status") === "True");
+  // As for a kubelet, the first one counts.
+  return get(conditions.find((one) => get(one, "type") === type), "status") === "True";
 }
 
 /** No protector decides the write: a node makes it, or the cluster has opted out. */

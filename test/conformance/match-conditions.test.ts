@@ -1,0 +1,51 @@
+/**
+ * Which status writes of pods the webhook configuration asks about, as it ships: its match conditions are evaluated by a
+ * real kube-apiserver. No webhook runs, so a write that it asks about fails.
+ */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
+import { applyOverlay } from "../../scripts/demo/install.ts";
+
+const PODS = "/api/v1/namespaces/default/pods";
+const GATE = "InPlaceUpdateReady";
+const open = { type: GATE, status: "True" };
+const closed = { type: GATE, status: "False" };
+let cluster: Cluster;
+
+beforeAll(async () => {
+  cluster = await Cluster.start(BARE);
+  const spec = { readinessGates: [{ conditionType: GATE }], containers: [{ name: "app", image: "app:1" }] };
+  for (const [name, conditions] of [
+    ["opened", [open]],
+    ["closed", [closed, open]],
+  ]) {
+    await cluster.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name }, spec });
+    await cluster.admin.call("PATCH", `${PODS}/${name}/status`, { status: { phase: "Running", conditions } });
+  }
+  await applyOverlay(cluster, "single-cluster");
+  await cluster.waitFor(
+    "the webhook to be asked",
+    async () => (await write("opened", { phase: "Failed" })) === "asked",
+  );
+});
+
+afterAll(() => cluster?.stop());
+
+/** A merge patch replaces the list of conditions. Changes nothing. */
+async function write(pod: string, status: object): Promise<string> {
+  const path = `${PODS}/${pod}/status?dryRun=All`;
+  const { status: code, text } = await cluster.admin.request("PATCH", path, { status });
+  if (text.includes("failed calling webhook")) return "asked";
+  return code === 200 ? "passed" : text;
+}
+
+test.each<[string, "asked" | "passed", string, object]>([
+  ["ends the pod", "asked", "opened", { phase: "Succeeded" }],
+  ["closes a voluntary gate", "asked", "opened", { conditions: [closed] }],
+  ["takes it away", "asked", "opened", { conditions: [] }],
+  ["closes it for a kubelet, for which the first entry counts", "asked", "opened", { conditions: [closed, open] }],
+  ["leaves it open", "passed", "opened", { conditions: [open, { type: "example.com/other", status: "False" }] }],
+  ["opens it", "passed", "closed", { conditions: [open] }],
+])("a status write that %s is %s", async (_, expected, pod, status) => {
+  expect(await write(pod, status)).toBe(expected);
+});
