@@ -1,6 +1,6 @@
 /**
- * Which status writes of pods the webhook configuration asks about, as it ships: its match conditions are evaluated by a
- * real kube-apiserver. No webhook runs, so a write that it asks about fails.
+ * Which status writes of pods the webhook configuration asks about, as it ships: a real kube-apiserver evaluates its
+ * match conditions. No webhook runs, so a write that it asks about fails.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";

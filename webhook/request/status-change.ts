@@ -40,7 +40,8 @@ function isTrue(object: unknown, type: string): boolean {
   const conditions = get(object, "status", "conditions");
   if (!Array.isArray(conditions)) return false;
   // As for a kubelet, the first one counts.
-  return get(conditions.find((one) => get(one, "type") === type), "status") === "True";
+  const first: unknown = conditions.find((one) => get(one, "type") === type);
+  return get(first, "status") === "True";
 }
 
 /** No protector decides the write: a node makes it, or the cluster has opted out. */
