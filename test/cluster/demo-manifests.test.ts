@@ -206,8 +206,8 @@ describe("what a component is for", () => {
     // Five webhooks that decide, and the one that binds evictions.
     const count = (found: RegExp): number => text.match(found)?.length ?? 0;
     expect(count(/url: https:\/\/webhook\.example\.com\/webhook\/worker-2-shop/g)).toBe(6);
-    // The policy of pre-activities stays as it is.
-    expect([count(/failurePolicy: Ignore/g), count(/failurePolicy: Fail/g)]).toEqual([6, 1]);
+    // The policies on what aggregator, update trigger and pre-activities write stay as they are.
+    expect([count(/failurePolicy: Ignore/g), count(/failurePolicy: Fail/g)]).toEqual([6, 3]);
     expect(count(/kubernetes.io\/metadata.name: shop/g)).toBe(6);
     // What the webhook needs here, wherever it runs.
     for (const role of ["pre-activities", "permissions"]) expect(text).toContain(`name: podseidon-webhook-${role}\n`);
@@ -223,7 +223,9 @@ describe("what a component is for", () => {
   test("the steps of a roll-out: what is refused, and where", async () => {
     const step = async (name: string): Promise<readonly [string[], boolean, number]> => {
       const text = await kubectl("kustomize", join(manifests, "overlays/rollout", name, "worker"));
-      const policies = [...new Set([...text.matchAll(/failurePolicy: (\w+)/g)].map(([, policy]) => policy ?? ""))];
+      const called = loadAll(text).filter((object) => String(field(object, "kind")).endsWith("WebhookConfiguration"));
+      const webhooks = called.flatMap((object) => Object(object).webhooks);
+      const policies = [...new Set(webhooks.map((webhook) => String(field(webhook, "failurePolicy"))))];
       const selected = [...text.matchAll(/podseidon.kubewharf.io\/enforced-namespace: "true"/g)].length;
       return [policies, text.includes("--dry-run"), selected];
     };
