@@ -125,8 +125,8 @@ export class ExpectedPods {
   #count(tracked: TrackedProtector, { matches }: Asker): ExpectedReplicas {
     const workloads = [...(this.#byNamespace.get(tracked.id.namespace)?.values() ?? [])];
     const matching = workloads.filter(({ podLabels }) => matches(podLabels));
-    // Leaves out the ReplicaSets of Deployments, but not workloads whose controller does not count: that of an operator,
-    // or one whose template says nothing, such as an Argo Rollout with a workloadRef. Nothing else asks for their pods.
+    // Leaves out the ReplicaSets of Deployments, but not workloads whose controller does not count: an operator's
+    // object, or one without such a template, as an Argo Rollout with a workloadRef. Nothing else asks for their pods.
     const uids = new Set<string | undefined>(matching.map(({ uid }) => uid));
     const found = matching.filter(({ controller }) => !uids.has(controller));
     // An apiserver rejects the whole status for a greater number.

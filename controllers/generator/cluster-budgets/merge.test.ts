@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import {
   type ClusterBudget,
   clusterBudgetOf,
@@ -13,7 +14,7 @@ const SELECTOR = { matchLabels: { app: "db" } };
 const OTHER = { matchLabels: { app: "cache" } };
 const KEEP_MS = 600_000;
 
-function budget(part: ClusterPart, selector = SELECTOR): ClusterBudget {
+function budget(part: ClusterPart, selector: LabelSelector = SELECTOR): ClusterBudget {
   return { namespace: "ns", name: "db", uid: "uid", resourceVersion: "1", selector, part };
 }
 
@@ -145,7 +146,7 @@ describe("the budgets of one name in several clusters", () => {
         { key: "a", operator: "Exists" },
       ];
       const matchExpressions = values[0] === "x" ? [one, other] : [other, one];
-      return budget({ minAvailable: 1 }, { matchLabels: labels, matchExpressions } as typeof SELECTOR);
+      return budget({ minAvailable: 1 }, { matchLabels: labels, matchExpressions });
     };
     const [a, b] = [
       listed("a", some({ k: "1", l: "2" }, ["x", "y"])),
