@@ -95,6 +95,18 @@ describe("the deletion of a node", () => {
     expect(records).toMatchObject([{ kind: "node", outcome: "unprotected" }]);
   });
 
+  test("asks for a pod that is not Ready where a protector counts it, and for no exempt one", async () => {
+    const pods = [unready("web-1"), pod("web-3", { phase: "Failed" }), unready("web-5", { phase: "Pending" })];
+    const asked: string[] = [];
+    const decide = ({ pod: { name }, mayGoUnhealthy }: Disruption): Verdict => {
+      asked.push(`${name} ${mayGoUnhealthy}`);
+      return ALLOWED;
+    };
+    const options = { ...cell({ kind: "listed", pods }), pipeline: { decide, countsUnready: () => true } };
+    await handler(ALLOWED, options).ask(deletion());
+    expect(new Set(asked)).toEqual(new Set(["web-1 true", "web-5 true"]));
+  });
+
   test("with finalizers, an update of it, and in a cluster that opted out: asks nobody", async () => {
     const metadata = { name: "node-1", finalizers: ["drain"] };
     for (const [body, options] of [
@@ -230,6 +242,20 @@ describe("the pods of a node", () => {
     if (verdict.kind === "denied") verdict.rollBack?.();
     await w.time.advance(1_000);
     expect(noncesOf(w.store.object).size).toBe(0);
+  });
+
+  test("are taken back, too, where the pod that is denied has reserved at another protector", async () => {
+    const back: string[] = [];
+    const protector = { core: "core", namespace: "default", name: "web" };
+    const denied = { protector, decision: { kind: "lost", uid: "u" } } as const;
+    const verdicts: Verdict[] = [
+      ...[ALLOWED, ALLOWED],
+      { kind: "allowed", decisions: [], rollBack: () => void back.push("allowed") },
+      { kind: "denied", decisions: [denied], rollBack: () => void back.push("denied") },
+    ];
+    const verdict = await decideAll({ decide: () => verdicts.shift() ?? ALLOWED }, disruptions(2));
+    if (verdict.kind === "denied") verdict.rollBack?.();
+    expect([verdict.kind, back]).toEqual(["denied", ["allowed", "denied"]]);
   });
 
   test("are asked for as a dry run without a write", async () => {

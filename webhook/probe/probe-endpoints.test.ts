@@ -116,6 +116,13 @@ test("the circuit opens after failures, a trial call follows, and its response c
   expect((await r.settle(r.ask())).result).toBe("allowed");
   expect(r.probes.openCircuits).toBe(0);
   expect((await r.settle(r.ask())).result).toBe("allowed");
+  // All of it begins anew.
+  isUp = false;
+  for (let count = 0; count < FAILURES_TO_OPEN; count++) expect((await r.settle(r.ask())).result).toBe("failed");
+  expect((await r.settle(r.ask())).result).toBe("down");
+  isUp = true;
+  await r.time.advance(2_400);
+  expect((await r.settle(r.ask())).result).toBe("allowed");
 });
 
 test("calls and queue of one endpoint are bounded, and another endpoint is not affected", async () => {
@@ -138,6 +145,42 @@ test("calls and queue of one endpoint are bounded, and another endpoint is not a
       (result) => result === "allowed" || result === "failed" || result === "down" || result === "overloaded",
     ),
   ).toHaveLength(MAX_IN_FLIGHT + MAX_QUEUED);
+});
+
+test("calls that were in flight when the circuit opened keep it open no longer", async () => {
+  let isUp = false;
+  const r = harness(() => ({ afterMs: 1, reply: isUp ? YES : new ProbeFailure("nothing listens there") }));
+  const asked = Array.from({ length: MAX_IN_FLIGHT }, () => r.ask());
+  for (const one of asked) expect((await r.settle(one)).result).toBe("failed");
+  isUp = true;
+  await r.time.advance(2_400);
+  expect((await r.settle(r.ask())).result).toBe("allowed");
+});
+
+test("those that wait for an endpoint are asked in turn, and who gave up takes no turn", async () => {
+  let afterMs: number | undefined = 400;
+  const r = harness(() => (afterMs === undefined ? undefined : { afterMs, reply: YES }));
+  const all = async (count: number, budgetMs?: number): Promise<ReadonlySet<string>> => {
+    const asked = Array.from({ length: count }, () => r.ask("db:1", budgetMs));
+    return new Set(await Promise.all(asked.map(async (one) => (await r.settle(one)).result)));
+  };
+  expect(await all(4 * MAX_IN_FLIGHT)).toEqual(new Set(["allowed"]));
+  expect(r.calls).toHaveLength(4 * MAX_IN_FLIGHT);
+  const busy = all(MAX_IN_FLIGHT);
+  expect(await all(MAX_IN_FLIGHT, 100)).toEqual(new Set(["overloaded"]));
+  expect(await busy).toEqual(new Set(["allowed"]));
+  const startMs = r.time.elapsedMs;
+  afterMs = 300;
+  expect(await all(MAX_IN_FLIGHT)).toEqual(new Set(["allowed"]));
+  expect(r.time.elapsedMs - startMs).toBe(300);
+});
+
+// Who may write a protector could otherwise reach every address that the webhook reaches.
+test("a host that the operator does not allow is not asked", async () => {
+  const r = harness(() => ({ afterMs: 1, reply: YES }));
+  const { result, message } = await r.settle(r.ask("169.254.169.254:80"));
+  expect([result, message]).toEqual(["failed", expect.stringContaining("is not among the hosts")]);
+  expect(r.calls).toEqual([]);
 });
 
 test("an endpoint that is not a URL fails with a clear message", async () => {

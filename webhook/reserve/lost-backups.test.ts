@@ -38,10 +38,16 @@ describe("the backups of the cells, at the start", () => {
         const selector = { matchLabels: { app } };
         return version({ ...rest, metadata: { ...metadata, uid, creationTimestamp }, spec: { ...spec, selector } });
       };
-      const entries = [of("old", "2026-01-01T00:00:00Z", "other"), of("young", "2026-01-01T00:01:00Z", "web")];
+      const entries = [
+        of("old", "2026-01-01T00:00:00Z", "other"),
+        of("old", "2026-01-01T00:00:00Z", "changed"),
+        of("young", "2026-01-01T00:01:00Z", "web"),
+      ];
       if (order === "the younger first") entries.reverse();
       for (const entry of entries) harness.core.adopt({ entries: [entry], versions: [] });
       expect(await harness.ask(pod("a"))).toMatchObject({ decisions: [{ decision: { kind: "lost", uid: "young" } }] });
+      for (const app of ["other", "changed"])
+        expect(await harness.ask(pod("b", { labels: { app } }))).toEqual({ kind: "allowed", decisions: [] });
     },
   );
 
@@ -55,6 +61,12 @@ describe("the backups of the cells, at the start", () => {
       return harness;
     }
     const other: Pod = { ...pod("b"), labels: { app: "other" } };
+
+    test("under the name of the object", async () => {
+      const harness = bothAdopted();
+      for (const of of [pod("a"), other])
+        expect(await harness.ask(of)).toMatchObject({ decisions: [{ protector: { name: "web" } }] });
+    });
 
     test("a pod that is relabelled from one to the other leaves the first", async () => {
       const harness = new LostProtectorHarness(undefined);

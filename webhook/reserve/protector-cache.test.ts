@@ -262,6 +262,20 @@ describe("lost history", () => {
     expect(noncesOf(replica.store.object).has("uid-web-0")).toBe(true);
   });
 
+  test.each<[string, string, boolean]>([
+    ["an older version", "5", false],
+    ["another version in the list after a restore", "99", true],
+  ])("where nobody has reserved, the watch notices %s", (_name, version, isRestored) => {
+    const replica = new Replica(generated());
+    replica.store.put((object) => object, "20");
+    replica.show();
+    expect(replica.findings).toEqual([]);
+    replica.store.put((object) => object, version);
+    if (isRestored) replica.relist();
+    else replica.source.swap(new Map([[KEY, new ProtectorVersion(replica.store.object, 0)]]), version, false);
+    expect(replica.findings).toEqual(["wentBack"]);
+  });
+
   test("a list after a restore that shows the same object is no loss", async () => {
     const replica = new Replica(generated());
     await replica.delete("web-0");

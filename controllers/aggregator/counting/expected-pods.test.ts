@@ -22,16 +22,20 @@ interface Item {
   readonly replicas: unknown;
   readonly owner?: { readonly apiVersion: string; readonly kind: string; readonly uid: string };
   readonly resourceVersion?: string;
+  /** Null for an object without a pod template. */
+  readonly podLabels?: Readonly<Record<string, string>> | null;
 }
 
 /** The workloads of a cell by the plural of their kind; null where the kind is not served. */
-type Workloads = Readonly<Record<string, readonly Item[] | null>>;
+type Workloads = Readonly<Record<string, readonly Item[] | null | "down">>;
 
-function objectOf(kind: string, { replicas, owner, resourceVersion = "5" }: Item, index: number) {
+function objectOf(kind: string, item: Item, index: number) {
+  const { replicas, owner, resourceVersion = "5", podLabels = labels } = item;
   const ownerReferences = owner && [{ ...owner, name: "o", controller: true }];
+  const template = podLabels === null ? {} : { template: { metadata: { labels: podLabels } } };
   return {
     metadata: { name: `w${index}`, namespace: "shop", uid: `${kind}-${index}`, resourceVersion, ownerReferences },
-    spec: { replicas, template: { metadata: { labels } } },
+    spec: { replicas, ...template },
   };
 }
 
@@ -39,6 +43,8 @@ function objectOf(kind: string, { replicas, owner, resourceVersion = "5" }: Item
 class Cell {
   readonly time = new VirtualTime();
   workloads: Workloads;
+  /** How often the number may have changed. */
+  changes = 0;
   #version = "9";
   readonly #streams = new Map<string, ScriptedStream>();
   readonly #pods: ExpectedPods;
@@ -50,6 +56,7 @@ class Cell {
       const kind = kindOf(asked);
       const found = this.workloads[kind];
       if (found === null) return { status: 404, headers: {}, body: "404 page not found" };
+      if (found === "down") return { status: 500, headers: {}, body: "" };
       const items = (found ?? []).map((item, index) => objectOf(kind, item, index));
       const body = JSON.stringify({ metadata: { resourceVersion: this.#version }, items });
       return { status: 200, headers: {}, body };
@@ -61,11 +68,15 @@ class Cell {
     };
     const transport: Transport = { request, stream, close: () => {} };
     const options = { transport, ports: this.time, scalable: [POOLS], namespace: "" };
-    this.#pods = new ExpectedPods({ ...options, onWatch: () => {}, onChanged: () => {} });
+    this.#pods = new ExpectedPods({ ...options, onWatch: () => {}, onChanged: () => this.changes++ });
   }
 
   get expected() {
     return this.#pods.of(TRACKED);
+  }
+
+  get expectedElsewhere() {
+    return this.#pods.of({ ...TRACKED, id: { ...TRACKED.id, namespace: "other" } });
   }
 
   /** The watch tells of the first pool; a list has it, unless it is deleted. */
@@ -124,9 +135,54 @@ test("a ReplicaSet of a Deployment asks for nothing of its own", async () => {
   expect(found).toEqual({ workloads: 1, replicas: 3 });
 });
 
+// A Rollout with a workloadRef has no pod template: the ReplicaSets that it controls have it.
+test.each([null, { app: "other" }])(
+  "what a workload controls counts where its own template says %o",
+  async (podLabels) => {
+    const owner = { apiVersion: POOLS.slice(0, -"/pools".length), kind: "Pool", uid: "pools-0" };
+    const found = await expected({ pools: [{ replicas: 3, podLabels }], replicasets: [{ replicas: 3, owner }] });
+    expect(found).toEqual({ workloads: 1, replicas: 3 });
+  },
+);
+
 test("a kind of --scalable that this cell does not serve keeps nobody from counting", async () => {
   const found = await expected({ deployments: [{ replicas: 3 }], pools: null }, 60_000);
   expect(found).toEqual({ workloads: 1, replicas: 3 });
+});
+
+test("the number is unknown while a kind is not listed, and workloads of other namespaces don't count", async () => {
+  await using cell = new Cell({ deployments: [{ replicas: 3 }], pools: "down" });
+  expect(cell.expected).toBe("Unknown");
+  await cell.time.advance(120_000);
+  expect(cell.expected).toBe("Unknown");
+  const { changes } = cell;
+  cell.workloads = { ...cell.workloads, pools: null };
+  await cell.time.advance(240_000);
+  expect(cell.changes).toBe(changes + 1);
+  expect(cell.expected).toEqual({ workloads: 1, replicas: 3 });
+  expect(cell.expectedElsewhere).toEqual({ workloads: 0, replicas: 0 });
+});
+
+test("the number follows each change of what a workload asks for, and of nothing else", async () => {
+  await using cell = new Cell({ deployments: [{ replicas: 3 }], pools: [{ replicas: 5 }] });
+  await cell.time.advance(1_000);
+  expect(cell.expected).toEqual({ workloads: 2, replicas: 8 });
+  const owner = { apiVersion: "apps/v1", kind: "Deployment", uid: "deployments-0" };
+  const podLabels = { app: "other" };
+  let version = 15;
+  for (const [pool, workloads, replicas, isTold] of [
+    [{ replicas: 5 }, 2, 8, false],
+    [{ replicas: 6 }, 2, 9, true],
+    [{ replicas: 6, owner }, 1, 3, true],
+    [{ replicas: null }, 2, 4, true],
+    [{ replicas: 1, podLabels }, 1, 3, true],
+    [{ replicas: 7, podLabels }, 1, 3, false],
+    [{ replicas: 7 }, 2, 10, true],
+  ] as const) {
+    const { changes } = cell;
+    await cell.tell("MODIFIED", { ...pool, resourceVersion: `${++version}` });
+    expect([cell.expected, cell.changes - changes]).toEqual([{ workloads, replicas }, Number(isTold)]);
+  }
 });
 
 test("a workload that can't be read any more stays as it was last known, also in a list", async () => {

@@ -24,7 +24,7 @@ interface Workload {
   readonly replicas: number;
   /** Labels of the pod template. */
   readonly podLabels: Labels;
-  /** UID of the controller. If it is one of these workloads, it asks for the pods, and this object does not count. */
+  /** UID of the controller. If it is a workload that counts, it asks for the pods, and this object does not count. */
   readonly controller: string | undefined;
 }
 
@@ -124,10 +124,11 @@ export class ExpectedPods {
 
   #count(tracked: TrackedProtector, { matches }: Asker): ExpectedReplicas {
     const workloads = [...(this.#byNamespace.get(tracked.id.namespace)?.values() ?? [])];
-    // Leaves out the ReplicaSets of Deployments, but not workloads that an operator's object controls: nothing else
-    // asks for their pods.
-    const uids = new Set<string | undefined>(workloads.map(({ uid }) => uid));
-    const found = workloads.filter(({ podLabels, controller }) => !uids.has(controller) && matches(podLabels));
+    const matching = workloads.filter(({ podLabels }) => matches(podLabels));
+    // Leaves out the ReplicaSets of Deployments, but not workloads whose controller does not count: an operator's
+    // object, or one without such a template, as an Argo Rollout with a workloadRef. Nothing else asks for their pods.
+    const uids = new Set<string | undefined>(matching.map(({ uid }) => uid));
+    const found = matching.filter(({ controller }) => !uids.has(controller));
     // An apiserver rejects the whole status for a greater number.
     return { workloads: found.length, replicas: podCount(found.reduce((sum, { replicas }) => sum + replicas, 0)) };
   }

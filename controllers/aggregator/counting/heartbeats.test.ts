@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
-import { newestHeartbeats } from "./heartbeats.ts";
+import { newestHeartbeats, staleCells } from "./heartbeats.ts";
 
 const at = (heartbeatTime: string) => makeProtector([makeCell("a", 1, [], { heartbeatTime })]);
 
@@ -15,4 +15,11 @@ test.each([
   const upstream = makeProtector([makeCell("upstream", 1)]);
   const newest = newestHeartbeats([at(one), at(other), upstream]);
   expect([...newest]).toEqual([["a", Math.max(Date.parse(one), Date.parse(other))]]);
+});
+
+test("a cell is stale whose newest heartbeat is older than asked for", () => {
+  const cells = [-2, -1, 0].map((ms, index) =>
+    makeCell("abc".charAt(index), 1, [], { heartbeatTime: formatMs(NOW_MS + ms) }),
+  );
+  expect([...staleCells([makeProtector([...cells, makeCell("upstream", 1)])], NOW_MS - 1)]).toEqual(["a"]);
 });

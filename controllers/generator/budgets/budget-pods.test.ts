@@ -27,8 +27,9 @@ async function rig() {
     const found = pods.of(key, "shop", selector, withoutFinished);
     return found && { total: found.total, kinds: [...found.controllers].map(({ kind }) => kind) };
   };
-  of("pub", true);
+  expect(of("pub", true)).toBeUndefined();
   await time.advance(1_000);
+  expect(changed).toEqual(["pub"]);
   return { time, stream, changed, pods, of };
 }
 
@@ -58,5 +59,27 @@ test("a controller counts until the last of its pods has left", async () => {
   expect(await kinds("a")).toEqual({ total: 3, kinds: ["StatefulSet", "Job"] });
   expect(await kinds("b")).toEqual({ total: 2, kinds: ["StatefulSet", "Job"] });
   expect(await kinds("c")).toEqual({ total: 1, kinds: ["Job"] });
+  await pods.stop();
+});
+
+test("a budget is told of its own pods alone, and follows its selector", async () => {
+  const { time, stream, changed, pods, of } = await rig();
+  of("pub", true);
+  pods.of("other", "shop", { matchLabels: { app: "api" } });
+  pods.of("away", "elsewhere", selector);
+  const told = async (type: "ADDED" | "MODIFIED", object: ReturnType<typeof pod>): Promise<readonly string[]> => {
+    changed.length = 0;
+    stream.event(type, object);
+    await time.advance(1_000);
+    return [...changed];
+  };
+  expect(await told("MODIFIED", pod("a", "StatefulSet", "Pending", "10"))).toEqual([]);
+  expect(await told("ADDED", pod("d", "StatefulSet", "Running", "11"))).toEqual(["pub"]);
+  expect(await told("MODIFIED", pod("d", "ReplicaSet", "Running", "12"))).toEqual(["pub"]);
+  expect(of("pub", true)).toEqual({ total: 5, kinds: ["StatefulSet", "Job", "ReplicaSet"] });
+  expect(pods.of("away", "elsewhere", selector)).toEqual({ total: 0, controllers: [] });
+  expect(pods.of("other", "shop", selector)?.total).toBe(5);
+  pods.forget("pub");
+  expect(await told("ADDED", pod("e", "StatefulSet", "Failed", "13"))).toEqual(["other"]);
   await pods.stop();
 });

@@ -89,6 +89,41 @@ test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
     14,
     true,
   ],
+  [
+    "what the core's workloads ask for counts where it is more",
+    {},
+    {
+      ...ofDeployment,
+      present: 9,
+      cells: [
+        [3, 3],
+        [2, 2],
+      ],
+    },
+    9,
+    true,
+  ],
+  [
+    "a cell without pods is none of several",
+    {},
+    {
+      ...ofDeployment,
+      present: 9,
+      cells: [
+        [10, 10],
+        [0, 0],
+      ],
+    },
+    9,
+    false,
+  ],
+  [
+    "one cell has said more than the core",
+    {},
+    { ...ofDeployment, present: 9, cells: [[7, 12]], isCounted: true },
+    11,
+    true,
+  ],
   ["of one cell, the core's workloads", {}, { ...ofDeployment, present: 9, cells: [[10, undefined]] }, 9, false],
   [
     "cells that lost all pods still count",
@@ -157,6 +192,27 @@ const rollout: GivenBudget = {
 test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
   ["alone has its pods", {}, { present: 0, cells: [[5, undefined]] }, 4, false],
   ["was asked while its pods came", {}, { present: 2, cells: [[5, undefined]] }, 4, false],
+  [
+    "has pods of a workload that was scaled to zero",
+    {},
+    {
+      answers: {
+        ...rollout.answers,
+        [`${API}/namespaces/shop/rollouts/web/scale`]: { metadata: { uid: "r1" }, spec: { replicas: 0 } },
+      },
+      present: 4,
+      cells: [[5, undefined]],
+    },
+    0,
+    false,
+  ],
+  [
+    "has pods that no controller in the core asks for",
+    {},
+    { pods: { total: 5, controllers: [] }, present: 8, cells: [[5, undefined]] },
+    8,
+    true,
+  ],
   ["has more pods than the core", {}, { present: 8, cells: [[9, undefined]] }, 8, true],
   [
     "has pods beside another one",

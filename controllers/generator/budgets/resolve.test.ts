@@ -89,7 +89,13 @@ describe("the number of pods that there should be", () => {
     expect(minimum(resolution)).toBe(4);
     expect(resolution).toMatchObject({ recheck: true });
     const targetRef = ref("Rollout", "web", "r1");
-    expect(minimum(await resolve({ maxUnavailable: 2, targetRef, selector: undefined }, rollout))).toBe(4);
+    const byTarget = await resolve({ maxUnavailable: 2, targetRef, selector: undefined }, rollout);
+    expect([minimum(byTarget), byTarget]).toMatchObject([4, { recheck: true, protectors: [{ expectedPods: 6 }] }]);
+    const watched = await resolve({ maxUnavailable: 2, targetRef: ref("Deployment", "web") }, ofDeployment);
+    expect(watched).toMatchObject({ recheck: false });
+    const controllers = [ref("Rollout", "web", "r1"), ref("ReplicaSet", "web-1")];
+    const both = await resolve({ maxUnavailable: 2 }, { ...ofDeployment, ...rollout, pods: { total: 9, controllers } });
+    expect([minimum(both), both]).toMatchObject([14, { recheck: true }]);
   });
 
   test.each<[string, GivenBudget]>([
@@ -192,10 +198,8 @@ describe("a targetRef to a DaemonSet, which has no scale subresource", () => {
       [`/apis/${apiVersion}/namespaces/shop/daemonsets/agent`]: daemonSet,
     },
   });
-  const budget = (apiVersion: string): Partial<Budget> => ({
-    selector: undefined,
-    targetRef: { apiVersion, kind: "DaemonSet", name: "agent" },
-  });
+  const ofGroup = (apiVersion: string) => ({ apiVersion, kind: "DaemonSet", name: "agent" });
+  const budget = (apiVersion: string): Partial<Budget> => ({ selector: undefined, targetRef: ofGroup(apiVersion) });
 
   test.each([
     ["apps/v1", { minAvailable: 3 }, 3],
@@ -210,6 +214,7 @@ describe("a targetRef to a DaemonSet, which has no scale subresource", () => {
 
   test.each<[string, Partial<Budget>, GivenBudget]>([
     ["the budget does not say how many there should be", { maxUnavailable: 1 }, given("apps/v1")],
+    ["its group is another one", { minAvailable: 3, targetRef: ofGroup("example.com/v1") }, given("example.com/v1")],
     ["it is not there", { minAvailable: 3 }, { answers: { ...given("apps/v1").answers, [GET]: undefined } }],
     ["it selects nothing", { minAvailable: 3 }, { answers: { ...given("apps/v1").answers, [GET]: { spec: {} } } }],
   ])("is unresolved where %s", async (_, limits, cluster) => {

@@ -267,7 +267,7 @@ function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCo
     return own.kind === "unknown" ? unknown(counted, selector, own) : required(counted, selector, own);
   }
   const isCore = silent.length > 0 && isOnlyCore(request, cells, own.pods);
-  if (isCore && own.kind === "counted" && own.count > 0) return required(request, selector, own);
+  if (isCore && own.kind === "counted") return required(request, selector, own);
   if (silent.length > 0) {
     const names = silent.map(({ id }) => id).join(", ");
     const pods = cells.reduce((sum, { totalReplicas }) => sum + totalReplicas, 0);

@@ -23,9 +23,12 @@ function workload(kind: string, replicas: number, owner?: string): readonly [str
   return [`${plugin.name}/shop/${metadata.name}`, plugin.interpret({ metadata, spec })];
 }
 
-function newScales(): WorkloadScales {
+function newScales(unlisted?: string, found?: ProtectionSource): WorkloadScales {
   const kinds = new Map(
-    WORKLOAD_KINDS.map(({ kind }) => [kind.kind.toLowerCase(), { ready: true, get: () => undefined }]),
+    WORKLOAD_KINDS.map(({ kind }) => [
+      kind.kind.toLowerCase(),
+      { ready: kind.kind !== unlisted, get: () => (kind.kind === "Deployment" ? found : undefined) },
+    ]),
   );
   const unused = new Proxy({}, {}) as never;
   return new WorkloadScales({ api: unused, discovery: unused, kinds, clock: unused, timeoutMs: 1_000 });
@@ -64,6 +67,36 @@ test.each<[string, (source: ProtectionSource) => ProtectionSource | undefined, b
   expect([...scales.changed(key, source, change(source))]).toEqual(isTold ? ["budget"] : []);
   scales.forget("budget");
   expect([...scales.changed(key, undefined, source)]).toEqual([]);
+});
+
+test("workloads with other pods don't count, and none do until each kind is listed", () => {
+  const [key, source] = workload("Deployment", 3);
+  const counted = (scales: WorkloadScales, matches: boolean) => {
+    scales.changed(key, undefined, source);
+    return scales.byTemplate("budget", "shop", () => matches)?.map(({ what }) => what);
+  };
+  expect(counted(newScales(), true)).toEqual(["Deployment deployment-3"]);
+  expect(counted(newScales(), false)).toEqual([]);
+  const waiting = newScales("StatefulSet");
+  expect(counted(waiting, true)).toBeUndefined();
+  expect([...waiting.dependentsOfKind("statefulset")]).toEqual(["budget"]);
+  expect([...waiting.dependentsOfKind("replicationcontroller")]).toEqual([]);
+});
+
+test("a budget depends on the workload that it names, which is none of another group's", async () => {
+  const [key, source] = workload("Deployment", 3);
+  const scales = newScales(undefined, source);
+  const name = source.name;
+  const { signal } = new AbortController();
+  const found = await scales.find("budget", { apiVersion: "apps/v1", kind: "Deployment", name }, "shop", signal);
+  expect(found).toMatchObject({ kind: "found", replicas: 3 });
+  const changed = () => [...scales.changed(key, source, withScale(source, { replicas: 4 }))];
+  expect(changed()).toEqual(["budget"]);
+  scales.forget("budget");
+  expect(changed()).toEqual([]);
+  // It is asked for by discovery, which this test does not have.
+  const other = { apiVersion: "example.com/v1", kind: "Deployment", name };
+  await expect(scales.find("budget", other, "shop", signal)).rejects.toThrow();
 });
 
 function withScale(source: ProtectionSource, change: Partial<Scale>): ProtectionSource {

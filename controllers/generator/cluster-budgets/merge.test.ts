@@ -1,5 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { type ClusterBudget, clusterBudgetOf, type MergedBudget, mergedBudgetOf } from "./cluster-budget.ts";
+import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
+import {
+  type ClusterBudget,
+  clusterBudgetOf,
+  type MergedBudget,
+  mergedBudgetOf,
+  unreadableBudget,
+} from "./cluster-budget.ts";
 import type { ClusterPart } from "./cluster-parts.ts";
 import { type MergeInput, planMerge, type WantedBudget } from "./merge.ts";
 
@@ -7,7 +14,7 @@ const SELECTOR = { matchLabels: { app: "db" } };
 const OTHER = { matchLabels: { app: "cache" } };
 const KEEP_MS = 600_000;
 
-function budget(part: ClusterPart, selector = SELECTOR): ClusterBudget {
+function budget(part: ClusterPart, selector: LabelSelector = SELECTOR): ClusterBudget {
   return { namespace: "ns", name: "db", uid: "uid", resourceVersion: "1", selector, part };
 }
 
@@ -118,6 +125,39 @@ describe("the budgets of one name in several clusters", () => {
     expect(first?.wanted.annotations["podseidon.kubewharf.io/suspend-cells"]).toBe("b,c");
   });
 
+  // An object with such keys has them in the order of their numbers.
+  test("the first cluster is the first flag's, also where clusters are named by numbers", () => {
+    const [first] = planned([
+      listed("10", budget({ minAvailable: 1, endpoint: "one:1" })),
+      listed("2", budget({ minAvailable: 2, suspend: true, endpoint: "two:2" })),
+    ]).creates;
+    expect(first?.wanted.spec).toMatchObject({ minAvailable: 1, probe: { endpoint: "one:1" } });
+  });
+
+  test("keep the suspension and the probe of a cluster that does not answer, also over a restart", () => {
+    const asked = budget({ minAvailable: 1, suspend: true, endpoint: "one:1" });
+    expect(show(planned([silent("a")], storedFor(listed("a", asked))))).toEqual([]);
+  });
+
+  test("are one where their selectors say the same in another order, and one of two of them goes", () => {
+    const some = (labels: Readonly<Record<string, string>>, values: readonly string[]) => {
+      const [one, other] = [
+        { key: "b", operator: "In", values: [...values] },
+        { key: "a", operator: "Exists" },
+      ];
+      const matchExpressions = values[0] === "x" ? [one, other] : [other, one];
+      return budget({ minAvailable: 1 }, { matchLabels: labels, matchExpressions });
+    };
+    const [a, b] = [
+      listed("a", some({ k: "1", l: "2" }, ["x", "y"])),
+      listed("b", some({ l: "2", k: "1" }, ["y", "x"])),
+    ];
+    expect(show(planned([a, b]))).toEqual(["create db {a:{minAvailable:1},b:{minAvailable:1}}}"]);
+    const [before, copy] = [...storedFor(a), ...storedFor(a).map((one) => ({ ...one, name: "copy" }))];
+    if (before === undefined || copy === undefined) throw new Error("there are two");
+    expect(show(planned([a], [before, copy]))).toEqual(["delete copy"]);
+  });
+
   test("that are gone from the core while it deletes them are made again later", () => {
     const [before] = storedFor(listed("a", A));
     if (before === undefined) throw new Error("there is one");
@@ -134,6 +174,12 @@ describe("a budget of a cluster", () => {
     [
       "may decline",
       { annotations: { "podseidon.kubewharf.io/protect": "false" } },
+      { selector: SELECTOR, minAvailable: 1 },
+      undefined,
+    ],
+    [
+      "may decline by its label",
+      { labels: { "podseidon.kubewharf.io/protect": "false" } },
       { selector: SELECTOR, minAvailable: 1 },
       undefined,
     ],
@@ -162,6 +208,20 @@ describe("a budget of a cluster", () => {
     const cluster = listed("a", { ...budget({ minAvailable: 1 }), name });
     const input = { namespace: "ns", name, clusters: [cluster], stored: [], goneForMs: () => 0, keepMs: KEEP_MS };
     expect(planMerge(input).creates[0]?.names[1]).toMatch(/^a{243}-[0-9a-f]{8}$/);
+  });
+
+  test("says whether it is suspended and who is asked", () => {
+    const { part } = clusterBudgetOf({ metadata, spec: { suspend: true, probe: { endpoint: "one:1" } } });
+    expect(part).toMatchObject({ suspend: true, endpoint: "one:1" });
+  });
+
+  test("that can't be read is what it was last, unless it is another one, or declines", () => {
+    const last = { ...budget({ minAvailable: 1 }), uid: "u" };
+    const raw = (annotations = {}) => ({ metadata: { ...metadata, annotations }, spec: "?" });
+    expect(unreadableBudget(raw(), () => last)).toBe(last);
+    expect(unreadableBudget(raw(), () => ({ ...last, uid: "v" }))).toMatchObject({ isUnreadable: true, uid: "u" });
+    const declining = unreadableBudget(raw({ "podseidon.kubewharf.io/protect": "false" }), () => last);
+    expect([declining?.selector, declining?.isUnreadable]).toEqual([undefined, undefined]);
   });
 
   test("does not ask a probe that is disabled", () => {

@@ -54,7 +54,8 @@ export interface MergePlan {
 /** Budgets with the same selector. */
 interface Group {
   readonly selector: LabelSelector;
-  readonly parts: Record<string, ClusterPart>;
+  /** In the order of the flags, which an object does not keep for names that are numbers. */
+  readonly parts: Map<string, ClusterPart>;
 }
 
 export function planMerge(input: MergeInput): MergePlan {
@@ -83,8 +84,8 @@ function groupsOf({ clusters, stored, goneForMs, keepMs }: MergeInput) {
   let againMs: number | undefined;
   const add = (cluster: string, selector: LabelSelector, part: ClusterPart): void => {
     const key = selectorKey(selector);
-    const group = groups.get(key) ?? { selector, parts: {} };
-    group.parts[cluster] = part;
+    const group = groups.get(key) ?? { selector, parts: new Map<string, ClusterPart>() };
+    group.parts.set(cluster, part);
     groups.set(key, group);
   };
   for (const { name, isListed, budget } of clusters) {
@@ -111,7 +112,7 @@ function groupsOf({ clusters, stored, goneForMs, keepMs }: MergeInput) {
  * with one, so that a later cluster can't replace it.
  */
 function wantedOf(of: string, { selector, parts }: Group): WantedBudget {
-  const all = Object.entries(parts);
+  const all = [...parts];
   const [, first = {}] = all[0] ?? [];
   const suspended = all.flatMap(([cluster, { suspend }]) => (suspend === true ? [cluster] : []));
   const endpoint = all.map(([, part]) => part.endpoint).find((one) => one !== undefined);
@@ -119,7 +120,7 @@ function wantedOf(of: string, { selector, parts }: Group): WantedBudget {
     labels: { [CLUSTER_BUDGETS_LABEL]: "true" },
     annotations: {
       [PROTECT_ANNOTATION]: "true",
-      [CLUSTER_BUDGETS_ANNOTATION]: JSON.stringify({ name: of, clusters: parts }),
+      [CLUSTER_BUDGETS_ANNOTATION]: JSON.stringify({ name: of, clusters: Object.fromEntries(parts) }),
       [SUSPEND_CELLS_ANNOTATION]: suspended.length === 0 ? null : suspended.join(","),
     },
     spec: {
