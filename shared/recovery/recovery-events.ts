@@ -98,8 +98,8 @@ export function recoveryMetrics(metrics: Metrics, keeper: ShownBackups, cell: st
     {
       name: "aggregator_backup_trouble",
       help:
-        "Backups in this cell that are not current. failing: 1 while they can't be read or written; noRoom: protectors " +
-        "that have none, because there is no room. Absent on a standby.",
+        "Backups in this cell that are not current. failing: 1 while they can't be read or written; noRoom: " +
+        "protectors that have none, because there is no room. Absent on a standby.",
       labels: { cell: [cell], trouble: TROUBLES },
     },
     (set) => {

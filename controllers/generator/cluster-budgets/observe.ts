@@ -50,8 +50,8 @@ export function observeMerger(
     {
       name: "generator_cluster_budgets_in_trouble",
       help:
-        "Budgets of worker clusters that don't protect as they ask: the core does not take them (notWritten), or they " +
-        "can't be read (unreadable); zero on a standby.",
+        "Budgets of worker clusters that don't protect as they ask: the core does not take them (notWritten), or " +
+        "they can't be read (unreadable); zero on a standby.",
       labels: { problem: MERGE_TROUBLES },
     },
     (set) => {
