@@ -107,6 +107,13 @@ test.each<[string, string, string]>([
   ["a reservation that nobody settles", "PodseidonReservationStuck", "aggregator_stuck_reservation_seconds"],
   ["a generator that can't watch", "PodseidonWatchFailing", "generator_watch_failures_total"],
   ["a generator that nobody leads", "PodseidonNoLeader", "generator_leader"],
+  ["a cell whose calls are rejected", "PodseidonCallsRejected", "webhook_rejected_calls_total"],
+  ["a webhook configuration that is put back", "PodseidonRegistrationChanged", "registration_restores_total"],
+  ["a webhook configuration that asks about less", "PodseidonRegistrationChanged", "registration_changes_total"],
+  ["a pod that stays on its tainted node", "PodseidonTaintEvictionWaiting", "eviction_retry_oldest_waiting_seconds"],
+  ["an eviction retry that is gone", "PodseidonControllerGone", "eviction_retry_waiting_pods"],
+  ["backups that are not current", "PodseidonBackupsFailing", "aggregator_backup_trouble"],
+  ["a cluster's budget in trouble", "PodseidonSourceNotProtected", "generator_cluster_budgets_in_trouble"],
 ])("%s has the alert %s on the metric %s", (_, alert, metric) => {
   const found = alerts.find((one) => one.alert === alert);
   expect(metricsOf(found?.expr ?? "")).toContain(metric);

@@ -255,7 +255,7 @@ function backupKeeper(context: Context, aggregator: Aggregator, cores: readonly 
     coreRestored: (core) => aggregator.coreRestored(core),
     onEvent: observeRecovery(metrics, log.child({ cell: flags.cellId })),
   });
-  recoveryMetrics(metrics, keeper);
+  recoveryMetrics(metrics, keeper, flags.cellId);
   return keeper;
 }
 

@@ -80,7 +80,7 @@ function build(context: ControllerContext<EvictionRetryFlags>): ControllerParts 
   const queues = observeReconciles(metrics, log);
   let current: EvictionRetrier | undefined;
   queues.track(QUEUE, () => current?.queue);
-  evictionMetrics(metrics, () => current?.waiting);
+  evictionMetrics(metrics, () => current);
   const options = {
     ...{ api: new ApiClient(transport), nodes, ports, mayWrite },
     afterMs: flags.after,

@@ -151,6 +151,22 @@ test("a denied eviction is repeated, ever more slowly, until quota is back", asy
   expect([kinds().at(-1), retrier.waiting, cluster.pods]).toEqual(["evicted", 0, []]);
 });
 
+test("the time of the longest wait begins with its first try, and ends with it", async () => {
+  cluster.pod("web-0");
+  cluster.answer = DENIED;
+  cluster.node("node-1", TAINT);
+  const retrier = await start({ afterMs: 60_000 });
+  await cluster.time.advance(59_000);
+  expect(retrier.oldestMs).toBe(0);
+  await cluster.time.advance(100_000);
+  cluster.pod("web-1");
+  await cluster.time.advance(100_000);
+  expect(retrier.oldestMs).toBeGreaterThan(180_000);
+  cluster.answer = OK;
+  await cluster.time.advance(9 * INTERVAL_MS);
+  expect(retrier.oldestMs).toBe(0);
+});
+
 test("Retry-After of a denial is obeyed", async () => {
   cluster.pod("web-0");
   cluster.answer = { ...DENIED, retryAfterMs: 30 * INTERVAL_MS };

@@ -56,6 +56,8 @@ interface WaitingPod {
   readonly sinceMs: number;
   readonly backoff: Backoff;
   nextTryMs: number;
+  /** Of the first try that did not end it. */
+  triedMs?: number;
 }
 
 /** The evictions of one leadership. */
@@ -78,6 +80,15 @@ export class EvictionRetrier {
     for (const pods of this.#waiting.values())
       for (const { backoff } of pods.values()) if (backoff.failures > 0) count += 1;
     return count;
+  }
+
+  /** Time since the first try of the pod that has waited longest; 0 where none waits. */
+  get oldestMs(): number {
+    const nowMs = this.#options.ports.clock.monotonicMs();
+    const tried = [...this.#waiting.values()].flatMap((pods) =>
+      [...pods.values()].map(({ triedMs = nowMs }) => triedMs),
+    );
+    return nowMs - tried.reduce((oldest, atMs) => Math.min(oldest, atMs), nowMs);
   }
 
   /** Works until `signal` aborts. */
@@ -180,7 +191,11 @@ export class EvictionRetrier {
     const result = await this.#options.api.create(path, eviction, () => undefined, { timeoutMs: TIMEOUT_MS, signal });
     const kind = outcomeOf(result);
     if (kind === "evicted" || kind === "gone") this.#waiting.get(node)?.delete(uid);
-    else waiting.nextTryMs = this.#options.ports.clock.monotonicMs() + pauseMs(waiting.backoff, result);
+    else {
+      const nowMs = this.#options.ports.clock.monotonicMs();
+      waiting.triedMs ??= nowMs;
+      waiting.nextTryMs = nowMs + pauseMs(waiting.backoff, result);
+    }
     const message = result.kind === "ok" ? "" : describeFailure(result);
     const keys = taints.map(({ key }) => key);
     this.#options.onEvent({ kind, pod: { namespace, name, uid }, node, taints: keys, isFirst, message });

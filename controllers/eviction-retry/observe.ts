@@ -50,7 +50,16 @@ function regarding(pod: EvictionEvent["pod"]): EventNote["regarding"] {
   return { apiVersion: "v1", kind: "Pod", ...pod };
 }
 
-export function evictionMetrics(metrics: Metrics, waiting: () => number | undefined): void {
+export function evictionMetrics(
+  metrics: Metrics,
+  current: () => { readonly waiting: number; readonly oldestMs: number } | undefined,
+): void {
   const help = "Pods that wait on a tainted node, because their eviction is denied; absent on a standby.";
-  gaugeOf(metrics, "eviction_retry_waiting_pods", help, waiting);
+  gaugeOf(metrics, "eviction_retry_waiting_pods", help, () => current()?.waiting);
+  const oldestHelp =
+    "Time since the first eviction of the pod that has waited longest; 0 without one, absent on a standby.";
+  gaugeOf(metrics, "eviction_retry_oldest_waiting_seconds", oldestHelp, () => {
+    const oldestMs = current()?.oldestMs;
+    return oldestMs === undefined ? undefined : oldestMs / 1000;
+  });
 }

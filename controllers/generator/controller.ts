@@ -165,7 +165,7 @@ async function budgetMerger(context: ControllerContext<GeneratorFlags>): Promise
       transport: await connect(name, `--budget-cluster ${name}`, path, BUDGET_CALLS),
     })),
   );
-  const observer = observeMerger({ metrics, log, clock: ports.clock }, () => merger.sizes());
+  const observer = observeMerger({ metrics, log, clock: ports.clock }, () => merger);
   const merger: BudgetMerger = new BudgetMerger({
     ...{ transport, clusters, ports, mayWrite },
     keepMs: flags.budgetRemovalDelay,

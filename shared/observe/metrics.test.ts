@@ -113,6 +113,8 @@ describe("metrics", () => {
       expect.arrayContaining([
         "process_cpu_seconds_total",
         "process_resident_memory_bytes",
+        // PodseidonRegistrationChanged asks for it.
+        "process_start_time_seconds",
         "nodejs_eventloop_lag_p99_seconds",
       ]),
     );

@@ -39,6 +39,17 @@ const KINDS = [
   "coreWentBack",
 ] as const satisfies readonly RecoveryEvent["kind"][];
 
+/** Why protectors may have no current backup, as values of a label. */
+const TROUBLES = ["failing", "noRoom"] as const;
+/** `failing`: 1 while the backups can't be read or written. `noRoom`: protectors that have none. */
+export type BackupTrouble = Readonly<Record<(typeof TROUBLES)[number], number>>;
+
+interface ShownBackups {
+  readonly lost: number;
+  readonly backups: number;
+  readonly trouble: BackupTrouble | undefined;
+}
+
 /** Unreadable backups that one line names. */
 const MAX_NAMED = 10;
 
@@ -75,7 +86,7 @@ export function observeRecovery(metrics: Metrics, log: Log): (event: RecoveryEve
 }
 
 /** Declares the gauges of a backup keeper. */
-export function recoveryMetrics(metrics: Metrics, keeper: { readonly lost: number; readonly backups: number }): void {
+export function recoveryMetrics(metrics: Metrics, keeper: ShownBackups, cell: string): void {
   gaugeOf(
     metrics,
     "aggregator_vanished_protectors",
@@ -83,4 +94,17 @@ export function recoveryMetrics(metrics: Metrics, keeper: { readonly lost: numbe
     () => keeper.lost,
   );
   gaugeOf(metrics, "aggregator_backups", "Protectors that have a backup in this cell.", () => keeper.backups);
+  metrics.gaugeFrom(
+    {
+      name: "aggregator_backup_trouble",
+      help:
+        "Backups in this cell that are not current. failing: 1 while they can't be read or written; noRoom: " +
+        "protectors that have none, because there is no room. Absent on a standby.",
+      labels: { cell: [cell], trouble: TROUBLES },
+    },
+    (set) => {
+      const found = keeper.trouble;
+      if (found !== undefined) for (const trouble of TROUBLES) set({ cell, trouble }, found[trouble]);
+    },
+  );
 }

@@ -20,7 +20,7 @@ describe("the troubles of a protector", () => {
   test.each<[string, PodProtector, readonly string[]]>([
     ["healthy", withConditions(["Healthy", "True", "EnoughAvailable"]), []],
     ["too few available pods", withConditions(["Healthy", "False", "TooFewAvailable"]), ["belowMinimum"]],
-    ["an unreadable selector", withConditions(["Healthy", "False", "InvalidSelector"]), []],
+    ["an unreadable selector", withConditions(["Healthy", "False", "InvalidSelector"]), ["selectorUnreadable"]],
     [
       "a minimum that allows no disruption",
       withConditions(["Healthy", "True", "EnoughAvailable"], ["DisruptionImpossible", "True", "MinAvailableTooHigh"]),

@@ -20,6 +20,7 @@ const NAMES = { max: 100_000 };
 /** What can be wrong with a protector, as values of a label. */
 export const TROUBLES = [
   "belowMinimum",
+  "selectorUnreadable",
   "disruptionImpossible",
   "noPodsMatched",
   "sourceVanished",
@@ -30,7 +31,7 @@ export const TROUBLES = [
 type Trouble = (typeof TROUBLES)[number];
 /** Troubles that concern the owner of the workload. The others concern a cell, and all its protectors at once. */
 const OWNERS_TROUBLES = [
-  ...(["belowMinimum", "disruptionImpossible", "noPodsMatched"] as const),
+  ...(["belowMinimum", "selectorUnreadable", "disruptionImpossible", "noPodsMatched"] as const),
   ...(["sourceVanished", "podsVanished"] as const),
 ] as const;
 
@@ -41,6 +42,7 @@ export function troublesOf({ status }: PodProtector): readonly Trouble[] {
   for (const { type, status: holds, reason } of status?.conditions ?? []) {
     if (type === "Healthy" && holds !== "Unknown") counted = true;
     if (type === "Healthy" && holds === "False" && reason === "TooFewAvailable") found.push("belowMinimum");
+    if (type === "Healthy" && reason === "InvalidSelector") found.push("selectorUnreadable");
     if (type === "DisruptionImpossible" && holds === "True") found.push("disruptionImpossible");
     if (type === "NoPodsMatched" && holds === "True") found.push("noPodsMatched");
     if (type === "SourceVanished" && holds === "True") found.push("sourceVanished");

@@ -34,7 +34,7 @@ function cluster(items: readonly object[], writes: string[] = []): Transport {
 async function merging(
   before: readonly string[],
   now: Readonly<Record<string, object>>,
-  then: (time: VirtualTime, writes: string[]) => Promise<void>,
+  then: (time: VirtualTime, writes: string[], merger: BudgetMerger) => Promise<void>,
 ): Promise<void> {
   const clusters = before.map((name) => ({ name, isListed: true, budget: clusterBudgetOf(xpdb(2)) }));
   const input = { namespace: "ns", name: "db", stored: [], goneForMs: () => 0, keepMs: KEEP_MS };
@@ -51,17 +51,19 @@ async function merging(
   });
   const end = new AbortController();
   const ended = merger.lead(end.signal);
-  await then(time, writes);
+  await then(time, writes, merger);
   end.abort();
   await time.advance(1_000);
   await ended;
+  expect(merger.trouble).toEqual({ notWritten: 0, unreadable: 0 });
 }
 
 test("what the core refuses of one cluster keeps nothing from the others, and takes nothing away", async () => {
   // a asks for more, and b for other pods.
   const now = { a: xpdb(5), b: xpdb(2, { matchLabels: { app: "other" } }) };
-  await merging(["a", "b"], now, async (time, writes) => {
+  await merging(["a", "b"], now, async (time, writes, merger) => {
     await time.advance(5_000);
+    expect(merger.trouble).toEqual({ notWritten: 1, unreadable: 0 });
     expect(writes.some((write) => write.includes('\\"a\\":{\\"minAvailable\\":5}'))).toBe(true);
     writes.length = 0;
     await time.advance(2 * KEEP_MS);
@@ -72,8 +74,9 @@ test("what the core refuses of one cluster keeps nothing from the others, and ta
 
 test("a budget that can't be read any more is there all the same, also for a new leader", async () => {
   // x-pdb's CRD accepts a label value that no pod can have.
-  await merging(["a"], { a: xpdb(2, { matchLabels: { app: "not a label value" } }) }, async (time, writes) => {
+  await merging(["a"], { a: xpdb(2, { matchLabels: { app: "not a label value" } }) }, async (time, writes, merger) => {
     await time.advance(2 * KEEP_MS);
+    expect(merger.trouble).toEqual({ notWritten: 0, unreadable: 1 });
     expect(writes).toEqual([]);
   });
 });

@@ -48,6 +48,10 @@ export interface BudgetMergerOptions {
   readonly onEvent: (event: MergeEvent) => void;
 }
 
+/** Why budgets of worker clusters don't protect as they ask, as values of a label. */
+export const MERGE_TROUBLES = ["notWritten", "unreadable"] as const;
+type MergeTrouble = Readonly<Record<(typeof MERGE_TROUBLES)[number], number>>;
+
 export class BudgetMerger {
   readonly #options: BudgetMergerOptions;
   #term: MergeTerm | undefined;
@@ -67,6 +71,11 @@ export class BudgetMerger {
   /** Budgets of each cluster; undefined while they are not known. */
   sizes(): ReadonlyMap<string, number | undefined> {
     return this.#term?.sizes() ?? new Map();
+  }
+
+  /** Budgets that ask for protection and don't have it as they ask; none where this process does not lead. */
+  get trouble(): MergeTrouble {
+    return this.#term?.trouble ?? { notWritten: 0, unreadable: 0 };
   }
 }
 
@@ -109,6 +118,14 @@ class MergeTerm {
 
   sizes(): ReadonlyMap<string, number | undefined> {
     return new Map(this.#clusters.map(({ name, watch }) => [name, watch.synced ? watch.size : undefined]));
+  }
+
+  get trouble(): MergeTrouble {
+    const budgets = this.#clusters.flatMap(({ watch }) => [...watch.values()]);
+    return {
+      notWritten: this.#queue.failing,
+      unreadable: budgets.filter((one) => one.isUnreadable === true && this.#options.covers(one.namespace)).length,
+    };
   }
 
   async run(signal: AbortSignal): Promise<void> {

@@ -5,7 +5,7 @@ import type { Log } from "../../../shared/observe/log.ts";
 import type { Metrics } from "../../../shared/observe/metrics.ts";
 import { observeListWatch } from "../../../shared/observe/watch-observer.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
-import type { BudgetMergerOptions, MergeEvent } from "./merger.ts";
+import { type BudgetMerger, type BudgetMergerOptions, MERGE_TROUBLES, type MergeEvent } from "./merger.ts";
 
 const STEPS = ["created", "updated", "deleted"] as const;
 const CLUSTERS = { max: 200 };
@@ -18,7 +18,7 @@ interface MergerSinks {
 
 export function observeMerger(
   { metrics, log, clock }: MergerSinks,
-  sizes: () => ReadonlyMap<string, number | undefined>,
+  merger: () => Pick<BudgetMerger, "sizes" | "trouble">,
 ): Pick<BudgetMergerOptions, "onEvent" | "onWatch"> {
   const watches = observeListWatch({ metrics, log, clock, maxSources: CLUSTERS.max });
   const observers = new Map<string, (event: ReflectorEvent) => void>();
@@ -43,7 +43,19 @@ export function observeMerger(
       labels: { cluster: CLUSTERS },
     },
     (set) => {
-      for (const [cluster, size] of sizes()) if (size !== undefined) set({ cluster }, size);
+      for (const [cluster, size] of merger().sizes()) if (size !== undefined) set({ cluster }, size);
+    },
+  );
+  metrics.gaugeFrom(
+    {
+      name: "generator_cluster_budgets_in_trouble",
+      help:
+        "Budgets of worker clusters that don't protect as they ask: the core does not take them (notWritten), or " +
+        "they can't be read (unreadable); zero on a standby.",
+      labels: { problem: MERGE_TROUBLES },
+    },
+    (set) => {
+      for (const problem of MERGE_TROUBLES) set({ problem }, merger().trouble[problem]);
     },
   );
   const onEvent = observeEvents<MergeEvent>(

@@ -27,6 +27,7 @@ import { BackupKeeper } from "./backup-keeper.ts";
 const CELL = "cell";
 const TIME = "2026-01-01T00:00:00Z";
 const HEAD_START_MS = 30_000;
+const listed = { kind: "listed", mode: "pages", position: "5", objects: 1, requests: 1, durationMs: 1 } as const;
 
 function protector(name: string): PodProtector {
   return {
@@ -104,6 +105,58 @@ function rig() {
   return { time, cell, maps, created, events, keeper, run, east, west, hanging, hung };
 }
 
+const AWAY = { kind: "rejected", status: 403, reason: "Forbidden", message: "may not" } as const;
+
+test("backups that can't be read or written are in trouble until they are stored", async () => {
+  const { time, cell, maps, keeper, run, east, west } = rig();
+  cell.put("pod");
+  cell.sync();
+  east.core.put("p", protector("p").spec, { metadata: protector("p").metadata });
+  east.core.sync();
+  west.core.sync();
+  expect(keeper.trouble).toBe(undefined);
+  maps.faults.push(AWAY);
+  run();
+  await time.advance(2_000);
+  expect(keeper.trouble).toEqual({ failing: 1, noRoom: 0 });
+  await time.advance(10_000);
+  expect(keeper.trouble).toEqual({ failing: 0, noRoom: 0 });
+  maps.faults.push(...Array.from({ length: 40 }, () => AWAY));
+  east.core.put("p", { ...protector("p").spec, minAvailable: 2 }, { metadata: protector("p").metadata });
+  await time.advance(20_000);
+  expect(keeper.trouble).toEqual({ failing: 1, noRoom: 0 });
+  await time.advance(60_000);
+  const stored = Object.values(maps.data(chunkName(CELL, 0)) ?? {}).map((text) => decodeBackup(text).object);
+  expect(stored.map(({ spec }) => spec.minAvailable)).toEqual([2]);
+  expect(keeper.trouble).toEqual({ failing: 0, noRoom: 0 });
+});
+
+test("a protector that has no room is in trouble until it has some, or is gone", async () => {
+  const { time, cell, maps, keeper, events, run, east, west } = rig();
+  for (let chunk = 0; chunk < MAX_CHUNKS; chunk++)
+    maps.put(
+      chunkName(CELL, chunk),
+      { [`other-${chunk}-uid`]: "x".repeat(CHUNK_CHARACTERS - 10) },
+      { [BACKUP_LABEL]: cellTag(CELL) },
+    );
+  cell.put("pod");
+  cell.sync();
+  for (const name of ["p", "q"]) east.core.put(name, protector(name).spec, { metadata: protector(name).metadata });
+  east.core.sync();
+  west.core.sync();
+  run();
+  await time.advance(5_000);
+  expect(events.map(({ kind }) => kind)).toContain("noRoom");
+  expect(keeper.trouble).toEqual({ failing: 0, noRoom: 2 });
+  east.core.remove("q");
+  expect(keeper.trouble).toEqual({ failing: 0, noRoom: 1 });
+  for (let chunk = 0; chunk < MAX_CHUNKS; chunk++)
+    maps.put(chunkName(CELL, chunk), {}, { [BACKUP_LABEL]: cellTag(CELL) });
+  keeper.cellWatched({ ...listed, reason: "outage" });
+  await time.advance(5_000);
+  expect(keeper.trouble).toEqual({ failing: 0, noRoom: 0 });
+});
+
 /** Stores backups as an earlier leader did. */
 async function stored(maps: ConfigMaps, backups: readonly (readonly [core: string, name: string])[]): Promise<void> {
   const chunks = new BackupChunks({ api: maps, cellID: CELL, namespace: "system", timeoutMs: 1_000 });
@@ -155,8 +208,6 @@ test("a protector has a backup without its history where there is no room for bo
 });
 
 describe("a cell that goes back to older backups", () => {
-  const listed = { kind: "listed", mode: "pages", position: "5", objects: 1, requests: 1, durationMs: 1 } as const;
-
   test("gets the missing backups again, also of lost protectors, and ends the others", async () => {
     const { time, cell, maps, keeper, run, east, west } = rig();
     cell.put("pod");

@@ -9,7 +9,7 @@ import { type ApiFailure, describeFailure } from "../../kube/client/api-result.t
 import type { ReflectorEvent } from "../../kube/informer/reflector-options.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
 import { cellEntry, namespacedName, type PodProtector } from "../../schema/podprotector.ts";
-import type { RecoveryEvent } from "../recovery-events.ts";
+import type { BackupTrouble, RecoveryEvent } from "../recovery-events.ts";
 import { ReleaseAcknowledgement } from "../register/acknowledgement.ts";
 import type { ReleaseRegister } from "../register/release-register.ts";
 import { BackupChunks } from "./backup-chunks.ts";
@@ -97,6 +97,11 @@ export class BackupKeeper {
     return this.#run?.chunks.size ?? 0;
   }
 
+  /** Undefined where this process does not lead. */
+  get trouble(): BackupTrouble | undefined {
+    return this.#run?.trouble;
+  }
+
   /** Ids that this cell had before, by their backups; undefined while they are not read. */
   get formerCells(): ReadonlySet<string> | undefined {
     return this.#run?.formerCells;
@@ -134,6 +139,10 @@ class KeeperRun {
   readonly chunks: BackupChunks;
   readonly restorer: BackupRestorer;
   formerCells: ReadonlySet<string> | undefined;
+  /** The last read or write of the backups failed. */
+  #isFailing = false;
+  /** UIDs of protectors that the chunks had no room for. */
+  readonly #noRoom = new Set<string>();
   readonly #options: BackupKeeperOptions;
   readonly #isRelisting: (core: string) => boolean;
   readonly #changed = new Set<CountedProtector>();
@@ -174,6 +183,10 @@ class KeeperRun {
         coreRestored(core);
       },
     });
+  }
+
+  get trouble(): BackupTrouble {
+    return { failing: Number(this.#isFailing), noRoom: this.#noRoom.size };
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -271,6 +284,7 @@ class KeeperRun {
   }
 
   #gone({ id, protector }: CountedProtector): void {
+    this.#noRoom.delete(protector.metadata.uid);
     if (!this.#knownCores.has(id.core)) return;
     // Of the status, what this cell may write: its own reservations. The other cells are on hold all the same.
     const backup = decodeBackup(encodeBackup(id.core, protector, this.#options.cellID));
@@ -332,8 +346,10 @@ class KeeperRun {
       const { id, protector, pods } = counted;
       const { uid } = protector.metadata;
       if (membership.protector(id.core, namespacedName(id)) !== counted) continue;
+      this.#noRoom.delete(uid);
       if (!this.#isWanted(id.core, protector, pods.size)) this.chunks.remove(uid);
       else if (!this.#put({ core: id.core, object: protector }) && !this.chunks.has(uid)) {
+        this.#noRoom.add(uid);
         onEvent({ kind: "noRoom", uid });
       }
     }
@@ -346,7 +362,9 @@ class KeeperRun {
     this.#versionsDueMs = nowMs + VERSIONS_EVERY_MS;
     for (const name of this.#knownCores) this.#observeVersion(name);
     const result = await this.chunks.putVersions(this.#versions.highest, signal);
-    if (result.kind !== "ok") this.#reportFailure(result);
+    if (result.kind !== "ok") return this.#reportFailure(result);
+    // All chunks are written: after a failure, no write of the versions comes before theirs.
+    this.#isFailing = false;
   }
 
   #observeVersion(name: string): void {
@@ -360,6 +378,7 @@ class KeeperRun {
   }
 
   #reportFailure(failure: ApiFailure): void {
+    this.#isFailing = true;
     this.#options.onEvent({ kind: "copyFailed", message: describeFailure(failure) });
   }
 }
