@@ -68,6 +68,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a pod is ready again before its eviction is committed, and another eviction of it is denied meanwhile",
   },
   {
+    seed: 3274379,
+    features: ["preActivity", "deadNode", "crowded", "kubeletClock"],
+    what: "a selector covers more pods, of which fewer are available than are required then",
+  },
+  {
     seed: 3240742,
     features: ["backups"],
     what: "a replica that knows only a lost protector learns of its successor's release before it sees the successor",

@@ -61,7 +61,7 @@ export class Shortfalls {
     const protector = parseStored(after);
     const known = this.#protectors.get(key) ?? this.#watch(wantedOf(protector).labels);
     this.#protectors.set(key, known);
-    known.shortfall.written(protector);
+    known.shortfall.written(protector, () => this.#availableNow(known.labels));
   }
 
   podChanged(cell: string, change: EtcdChange): void {
@@ -74,9 +74,7 @@ export class Shortfalls {
       const isRelabelled = truth?.pods.isRelabelledAt(change, labels) === true;
       if (loss === "own" || isRelabelled || this.#isExempt(nameOf(key), cell, uidOf(change)))
         shortfall.lost(cell, uidOf(change), change.revision);
-      let available = 0;
-      for (const { pods } of this.#cells.values())
-        available += pods.countNow({ labels, minReadySeconds: 0, areReady: true });
+      const available = this.#availableNow(labels);
       const unexplained = shortfall.unexplained(available);
       if (unexplained > 0 && loss === "taken")
         this.#violation(
@@ -84,6 +82,13 @@ export class Shortfalls {
           `${key}: ${available} pods are available, ${unexplained} too few, after ${change.key} was taken`,
         );
     }
+  }
+
+  #availableNow(labels: Watched["labels"]): number {
+    let available = 0;
+    for (const { pods } of this.#cells.values())
+      available += pods.countNow({ labels, minReadySeconds: 0, areReady: true });
+    return available;
   }
 
   #watch(labels: Watched["labels"]): Watched {
@@ -136,7 +141,13 @@ class Shortfall {
   }
 
   /** The protector was written. Its counts say which losses are known, and its reservations say what may still go. */
-  written(protector: PodProtector): void {
+  written(protector: PodProtector, availableNow: () => number): void {
+    const { minAvailable } = protector.spec;
+    // A selector that covers more pods comes with a greater number: nobody took what is missing then.
+    if (minAvailable > (this.#published?.spec.minAvailable ?? minAvailable)) {
+      const missing = minAvailable - availableNow() - this.#losses.length;
+      for (let loss = 0; loss < missing; loss++) this.lost("", "", 0);
+    }
     this.#published = protector;
     this.#reserved = 0;
     this.#pins = [];
