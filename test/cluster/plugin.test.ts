@@ -169,8 +169,9 @@ describe("while all is well", () => {
     );
     const asked = metricsOf(text.join("\n"));
     // Neither what makes certificates nor an update trigger (test/cluster/update-trigger.test.ts) runs here, so that
-    // nobody keeps the webhook configuration's authorities either.
-    const elsewhere = /^(certificates_|update_trigger_|registration_ca_current$)/;
+    // nobody keeps the webhook configuration's authorities either; nor an eviction retry, nor budgets of other clusters.
+    const elsewhere =
+      /^(certificates_|update_trigger_|registration_ca_current$|eviction_retry_|generator_cluster_budgets_)/;
     const here = asked.filter((name) => !elsewhere.test(name));
     expect(here.filter((name) => !declared.has(name))).toEqual([]);
   });

@@ -5,12 +5,11 @@ import { NamespaceMarker } from "../../../controllers/aggregator/counting/namesp
 import { parseTrimmedProtector, podParser } from "../../../controllers/aggregator/counting/parsers.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { PODPROTECTORS_PATH } from "../../../shared/kube/client/api-path.ts";
-import type { Transport } from "../../../shared/kube/client/transport.ts";
+import type { ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import { ShardedReflector } from "../../../shared/kube/informer/sharded-reflector.ts";
 import { BackupKeeper } from "../../../shared/recovery/backup/backup-keeper.ts";
-import type { RecoveryEvent } from "../../../shared/recovery/recovery-events.ts";
 import { ReleaseRegister } from "../../../shared/recovery/register/release-register.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type Pod, stubOfPod } from "../../../shared/schema/pod.ts";
@@ -205,15 +204,26 @@ function backupKeeperOf(options: BackupOptions, aggregator: Aggregator): BackupK
   return new BackupKeeper({
     ...{ cellID: cell, ports, namespace: OWN_NAMESPACE, membership, cores, settleMs },
     ...{ headStartMs: HEAD_START_MS, everyMs: EVERY_MS, timeoutMs: TIMEOUT_MS },
-    cellApi: new ApiClient(cellTransport),
+    cellApi: new ApiClient(noticingConflicts(cellTransport, coverage)),
     mayWrite: () => true,
     coreRestored: (core) => aggregator.coreRestored(core),
-    onEvent: (event) => countBackupEvent(event, coverage),
+    onEvent: ({ kind }) => coverage.rule(`backups: ${kind}`),
   });
 }
 
-function countBackupEvent(event: RecoveryEvent, coverage: Coverage): void {
-  coverage.rule(`backups: ${event.kind}`);
-  if (event.kind === "copyFailed" && event.message.includes("HTTP 409"))
-    coverage.rule("backups: two leaders create the same chunk");
+/** Counts the creations that came second. */
+function noticingConflicts(transport: Transport, coverage: Coverage): Transport {
+  return {
+    request(request) {
+      const response = transport.request(request);
+      const note = ({ status }: ApiResponse): void => {
+        if (request.method === "POST" && status === 409) coverage.rule("backups: two leaders create the same chunk");
+      };
+      // Who awaits the response is not later than without this.
+      void response.then(note, () => {});
+      return response;
+    },
+    stream: (request) => transport.stream(request),
+    close: () => transport.close(),
+  };
 }
