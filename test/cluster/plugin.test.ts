@@ -168,8 +168,7 @@ describe("while all is well", () => {
       readFileSync(join(root, "manifests/monitoring", file), "utf8"),
     );
     const asked = metricsOf(text.join("\n"));
-    // Neither what makes certificates nor an update trigger (test/cluster/update-trigger.test.ts) runs here, so that
-    // nobody keeps the webhook configuration's authorities either; nor an eviction retry, nor budgets of other clusters.
+    // Of components that do not run here. Without certificates, nobody keeps the webhook configuration's authorities.
     const elsewhere =
       /^(certificates_|update_trigger_|registration_ca_current$|eviction_retry_|generator_cluster_budgets_)/;
     const here = asked.filter((name) => !elsewhere.test(name));
