@@ -14,12 +14,10 @@ export class ReviewedDeletions {
   add(key: string, nowMs: number): void {
     this.#times.delete(key);
     this.#times.set(key, nowMs);
-    if (this.#times.size <= MAX_REMEMBERED) return;
-    for (const [oldest, timeMs] of this.#times) {
-      this.#times.delete(oldest);
-      this.#forgottenMs = timeMs;
-      break;
-    }
+    const [oldest] = this.#times;
+    if (oldest === undefined || this.#times.size <= MAX_REMEMBERED) return;
+    this.#times.delete(oldest[0]);
+    this.#forgottenMs = oldest[1];
   }
 
   /** True for each node while one that was forgotten may be asked about again. */

@@ -10,15 +10,20 @@ import { Deadline } from "./deadline.ts";
 import { failed, transportError } from "./https-errors.ts";
 import { withoutManagedFields } from "./managed-fields.ts";
 import { hopOf, proxyAuthorization } from "./proxy-hop.ts";
-import { type ApiRequest, type ApiResponse, type ApiStream, type Transport, TransportError } from "./transport.ts";
+import {
+  type ApiRequest,
+  type ApiResponse,
+  type ApiStream,
+  PART_BYTES,
+  type Transport,
+  TransportError,
+} from "./transport.ts";
 
 const DEFAULT_REQUEST_SOCKETS = 16;
 const DEFAULT_LIST_SOCKETS = 16;
 const DEFAULT_STREAM_SOCKETS = 64;
 /** Bytes at the start of a body that `onBodyBegins` gets. */
 const HEAD_BYTES = 4096;
-/** Counted for each part of a body beside its own bytes: a part of a single byte takes half a kilobyte of memory. */
-const PART_BYTES = 512;
 const DEFAULT_BODY_BYTES = 64 * 1024 * 1024;
 /** Largest bodies that may arrive at once: a server that is taken over could send one on each connection. */
 const BODIES_AT_ONCE = 2;

@@ -26,6 +26,9 @@ export interface ApiRequest {
   readonly onBodyBegins?: (head: string) => void;
 }
 
+/** Counted for each part of a body beside its own bytes: a part of a single byte takes half a kilobyte of memory. */
+export const PART_BYTES = 512;
+
 export interface ApiResponse {
   readonly status: number;
   /** Lower-case names. */

@@ -1,10 +1,8 @@
 import { MalformedResponse } from "../client/api-result.ts";
+import { PART_BYTES } from "../client/transport.ts";
 
 /** A watch line holds one object. etcd takes 1.5 MiB, and JSON can be several times longer than the stored form. */
 export const MAX_LINE_BYTES = 32 * 1024 * 1024;
-
-/** Counted for each part of a line beside its own bytes: a part of a single byte takes half a kilobyte of memory. */
-const PART_BYTES = 512;
 
 const NEWLINE = 0x0a;
 

@@ -74,7 +74,16 @@ function rig(data: Record<string, string> = {}, adopts = false, mayWrite = true)
     onEvent: ({ kind }) => told.push(kind),
   });
   const run = (): void => void ends.push(leadKeeper(keeper, time));
-  return { time, cell, core, maps, created, told, register, acknowledged, keeper, run };
+  /** Runs until the cell has a backup of protector p1, of which it has a pod. */
+  const runWithBackup = async (): Promise<void> => {
+    cell.put("pod");
+    cell.sync();
+    core.put("p", protector("p1").spec, { metadata: protector("p1").metadata });
+    core.sync();
+    run();
+    await time.advance(5_000);
+  };
+  return { time, cell, core, maps, created, told, register, acknowledged, keeper, run, runWithBackup };
 }
 
 async function stored(
@@ -164,13 +173,8 @@ test.each([
 });
 
 test("a protector that was released while the register's stream was dead is not restored", async () => {
-  const { time, cell, core, created, register, keeper, run } = rig();
-  cell.put("pod");
-  cell.sync();
-  core.put("p", protector("p1").spec, { metadata: protector("p1").metadata });
-  core.sync();
-  run();
-  await time.advance(5_000);
+  const { time, core, created, register, keeper, runWithBackup } = rig();
+  await runWithBackup();
   // A cut of some seconds: the protectors are listed again, and the stream of the register is half-open for a minute.
   register.now = segment({ p1: `2026-01-03T00:00:00.000Z ns/p SourceDeleted ${EARLY}` }, "9");
   core.remove("p");
@@ -179,13 +183,8 @@ test("a protector that was released while the register's stream was dead is not 
 });
 
 test("a release is acknowledged once its backup is gone, and not before", async () => {
-  const { time, cell, core, register, acknowledged, run } = rig();
-  cell.put("pod");
-  cell.sync();
-  core.put("p", protector("p1").spec, { metadata: protector("p1").metadata });
-  core.sync();
-  run();
-  await time.advance(5_000);
+  const { time, core, register, acknowledged, runWithBackup } = rig();
+  await runWithBackup();
   // The watch of the protectors is behind that of the register.
   register.stream.event("MODIFIED", segment({ p1: `2026-01-03T00:00:00.000Z ns/p SourceDeleted ${EARLY}` }, "9"));
   await time.advance(60_000);
@@ -302,13 +301,8 @@ test("a protector made by hand is lost where a restored core lacks it, and relea
 });
 
 test("a lost protector does not wait longer because the backups are read again", async () => {
-  const { time, cell, core, created, told, keeper, run } = rig();
-  cell.put("pod");
-  cell.sync();
-  core.put("p", protector("p1").spec, { metadata: protector("p1").metadata });
-  core.sync();
-  run();
-  await time.advance(5_000);
+  const { time, core, created, told, keeper, runWithBackup } = rig();
+  await runWithBackup();
   core.remove("p");
   await time.advance(HEAD_START_MS - 5_000);
   keeper.cellWatched({ ...{ kind: "listed", reason: "outage", mode: "pages", position: "5" }, ...LISTED });
