@@ -4,7 +4,7 @@
  */
 import { mkdtempDisposable } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { build } from "../build.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { readOptions } from "../options.ts";
@@ -22,6 +22,7 @@ import {
   type AggregatorContender,
   BEFORE_HELP,
   CELL,
+  earlierBundles,
   ownAggregator,
   UPSTREAM_HELP,
   upstreamAggregator,
@@ -95,7 +96,7 @@ export async function run(args: readonly string[]): Promise<number> {
     seconds: number(options.seconds, 10, 60),
   };
   const upstream = upstreamBinaries(options["upstream-dir"]);
-  const { before } = options;
+  const before = earlierBundles(options.before);
   if (upstream === undefined && before === undefined)
     process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
   await using bundles = await mkdtempDisposable(join(tmpdir(), "podseidon-bench-"));
@@ -105,7 +106,7 @@ export async function run(args: readonly string[]): Promise<number> {
   const other =
     before === undefined
       ? upstream && upstreamAggregator(cluster, upstream.aggregator)
-      : ownAggregator(cluster, resolve(before), "before");
+      : ownAggregator(cluster, before, "before");
   const contenders = other === undefined ? [own] : [own, other];
   const rounds = work.parts.has("start") ? number(options.rounds, 2, 3) : 1;
   if (work.parts.size > 1 || !work.parts.has("large")) {

@@ -4,7 +4,7 @@
  */
 import { mkdtempDisposable } from "node:fs/promises";
 import { cpus, loadavg, release, tmpdir, totalmem } from "node:os";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { build } from "../build.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
@@ -14,6 +14,7 @@ import { bareCluster, createProtector, each } from "./fixture/cell-fixture.ts";
 import {
   type AggregatorContender,
   BEFORE_HELP,
+  earlierBundles,
   ownAggregator,
   ownWebhooks,
   UPSTREAM_HELP,
@@ -92,7 +93,7 @@ export async function run(args: readonly string[]): Promise<number> {
   if (unknown.length > 0) return misused(`--only: unknown work: ${unknown.join(", ")}`, HELP);
   const description = machine();
   const upstream = upstreamBinaries(options["upstream-dir"]);
-  const { before } = options;
+  const before = earlierBundles(options.before);
   if (upstream === undefined && before === undefined)
     process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
   await using directory = await mkdtempDisposable(join(tmpdir(), "podseidon-bench-"));
@@ -131,7 +132,7 @@ async function sideBySide(
     const aggregator =
       before === undefined
         ? upstreamAggregator(cluster, binaries?.aggregator ?? "")
-        : ownAggregator(cluster, resolve(before), "before");
+        : ownAggregator(cluster, before, "before");
     const other = upstream === undefined ? undefined : pair(upstream, aggregator);
     rows.push(...(await quotaFreeRows(cluster, pair(own, ownAggregator(cluster, join(root, "dist"))), other)));
   }
