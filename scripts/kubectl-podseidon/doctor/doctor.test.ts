@@ -51,6 +51,7 @@ function clusterOf(namespaces: readonly unknown[], protectedIn: readonly string[
     [`${ADMISSION}/mutatingwebhookconfigurations/podseidon`]: { webhooks: [] },
     "/apis/apps/v1/namespaces/podseidon-system/deployments": list(),
     "/api/v1/namespaces/podseidon-system/serviceaccounts": list(),
+    "/api/v1/namespaces/podseidon-system/configmaps": list(),
   };
 }
 
@@ -174,4 +175,23 @@ test("credentials that are not accepted are the user's, and no problem of the in
   const args = ["doctor", "--kubeconfig", kubeconfig];
   expect(await runCommandLine(args, { terminal, ports: systemPorts, environment: {} })).toBe(2);
   expect(out).toMatch(/^\? +c +apiserver +Unauthorized$/m);
+});
+
+test("backups, and what limits the accounts of components, are looked at where they are", async () => {
+  const accounts = ["generator", "aggregator", "update-trigger"].map(
+    (name) => [`/api/v1/namespaces/podseidon-system/serviceaccounts/podseidon-${name}`, {}] as const,
+  );
+  const served = { resources: [{ name: "validatingadmissionpolicies" }] };
+  const objects = clusterOf([namespace("shop", enforced)], ["shop"]);
+  const { out } = await examine({ ...objects, [ADMISSION]: served, ...Object.fromEntries(accounts) });
+  expect(out).toMatch(/^WARN +c +backups +there are none, for 1 protector with pods here/m);
+  for (const [component, name] of [
+    ["generator", "podseidon-generator-sources"],
+    ["aggregator", "podseidon-aggregator-webhooks"],
+    ["update-trigger", "podseidon-update-trigger"],
+  ])
+    expect(out).toMatch(new RegExp(`^WARN +c +${component} policy +the policy ${name} is missing: whoever`, "m"));
+  expect(out).toContain("apply the manifests of this release to this cluster again");
+  const { out: without } = await examine(objects);
+  expect(without).not.toMatch(/(?:generator|aggregator|update-trigger) policy/);
 });

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { corePath, podPath } from "../../../shared/kube/client/api-path.ts";
 import { KUBECONFIG_KEY } from "../../../shared/kube/credentials/account-token.ts";
+import { BACKUP_LABEL } from "../../../shared/recovery/backup/backup-format.ts";
 import {
   AGGREGATOR_LEASE,
   COUNTED_GATE,
@@ -21,6 +22,7 @@ import { acceptsToken } from "../invocation/token-review.ts";
 import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../question.ts";
 import { type CellView, type ProtectorView, viewProtector } from "../view.ts";
 import { answerFinding } from "./answer-finding.ts";
+import { backupFindings } from "./backup-findings.ts";
 import {
   deploymentFindings,
   leaseFinding,
@@ -44,6 +46,10 @@ import {
 import { CELL_PERMISSIONS, CORE_PERMISSIONS, permissionFindings } from "./permission-findings.ts";
 import {
   ADMISSION_API,
+  CELL_COMPONENT_POLICIES,
+  CORE_COMPONENT_POLICIES,
+  type ComponentPolicy,
+  componentPolicyFinding,
   hasCellAccounts,
   POLICIES,
   policyFinding,
@@ -127,6 +133,7 @@ class Doctor {
     await this.#check(core, "workload deletions", async () =>
       workloadPolicyFinding(await storedPolicy(core, WORKLOAD_POLICY)),
     );
+    await this.#componentPolicies(core, CORE_COMPONENT_POLICIES);
     await this.#check(core, "permissions", () => permissionFindings(core, this.#system, CORE_PERMISSIONS));
     return true;
   }
@@ -146,6 +153,8 @@ class Doctor {
     await this.#check(cluster, "webhook", () => this.#answers(cluster));
     await this.#check(cluster, "core token", () => this.#tokens(cluster));
     await this.#check(cluster, "aggregator", () => this.#aggregator(cluster));
+    await this.#check(cluster, "backups", () => this.#backups(cluster));
+    await this.#componentPolicies(cluster, CELL_COMPONENT_POLICIES);
     await this.#check(cluster, "permissions", () => permissionFindings(cluster, this.#system, CELL_PERMISSIONS));
   }
 
@@ -197,6 +206,18 @@ class Doctor {
     if (!hasCellAccounts(accounts)) return ok("cell policies", "no cell has accounts of its own");
     if (!servesPolicies(await core.find(ADMISSION_API))) return policyFinding(undefined);
     return policyFinding(await Promise.all(POLICIES.map((name) => storedPolicy(core, name))));
+  }
+
+  /** Of the components that have an account in this cluster. */
+  async #componentPolicies(cluster: ClusterClient, policies: readonly ComponentPolicy[]): Promise<void> {
+    for (const wanted of policies)
+      await this.#check(cluster, `${wanted.component} policy`, async () => {
+        const account = corePath("serviceaccounts", this.#system, `podseidon-${wanted.component}`);
+        if ((await cluster.find(account)) === undefined) return [];
+        const isServed = servesPolicies(await cluster.find(ADMISSION_API));
+        const stored = isServed ? await storedPolicy(cluster, wanted.name) : undefined;
+        return componentPolicyFinding(wanted, stored, this.#system);
+      });
   }
 
   async #webhookConfiguration(cluster: ClusterClient): Promise<readonly Finding[]> {
@@ -286,8 +307,7 @@ class Doctor {
   }
 
   async #lease(cluster: ClusterClient, part: string, name: string, without: string | undefined): Promise<Finding> {
-    const nowMs = this.#context.nowMs() + (this.#aheadMs.get(cluster) ?? 0);
-    return leaseFinding(part, await cluster.find(this.#leasePath(name)), nowMs, without);
+    return leaseFinding(part, await cluster.find(this.#leasePath(name)), this.#nowMs(cluster), without);
   }
 
   async #generator(): Promise<Finding> {
@@ -305,8 +325,24 @@ class Doctor {
   async #sources(): Promise<readonly Finding[]> {
     const path = "/api/v1/events";
     const lists = SOURCE_REASONS.map((reason) => this.#core.list(path, { fieldSelector: `reason=${reason}` }));
-    const nowMs = this.#context.nowMs() + (this.#aheadMs.get(this.#core) ?? 0);
-    return sourceFindings((await Promise.all(lists)).flat(), nowMs);
+    return sourceFindings((await Promise.all(lists)).flat(), this.#nowMs(this.#core));
+  }
+
+  async #backups(cluster: ClusterClient): Promise<readonly Finding[]> {
+    const cell = cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
+    const here = this.#views.filter(({ cells }) =>
+      cells.some((one) => one.cell === cell && one.total > 0 && one.state !== "removed"),
+    );
+    if (here.length === 0) return [];
+    const ids = new Set(here.map(namespacedName));
+    const counted = this.#protectors.filter(({ metadata }) => ids.has(namespacedName(metadata)));
+    const maps = await cluster.list(corePath("configmaps", this.#system), { labelSelector: BACKUP_LABEL });
+    return backupFindings(counted, maps, this.#nowMs(cluster), this.#system);
+  }
+
+  /** The clock of the cluster's apiserver. */
+  #nowMs(cluster: ClusterClient): number {
+    return this.#context.nowMs() + (this.#aheadMs.get(cluster) ?? 0);
   }
 
   /** Without a lease, heartbeats show that an aggregator counts. */
@@ -349,7 +385,7 @@ export const doctor: Command = {
     "a core that has no cell is looked at as a core alone): " +
     "reachability, clocks, the CRD, protectors, cells, what can't be protected as it asks, " +
     "webhook configurations, certificates, tokens for the core, " +
-    "the core's policies for cells, " +
+    "the core's policies for cells, what limits the components' own accounts, backups of protectors, " +
     "leases, versions, and the permissions of the ServiceAccounts. Changes nothing. " +
     "Exit code 0: no problem; 1: at least one; 2: none was found, but a check could not be made.",
   flags: SYSTEM_NAMESPACE,

@@ -1,5 +1,14 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { loadAll } from "js-yaml";
+import * as v from "valibot";
 import { describe, expect, test } from "vitest";
+import { root } from "../../root.ts";
 import {
+  CELL_COMPONENT_POLICIES,
+  CORE_COMPONENT_POLICIES,
+  type ComponentPolicy,
+  componentPolicyFinding,
   hasCellAccounts,
   POLICIES,
   policyFinding,
@@ -59,5 +68,70 @@ describe("the policies of a core", () => {
     [undefined, false],
   ])("served by %j: %s", (raw, expected) => {
     expect(servesPolicies(raw)).toBe(expected);
+  });
+});
+
+const Shipped = v.looseObject({
+  kind: v.string(),
+  spec: v.looseObject({ matchConstraints: v.optional(v.object({})) }),
+});
+const FOLDERS: Readonly<Record<string, string>> = { aggregator: "aggregator-cell-access" };
+
+/** A component's policy as the manifests have it, with changes of its spec and of its binding's. */
+function shipped({ name, component }: ComponentPolicy, policy: object = {}, binding: object = {}): StoredPolicy {
+  const file = join(root, "manifests/base", FOLDERS[component] ?? component, "policy.yaml");
+  const [rules, bound] = loadAll(readFileSync(file, "utf8")).map((raw) => v.parse(Shipped, raw).spec);
+  return { name, policy: { spec: { ...rules, ...policy } }, binding: { spec: { ...bound, ...binding } } };
+}
+
+const everyComponent = [...CORE_COMPONENT_POLICIES, ...CELL_COMPONENT_POLICIES];
+
+describe.each(everyComponent)("the policy $name", (wanted) => {
+  const found = (stored: StoredPolicy | undefined, system = "podseidon-system") =>
+    componentPolicyFinding(wanted, stored, system);
+
+  test("of this release is in force", () => {
+    expect(found(shipped(wanted))).toMatchObject({ level: "ok", check: `${wanted.component} policy` });
+  });
+
+  test("may be about more resources, and have other variables", () => {
+    const patched = { matchConstraints: { resourceRules: [] }, variables: [{ name: "resources", expression: "[]" }] };
+    expect(found(shipped(wanted, patched)).level).toBe("ok");
+  });
+
+  test.each<[string, StoredPolicy | undefined, string]>([
+    ["of an old kube-apiserver", undefined, "kube-apiserver has no ValidatingAdmissionPolicy"],
+    ["that is missing", { ...shipped(wanted), policy: undefined }, `${wanted.name} is missing`],
+    ["without its binding", { ...shipped(wanted), binding: undefined }, `${wanted.name} has no binding`],
+    ["that only audits", shipped(wanted, {}, { validationActions: ["Audit"] }), "denies nothing"],
+    ["that only warns", shipped(wanted, {}, { validationActions: ["Warn", "Audit"] }), "denies nothing"],
+    ["bound by another's binding", shipped(wanted, {}, { policyName: "other" }), "denies nothing"],
+    ["that is open at failures", shipped(wanted, { failurePolicy: "Ignore" }), "denies nothing"],
+    [
+      "that is bound in some namespaces alone",
+      shipped(wanted, {}, { matchResources: { namespaceSelector: { matchLabels: { a: "b" } } } }),
+      "leaves some objects out",
+    ],
+    [
+      "with objects left out",
+      shipped(wanted, { matchConstraints: { excludeResourceRules: [{ resources: ["pods"] }] } }),
+      "leaves some objects out",
+    ],
+    [
+      "with a condition of somebody else",
+      shipped(wanted, { matchConditions: [{ name: "never", expression: "false" }] }),
+      `not about the account of podseidon-${wanted.component}`,
+    ],
+    ["that allows all", shipped(wanted, { validations: [{ expression: "true" }] }), "has other rules than in this"],
+    ["without rules", shipped(wanted, { validations: undefined }), "has other rules than in this release"],
+  ])("%s is told, with what its token can do and what to do", (_, stored, text) => {
+    const finding = found(stored);
+    expect([finding.level, finding.found]).toEqual(["warning", expect.stringContaining(text)]);
+    expect(finding.found).toContain(`the token of podseidon-${wanted.component} ${wanted.otherwise}`);
+    expect(finding.advice).not.toBe("");
+  });
+
+  test("limits nobody where the accounts are in another namespace", () => {
+    expect(found(shipped(wanted), "other").found).toContain("in other alone");
   });
 });

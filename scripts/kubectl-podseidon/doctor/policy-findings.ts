@@ -1,4 +1,5 @@
-/** The findings of `doctor` about the core's policies that restrict each cell to writes about itself. Pure. */
+/** The findings of `doctor` about the policies that restrict each cell, and each component, to its own writes. Pure. */
+import { hash } from "node:crypto";
 import * as v from "valibot";
 import { type Finding, ok, problem, warning } from "./findings.ts";
 
@@ -15,11 +16,20 @@ export const POLICIES = [
 ];
 
 const Served = v.looseObject({ resources: v.array(v.looseObject({ name: v.string() })) });
-const Policy = v.looseObject({ spec: v.looseObject({ failurePolicy: v.optional(v.string()) }) });
+const Expressions = v.optional(v.array(v.looseObject({ expression: v.string() })), []);
+const Policy = v.looseObject({
+  spec: v.looseObject({
+    failurePolicy: v.optional(v.string()),
+    matchConstraints: v.optional(v.looseObject({ excludeResourceRules: v.optional(v.array(v.unknown()), []) })),
+    matchConditions: Expressions,
+    validations: Expressions,
+  }),
+});
 const Binding = v.looseObject({
   spec: v.looseObject({
     policyName: v.optional(v.string()),
     validationActions: v.optional(v.array(v.string()), []),
+    matchResources: v.optional(v.unknown()),
   }),
 });
 
@@ -83,4 +93,69 @@ function isInForce({ name, policy, binding }: StoredPolicy): boolean {
   const [rules, bound] = [v.safeParse(Policy, policy), v.safeParse(Binding, binding)];
   if (!rules.success || !bound.success || rules.output.spec.failurePolicy === "Ignore") return false;
   return bound.output.spec.policyName === name && bound.output.spec.validationActions.includes("Deny");
+}
+
+/** What limits the account of one component, where RBAC gives it more (docs/security.md#who-can-do-what). */
+export interface ComponentPolicy {
+  readonly name: string;
+  readonly component: string;
+  /** What its token can do without the policy. */
+  readonly otherwise: string;
+  /** Digest of its validations, which nobody patches; an overlay may have other resources and variables. */
+  readonly digest: string;
+}
+
+/** Of manifests/base/generator. */
+export const CORE_COMPONENT_POLICIES: readonly ComponentPolicy[] = [
+  {
+    ...{ name: "podseidon-generator-sources", component: "generator", digest: "51bcbfbce4503eee" },
+    otherwise: "can change the image of every workload",
+  },
+];
+/** Of manifests/base/aggregator-cell-access and manifests/base/update-trigger. */
+export const CELL_COMPONENT_POLICIES: readonly ComponentPolicy[] = [
+  {
+    ...{ name: "podseidon-aggregator-webhooks", component: "aggregator", digest: "a64355acff8464e2" },
+    otherwise: "can have the cluster ask a webhook about anything, Secrets too",
+  },
+  {
+    ...{ name: "podseidon-update-trigger", component: "update-trigger", digest: "e6bdcff55d458bb8" },
+    otherwise: "can run any pod in the namespace of the dummy pod",
+  },
+];
+
+/** `stored` is undefined for an old kube-apiserver; `system` is the namespace of the accounts. */
+export function componentPolicyFinding(
+  wanted: ComponentPolicy,
+  stored: StoredPolicy | undefined,
+  system: string,
+): Finding {
+  const { name, component, otherwise } = wanted;
+  const check = `${component} policy`;
+  const who = `whoever has the token of podseidon-${component} ${otherwise}`;
+  if (stored === undefined)
+    return warning(check, `kube-apiserver has no ValidatingAdmissionPolicy: ${who}`, "upgrade the cluster to 1.30");
+  const wrong = wrongWith(wanted, stored, system);
+  if (wrong === undefined) return ok(check, "its token writes nothing but what the component writes");
+  const advice = `apply the manifests of this release to this cluster again: they have ${name} and its binding`;
+  return warning(check, `the policy ${name} ${wrong}: ${who}`, advice);
+}
+
+function wrongWith({ component, digest }: ComponentPolicy, stored: StoredPolicy, system: string): string | undefined {
+  const [rules, bound] = [v.safeParse(Policy, stored.policy), v.safeParse(Binding, stored.binding)];
+  if (stored.policy === undefined) return "is missing";
+  if (stored.binding === undefined) return "has no binding";
+  if (!rules.success || !bound.success || !isInForce(stored))
+    return "denies nothing: its binding has no Deny, or it is open at failures";
+  const { matchConstraints, matchConditions, validations } = rules.output.spec;
+  const account = `'system:serviceaccount:${system}:podseidon-${component}'`;
+  if (!matchConditions.every(({ expression }) => expression.includes(account)))
+    return `is not about the account of podseidon-${component} in ${system} alone`;
+  if ((matchConstraints?.excludeResourceRules.length ?? 0) > 0 || bound.output.spec.matchResources !== undefined)
+    return "leaves some objects out";
+  return digestOf(validations) === digest ? undefined : "has other rules than in this release";
+}
+
+function digestOf(validations: readonly { readonly expression: string }[]): string {
+  return hash("sha256", JSON.stringify(validations.map(({ expression }) => expression)), "hex").slice(0, 16);
 }
