@@ -113,6 +113,9 @@ test.each<[string, string, string]>([
   ["a pod that stays on its tainted node", "PodseidonTaintEvictionWaiting", "eviction_retry_oldest_waiting_seconds"],
   ["an eviction retry that is gone", "PodseidonControllerGone", "eviction_retry_waiting_pods"],
   ["backups that are not current", "PodseidonBackupsFailing", "aggregator_backup_trouble"],
+  ["a new certificate that can't be used", "PodseidonCertificateUnusable", "webhook_certificate_unusable"],
+  ["history that can't be read", "PodseidonHistoryUnreadable", "aggregator_unreadable_history"],
+  ["a kind that a flag names, and that is gone", "PodseidonScalableMissing", "generator_scalable_missing"],
   ["a cluster's budget in trouble", "PodseidonSourceNotProtected", "generator_cluster_budgets_in_trouble"],
 ])("%s has the alert %s on the metric %s", (_, alert, metric) => {
   const found = alerts.find((one) => one.alert === alert);
@@ -123,7 +126,7 @@ test.each<[string, string, string]>([
 test.each([
   ...["PodseidonDisruptionsWaiting", "PodseidonLostProtectors", "PodseidonProtectorBelowMinimum"],
   ...["PodseidonProtectorImpossible", "PodseidonReservationStuck", "PodseidonSourceVanished"],
-  "PodseidonPodsVanished",
+  ...["PodseidonPodsVanished", "PodseidonHistoryUnreadable"],
 ])("%s names the protector and its namespace, in labels and in words", (name) => {
   const found = alerts.find(({ alert }) => alert === name);
   expect(found?.expr).toContain("by (core, namespace, protector)");

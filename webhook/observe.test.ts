@@ -58,6 +58,18 @@ test("a defect in what follows the protectors is an error, and counted as a defe
   expect((await metrics.render()).body).toContain("podseidon_webhook_defects_total 1\n");
 });
 
+test("a new certificate that can't be used shows until one can, for its alert", async () => {
+  const metrics = new Metrics();
+  const observe = observeWebhook(metrics, silentLog, time.clock);
+  const shown = async (): Promise<string | undefined> =>
+    /^podseidon_webhook_certificate_unusable (\d)$/m.exec((await metrics.render()).body)?.[1];
+  expect(await shown()).toBe("0");
+  observe({ kind: "certificateUnusable", error: new Error("half a pair") });
+  expect(await shown()).toBe("1");
+  observe({ kind: "certificateReloaded", file: "tls.crt" });
+  expect(await shown()).toBe("0");
+});
+
 test("a core that was never reached has an age, for the alert PodseidonCacheStale", async () => {
   const metrics = new Metrics();
   const nothing = { size: 0, lostCount: 0, lost: () => [], leftOut: 0, suspended: () => 0 };

@@ -221,6 +221,10 @@ function processRows(
     help: "Serving certificates that were read again.",
     labels: { result: ["ok", "failed"] },
   });
+  const unusable = metrics.gauge({
+    name: "webhook_certificate_unusable",
+    help: "1 while the files hold a serving certificate, key or client CA that can't be used; the ones before serve.",
+  });
   const limited = limitLines(clock, REJECTED_EVERY_MS);
   return {
     crashed: { level: "error", message: "A decision failed because of a defect", count },
@@ -243,12 +247,18 @@ function processRows(
     certificateReloaded: {
       level: "info",
       message: "The serving certificate was read again",
-      count: () => reloads.inc({ result: "ok" }),
+      count() {
+        reloads.inc({ result: "ok" });
+        unusable.set({}, 0);
+      },
     },
     certificateUnusable: {
       level: "error",
       message: "The new serving certificate cannot be used; the old one stays",
-      count: () => reloads.inc({ result: "failed" }),
+      count() {
+        reloads.inc({ result: "failed" });
+        unusable.set({}, 1);
+      },
     },
   };
 }

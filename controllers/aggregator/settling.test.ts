@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { Metrics } from "../../shared/observe/metrics.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import {
   AggregatorHarness,
@@ -7,6 +8,7 @@ import {
   SETTLE_MS,
   weights,
 } from "../../test/support/aggregator/aggregator-harness.ts";
+import { stuckReservations } from "./observe/stuck-reservations.ts";
 
 describe("settling", () => {
   test("R1: one write removes a deleted pod from the count and its reservation from the history", async () => {
@@ -24,6 +26,11 @@ describe("settling", () => {
 
   test("a packed history that can't be read is reported once, and counts by its counter", async () => {
     const harness = await counted();
+    const metrics = new Metrics();
+    stuckReservations(metrics, harness.aggregator, harness.time.clock);
+    const shown = async (): Promise<boolean> =>
+      (await metrics.render()).body.includes('unreadable_history{core="core",namespace="ns",protector="p"} 1');
+    expect(await shown()).toBe(false);
     const [startTime, endTime] = ["2026-05-01T12:00:00Z", "2026-05-01T12:00:01Z"];
     harness.core.admit("p", "cell", { startTime, endTime, counter: 2, packed: "1;not base64 of anything" });
     await harness.run(50);
@@ -32,6 +39,7 @@ describe("settling", () => {
     expect(harness.events.filter(({ kind }) => kind === "corruptHistory")).toEqual([
       { kind: "corruptHistory", id: expect.anything(), buckets: 1 },
     ]);
+    expect(await shown()).toBe(true);
     expect(harness.core.get("p").status?.summary).toMatchObject({
       aggregatedAvailableReplicas: 2,
       estimatedAvailableReplicas: 0,

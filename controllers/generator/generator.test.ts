@@ -1,9 +1,12 @@
 import { expect, test } from "vitest";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../shared/kube/client/transport.ts";
+import { Metrics } from "../../shared/observe/metrics.ts";
 import { pluginNamed } from "../../test/support/generator/plugin-named.ts";
 import { ScriptedStream } from "../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { Generator } from "./generator.ts";
+import { stateMetrics } from "./observe.ts";
+import { plugins } from "./sources/plugins.ts";
 
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 
@@ -45,4 +48,27 @@ test("a protector whose owner has no possible name ends no generator", async () 
   end.abort();
   await time.advance(1_000);
   await ended;
+});
+
+test("a resource of --scalable that the core does not serve shows, for PodseidonScalableMissing", async () => {
+  const time = new VirtualTime();
+  const { transport } = core([]);
+  const all = plugins({ protectSelector: "", protectNonZero: true, scalable: ["fleet.example.com/v1/workloads"] });
+  const generator = new Generator({
+    ...{ transport, ports: time, plugins: all, concurrency: 1, mayWrite: () => true },
+    observer: { generator: () => {}, watch: () => {}, queue: () => {} },
+  });
+  const metrics = new Metrics();
+  stateMetrics(metrics, generator);
+  const shown = async (): Promise<readonly string[]> =>
+    (await metrics.render()).body.split("\n").filter((line) => line.startsWith("podseidon_generator_scalable_missing"));
+  expect(await shown()).toEqual([]);
+  const end = new AbortController();
+  const ended = generator.lead(end.signal);
+  await time.advance(5_000);
+  expect(await shown()).toEqual(['podseidon_generator_scalable_missing{resource="workloads.fleet.example.com"} 1']);
+  end.abort();
+  await time.advance(1_000);
+  await ended;
+  expect(await shown()).toEqual([]);
 });

@@ -101,6 +101,11 @@ export class Generator {
     return this.#term?.lostSources() ?? [];
   }
 
+  /** The resources of `--scalable`, and whether the core lacks each; none while this process does not lead. */
+  scalables(): ReadonlyMap<string, boolean> {
+    return this.#term?.scalables() ?? new Map();
+  }
+
   /** How many sources have the problem now. */
   problems(problem: Problem): number {
     return this.#term?.reports.count(problem) ?? 0;
@@ -212,6 +217,11 @@ class GeneratorTerm {
       const { plugin, namespace, name } = parseSourceKey(key);
       return this.#isMine(key) && this.#kinds.get(plugin)?.get(`${namespace}/${name}`) === undefined;
     });
+  }
+
+  scalables(): ReadonlyMap<string, boolean> {
+    const named = [...this.#kinds].filter(([, { plugin }]) => plugin.kind.kind === "");
+    return new Map(named.map(([name, { isMissing }]) => [name, isMissing]));
   }
 
   async #work(signal: AbortSignal): Promise<void> {

@@ -49,7 +49,7 @@ export function generatorObserver({ metrics, log, events }: GeneratorSinks): Gen
 /** Declares the gauges of a generator. */
 export function stateMetrics(
   metrics: Metrics,
-  generator: Pick<Generator, "lostSources" | "problems" | "isLeading">,
+  generator: Pick<Generator, "lostSources" | "problems" | "scalables" | "isLeading">,
 ): void {
   gaugeOf(
     metrics,
@@ -65,6 +65,16 @@ export function stateMetrics(
     },
     (set) => {
       for (const problem of PROBLEMS) set({ problem }, generator.problems(problem));
+    },
+  );
+  metrics.gaugeFrom(
+    {
+      name: "generator_scalable_missing",
+      help: "1 for a resource of --scalable that the core does not serve as it is needed, else 0; absent on a standby.",
+      labels: { resource: { max: MAX_RESOURCES } },
+    },
+    (set) => {
+      for (const [resource, isMissing] of generator.scalables()) set({ resource }, Number(isMissing));
     },
   );
   gaugeOf(metrics, "generator_leader", "1 while this replica leads.", () => generator.isLeading);

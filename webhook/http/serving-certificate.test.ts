@@ -55,6 +55,28 @@ test("a new pair is passed on once; half a pair is reported once, and passed on 
   expect(time.pendingTimers).toBe(0);
 });
 
+test("the served pair that is back after one that can't be used is passed on, as the end of the failure", async () => {
+  const time = new VirtualTime();
+  const first = await issue();
+  writeFileSync(certFile(), first.cert);
+  writeFileSync(keyFile(), first.key);
+  const told: string[] = [];
+  const stop = watchServingCertificate({
+    tlsCertFile: certFile(),
+    tlsPrivateKeyFile: keyFile(),
+    served: first,
+    timers: time.timers,
+    changed: () => told.push("changed"),
+    failed: () => told.push("failed"),
+  });
+  for (const key of ["broken", first.key, "broken again", first.key]) {
+    writeFileSync(keyFile(), key);
+    await time.advance(60_000);
+  }
+  expect(told).toEqual(["failed", "changed", "failed", "changed"]);
+  stop();
+});
+
 test("a pair that was replaced between its first reading and the first check is passed on", async () => {
   const time = new VirtualTime();
   const first = await issue();

@@ -98,8 +98,8 @@ interface CertificateReloadOptions extends CertificateFiles {
 }
 
 /**
- * Passes on each new pair. A pair of which only one file has changed yet is tried again at the next check. Returns a
- * function that stops.
+ * Passes on each new pair, and the served one that is back after a failure. A pair of which only one file has changed
+ * yet is tried again at the next check. Returns a function that stops.
  */
 export function watchServingCertificate(options: CertificateReloadOptions): () => void {
   const { tlsCertFile, tlsPrivateKeyFile, clientCaFile } = options;
@@ -114,11 +114,12 @@ export function watchServingCertificate(options: CertificateReloadOptions): () =
     if (stamps !== loaded) {
       try {
         const { cert, key, ca } = readServingCertificate(options);
-        if (cert !== served.cert || key !== served.key || ca !== served.ca) {
+        if (cert !== served.cert || key !== served.key || ca !== served.ca || reported !== "") {
           served = ca === undefined ? { cert, key } : { cert, key, ca };
           options.changed(served);
         }
         loaded = stamps;
+        reported = "";
       } catch (error) {
         if (stamps !== reported) options.failed(error);
         reported = stamps;

@@ -1,5 +1,6 @@
 /**
- * The protectors with a reservation that does not settle, by name, so that an alert reaches the team that owns them.
+ * The protectors with a reservation that does not settle, or with a history that can't be read, by name, so that an
+ * alert reaches the team that owns them.
  */
 import type { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
@@ -25,6 +26,18 @@ export function stuckReservations(metrics: Metrics, aggregator: Aggregator, cloc
       for (const [core, reconciler] of aggregator.coreReconcilers)
         for (const { namespace, name, ageMs } of stuckIn(reconciler, clock.monotonicMs()))
           set({ core, namespace, protector: name }, ageMs / 1000);
+    },
+  );
+  metrics.gaugeFrom(
+    {
+      name: "aggregator_unreadable_history",
+      help: "1 for each protector with packed admission history that can't be read; up to 200 protectors.",
+      labels: { core: CORE, namespace: STUCK, protector: STUCK },
+    },
+    (set) => {
+      for (const [core, reconciler] of aggregator.coreReconcilers)
+        for (const [{ id }, { unreadableBuckets }] of reconciler.states())
+          if (unreadableBuckets > 0) set({ core, namespace: id.namespace, protector: id.name }, 1);
     },
   );
 }

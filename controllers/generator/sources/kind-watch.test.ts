@@ -154,6 +154,8 @@ describe("an optional kind", () => {
     harness.server.uninstall();
     await harness.run(30_000);
     expect(harness.events).toEqual(["web > -", "gone v1beta1 PodUnavailableBudget"]);
+    // Nobody asked for it by name.
+    expect(harness.watch.isMissing).toBe(false);
     expect(harness.watch.ready).toBe(true);
     expect([...harness.watch.values()]).toEqual([]);
     harness.server.served = ["v1beta1"];
@@ -177,8 +179,10 @@ describe("an optional kind", () => {
     Object.assign(harness.server.resources[0] ?? {}, { namespaced: false });
     await harness.run(30_000);
     expect(harness.events).toEqual(["gone v1 ", "ready"]);
+    expect(harness.watch.isMissing).toBe(true);
     Object.assign(harness.server.resources[0] ?? {}, { namespaced: true });
     await harness.run(30_000);
+    expect(harness.watch.isMissing).toBe(false);
     expect(harness.watch.kind.kind).toBe("Workload");
     expect(harness.watch.get("shop/web")?.need).toEqual({
       kind: "scale",

@@ -49,6 +49,16 @@ export class KindWatch {
     return this.#isNotServed || this.#watch?.synced === true;
   }
 
+  /** `--scalable` names this resource, and the cluster does not serve it as it is needed. */
+  get isMissing(): boolean {
+    return this.#isNotServed && this.#isNamed;
+  }
+
+  /** Only discovery knows the kind of a resource of `--scalable`. */
+  get #isNamed(): boolean {
+    return this.plugin.kind.kind === "";
+  }
+
   get(key: string): ProtectionSource | undefined {
     return this.#watch?.get(key);
   }
@@ -76,8 +86,7 @@ export class KindWatch {
       if (typeof found === "object") return found;
       if (found === "notServed" && !this.#isNotServed) {
         this.#isNotServed = true;
-        // `--scalable` names a resource, and only discovery knows its kind.
-        if (this.plugin.kind.kind === "") onServed(false, this.plugin.kind);
+        if (this.#isNamed) onServed(false, this.plugin.kind);
         onReady();
       }
       await sleep(ports, backoff.nextMs(), signal);
