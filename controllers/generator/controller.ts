@@ -142,7 +142,7 @@ async function build(context: ControllerContext<GeneratorFlags>): Promise<Contro
     },
   });
   stateMetrics(metrics, generator);
-  const merger = await budgetMerger(context);
+  const merger = await budgetMerger(context, events);
   return {
     leaseSeen: (version) => generator.leaseSeen(version),
     lead: async (signal) => void (await Promise.all([generator.lead(signal), merger?.lead(signal)])),
@@ -154,7 +154,10 @@ async function build(context: ControllerContext<GeneratorFlags>): Promise<Contro
 }
 
 /** Creates the merger for budgets of worker clusters, if configured. */
-async function budgetMerger(context: ControllerContext<GeneratorFlags>): Promise<BudgetMerger | undefined> {
+async function budgetMerger(
+  context: ControllerContext<GeneratorFlags>,
+  events: EventRecorder,
+): Promise<BudgetMerger | undefined> {
   const { flags, ports, log, metrics, transport, mayWrite, connect } = context;
   if (flags.budgetCluster.length === 0) return undefined;
   const { BudgetMerger } = await import("./cluster-budgets/merger.ts");
@@ -165,7 +168,7 @@ async function budgetMerger(context: ControllerContext<GeneratorFlags>): Promise
       transport: await connect(name, `--budget-cluster ${name}`, path, BUDGET_CALLS),
     })),
   );
-  const observer = observeMerger({ metrics, log, clock: ports.clock }, () => merger);
+  const observer = observeMerger({ metrics, log, clock: ports.clock, events }, () => merger);
   const merger: BudgetMerger = new BudgetMerger({
     ...{ transport, clusters, ports, mayWrite },
     keepMs: flags.budgetRemovalDelay,

@@ -1,10 +1,14 @@
 import { expect, test } from "vitest";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
+import type { EventNote } from "../../../shared/observe/event-recorder.ts";
+import { silentLog } from "../../../shared/observe/log.ts";
+import { Metrics } from "../../../shared/observe/metrics.ts";
 import { ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { clusterBudgetOf } from "./cluster-budget.ts";
 import { planMerge } from "./merge.ts";
 import { BudgetMerger } from "./merger.ts";
+import { observeMerger } from "./observe.ts";
 
 const KEEP_MS = 600_000;
 const SELECTOR = { matchLabels: { app: "db" } };
@@ -34,7 +38,7 @@ function cluster(items: readonly object[], writes: string[] = []): Transport {
 async function merging(
   before: readonly string[],
   now: Readonly<Record<string, object>>,
-  then: (time: VirtualTime, writes: string[], merger: BudgetMerger) => Promise<void>,
+  then: (time: VirtualTime, writes: string[], merger: BudgetMerger, notes: readonly EventNote[]) => Promise<void>,
 ): Promise<void> {
   const clusters = before.map((name) => ({ name, isListed: true, budget: clusterBudgetOf(xpdb(2)) }));
   const input = { namespace: "ns", name: "db", stored: [], goneForMs: () => 0, keepMs: KEEP_MS };
@@ -43,15 +47,19 @@ async function merging(
     Object.fromEntries(Object.entries(record ?? {}).filter(([, value]) => value !== null));
   const stored = { metadata: { ...metadata, labels, annotations: given(annotations) }, spec: given(spec) };
   const writes: string[] = [];
+  const notes: EventNote[] = [];
   const time = new VirtualTime();
-  const merger = new BudgetMerger({
+  const events = { record: (note: EventNote) => void notes.push(note) };
+  const sinks = { metrics: new Metrics(), log: silentLog, clock: time.clock, events };
+  const merger: BudgetMerger = new BudgetMerger({
     transport: cluster([stored], writes),
     clusters: Object.entries(now).map(([name, budget]) => ({ name, transport: cluster([budget]) })),
-    ...{ ports: time, keepMs: KEEP_MS, covers: () => true, mayWrite: () => true, onWatch: () => {}, onEvent: () => {} },
+    ...{ ports: time, keepMs: KEEP_MS, covers: () => true, mayWrite: () => true },
+    ...observeMerger(sinks, () => merger),
   });
   const end = new AbortController();
   const ended = merger.lead(end.signal);
-  await then(time, writes, merger);
+  await then(time, writes, merger, notes);
   end.abort();
   await time.advance(1_000);
   await ended;
@@ -61,8 +69,15 @@ async function merging(
 test("what the core refuses of one cluster keeps nothing from the others, and takes nothing away", async () => {
   // a asks for more, and b for other pods.
   const now = { a: xpdb(5), b: xpdb(2, { matchLabels: { app: "other" } }) };
-  await merging(["a", "b"], now, async (time, writes, merger) => {
+  await merging(["a", "b"], now, async (time, writes, merger, notes) => {
     await time.advance(5_000);
+    expect(notes[0]).toEqual({
+      regarding: { apiVersion: "x-pdb.form3.tech/v1alpha1", kind: "XPodDisruptionBudget", namespace: "ns", name: "db" },
+      ...{ type: "Warning", reason: "NotProtected" },
+      message: expect.stringMatching(
+        /^worker clusters have this budget, and the core does not take it: .*exceeded quota/,
+      ),
+    });
     expect(merger.trouble).toEqual({ notWritten: 1, unreadable: 0 });
     expect(writes.some((write) => write.includes('\\"a\\":{\\"minAvailable\\":5}'))).toBe(true);
     writes.length = 0;

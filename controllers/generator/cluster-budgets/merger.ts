@@ -20,8 +20,8 @@ import {
 } from "./cluster-budget.ts";
 import { type MergePlan, planMerge, type WantedBudget } from "./merge.ts";
 
-const GROUP_VERSION = "x-pdb.form3.tech/v1alpha1";
-const KIND = "XPodDisruptionBudget";
+export const GROUP_VERSION = "x-pdb.form3.tech/v1alpha1";
+export const KIND = "XPodDisruptionBudget";
 const RESOURCE = "xpoddisruptionbudgets";
 const COLLECTION = `/apis/${GROUP_VERSION}/${RESOURCE}`;
 const FIELD_MANAGER = "podseidon-generator";

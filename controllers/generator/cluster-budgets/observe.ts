@@ -1,11 +1,19 @@
-/** Metrics and log lines about the budgets of worker clusters. */
+/** Metrics, log lines and Kubernetes Events about the budgets of worker clusters. */
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
+import type { EventRecorder } from "../../../shared/observe/event-recorder.ts";
 import { observeEvents } from "../../../shared/observe/event-table.ts";
 import type { Log } from "../../../shared/observe/log.ts";
 import type { Metrics } from "../../../shared/observe/metrics.ts";
 import { observeListWatch } from "../../../shared/observe/watch-observer.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
-import { type BudgetMerger, type BudgetMergerOptions, MERGE_TROUBLES, type MergeEvent } from "./merger.ts";
+import {
+  type BudgetMerger,
+  type BudgetMergerOptions,
+  GROUP_VERSION,
+  KIND,
+  MERGE_TROUBLES,
+  type MergeEvent,
+} from "./merger.ts";
 
 const STEPS = ["created", "updated", "deleted"] as const;
 const CLUSTERS = { max: 200 };
@@ -14,10 +22,11 @@ interface MergerSinks {
   readonly metrics: Metrics;
   readonly log: Log;
   readonly clock: Clock;
+  readonly events: Pick<EventRecorder, "record">;
 }
 
 export function observeMerger(
-  { metrics, log, clock }: MergerSinks,
+  { metrics, log, clock, events }: MergerSinks,
   merger: () => Pick<BudgetMerger, "sizes" | "trouble">,
 ): Pick<BudgetMergerOptions, "onEvent" | "onWatch"> {
   const watches = observeListWatch({ metrics, log, clock, maxSources: CLUSTERS.max });
@@ -59,7 +68,7 @@ export function observeMerger(
     },
   );
   const onEvent = observeEvents<MergeEvent>(
-    { log },
+    { log, events },
     {
       merged: {
         level: "info",
@@ -70,6 +79,15 @@ export function observeMerger(
         level: "warn",
         message: "A budget of worker clusters could not be written to the core",
         count: () => failures.inc({}),
+        // `kubectl podseidon doctor` reads it, as of a source that is refused. Without its namespace there is no Event.
+        note({ budget, error }) {
+          const [namespace = "", name = ""] = budget.split("/");
+          return {
+            regarding: { apiVersion: GROUP_VERSION, kind: KIND, namespace, name },
+            ...{ type: "Warning", reason: "NotProtected" },
+            message: `worker clusters have this budget, and the core does not take it: ${error.message}`,
+          };
+        },
       },
     },
   );
