@@ -5,7 +5,7 @@
 
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { field } from "../../scripts/control-plane/api-client.ts";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { BARE, type Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
@@ -153,4 +153,21 @@ test("one cluster deletes its budget, and that of the other stays; with the last
       () => "gone",
     );
   await expect.poll(gone).toBe("gone");
+});
+
+test("what somebody deletes in the core is there under another name, while a finalizer of theirs keeps it", async () => {
+  const { core } = environment;
+  await applyBudget("a", { minAvailable: 1 }, "kept");
+  await expect.poll(() => readObject(core, `${BUDGETS}/kept`)).toBeDefined();
+  const finalizers = (all: readonly string[]) =>
+    core.admin.call("PATCH", `${BUDGETS}/kept`, { metadata: { finalizers: all } });
+  await finalizers(["example.com/mine"]);
+  await core.admin.call("DELETE", `${BUDGETS}/kept`);
+  const others = async (): Promise<unknown[]> =>
+    items(await core.admin.get("/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors"))
+      .filter((one) => String(field(one, "metadata", "name")).startsWith("xpoddisruptionbudget-kept-"))
+      .map((one) => field(one, "spec", "minAvailable"));
+  await expect.poll(others).toEqual([1]);
+  expect(field(await readObject(core, `${BUDGETS}/kept`), "metadata", "deletionTimestamp")).toBeDefined();
+  await finalizers([]);
 });
