@@ -13,7 +13,7 @@ import { root } from "../../scripts/root.ts";
 import { ask } from "../support/cluster/ask.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
-import { installCrd, installGenerator, readObject } from "../support/generator/generator-harness.ts";
+import { installCrd, installGenerator, protectorPath, readObject } from "../support/generator/generator-harness.ts";
 
 const labels = { app: "db" };
 const selector = { matchLabels: labels };
@@ -155,7 +155,7 @@ test("one cluster deletes its budget, and that of the other stays; with the last
   await expect.poll(gone).toBe("gone");
 });
 
-test("what somebody deletes in the core is there under another name, while a finalizer of theirs keeps it", async () => {
+test("what somebody deletes in the core is there under another name while their finalizer keeps it", async () => {
   const { core } = environment;
   await applyBudget("a", { minAvailable: 1 }, "kept");
   await expect.poll(() => readObject(core, `${BUDGETS}/kept`)).toBeDefined();
@@ -164,7 +164,7 @@ test("what somebody deletes in the core is there under another name, while a fin
   await finalizers(["example.com/mine"]);
   await core.admin.call("DELETE", `${BUDGETS}/kept`);
   const others = async (): Promise<unknown[]> =>
-    items(await core.admin.get("/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors"))
+    items(await core.admin.get(protectorPath("default")))
       .filter((one) => String(field(one, "metadata", "name")).startsWith("xpoddisruptionbudget-kept-"))
       .map((one) => field(one, "spec", "minAvailable"));
   await expect.poll(others).toEqual([1]);
