@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../shared/kube/client/transport.ts";
 import { Metrics } from "../../shared/observe/metrics.ts";
+import { makeCell } from "../../test/support/decide/fixtures.ts";
 import { pluginNamed } from "../../test/support/generator/plugin-named.ts";
 import { ScriptedStream } from "../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
@@ -10,11 +11,13 @@ import { plugins } from "./sources/plugins.ts";
 
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 
-/** A core with these protectors and nothing else. It records what is written. */
-function core(protectors: readonly object[]) {
+/** A core with these protectors and nothing else. It records what is written, and refuses it while `isAway`. */
+function core(protectors: readonly object[], isAway: () => boolean = () => false) {
   const writes: string[] = [];
   const request = async ({ method, path }: ApiRequest): Promise<ApiResponse> => {
+    if (method !== "GET" && isAway()) return { status: 503, headers: {}, body: "" };
     if (method !== "GET") writes.push(`${method} ${path}`);
+    if (method === "PUT") return { status: 200, headers: {}, body: JSON.stringify(protectors[0]) };
     const items = path.startsWith(PROTECTORS) ? protectors : [];
     return { status: 200, headers: {}, body: JSON.stringify({ metadata: { resourceVersion: "9" }, items }) };
   };
@@ -71,4 +74,38 @@ test("a resource of --scalable that the core does not serve shows, for Podseidon
   await time.advance(1_000);
   await ended;
   expect(await shown()).toEqual([]);
+});
+
+// A restored core has the Lease of before, and its holder is another process.
+test("a term that ends before the cells of a restored core are on hold leaves them to the next one", async () => {
+  const time = new VirtualTime();
+  const metadata = { name: "mine", namespace: "shop", uid: "p1", resourceVersion: "5" };
+  const status = {
+    cells: [makeCell("removed-since", 3)],
+    summary: { totalReplicas: 3, aggregatedAvailableReplicas: 3, estimatedAvailableReplicas: 3 },
+  };
+  let isAway = true;
+  const { transport, writes } = core(
+    [{ metadata, spec: { minAvailable: 3, minReadySeconds: 0, selector: {} }, status }],
+    () => isAway,
+  );
+  const generator = new Generator({
+    ...{ transport, ports: time, plugins: [pluginNamed("deployment")], concurrency: 1, mayWrite: () => true },
+    observer: { generator: () => {}, watch: () => {}, queue: () => {} },
+  });
+  const lead = async (): Promise<string[]> => {
+    writes.length = 0;
+    const end = new AbortController();
+    const ended = generator.lead(end.signal);
+    await time.advance(5_000);
+    end.abort();
+    await time.advance(1_000);
+    await ended;
+    return writes.filter((write) => write.includes("mine/status"));
+  };
+  for (const version of ["20", "8"]) generator.leaseSeen(version);
+  expect(await lead()).toEqual([]);
+  isAway = false;
+  expect(await lead()).not.toEqual([]);
+  expect(await lead()).toEqual([]);
 });

@@ -202,6 +202,8 @@ class GeneratorTerm {
     if (!signal.aborted) await this.#work(signal);
     const ended = [...kinds, restored.stop({ abort: true }), this.#protectors.stop(), this.#namespaces?.stop()];
     await Promise.all([...ended, this.#pods.stop(), this.#releases.stop()]);
+    // The next term answers the restore, which may have given the Lease back to another holder in the middle.
+    if (this.#restored.isUnfinished) this.#history.wentBack();
   }
 
   problem(): string | undefined {

@@ -5,7 +5,7 @@
 
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { field } from "../../scripts/control-plane/api-client.ts";
+import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { BARE, type Cluster } from "../../scripts/control-plane/cluster.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
@@ -13,7 +13,7 @@ import { root } from "../../scripts/root.ts";
 import { ask } from "../support/cluster/ask.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
-import { installCrd, installGenerator, readObject } from "../support/generator/generator-harness.ts";
+import { installCrd, installGenerator, protectorPath, readObject } from "../support/generator/generator-harness.ts";
 
 const labels = { app: "db" };
 const selector = { matchLabels: labels };
@@ -153,4 +153,21 @@ test("one cluster deletes its budget, and that of the other stays; with the last
       () => "gone",
     );
   await expect.poll(gone).toBe("gone");
+});
+
+test("what somebody deletes in the core is there under another name while their finalizer keeps it", async () => {
+  const { core } = environment;
+  await applyBudget("a", { minAvailable: 1 }, "kept");
+  await expect.poll(() => readObject(core, `${BUDGETS}/kept`)).toBeDefined();
+  const finalizers = (all: readonly string[]) =>
+    core.admin.call("PATCH", `${BUDGETS}/kept`, { metadata: { finalizers: all } });
+  await finalizers(["example.com/mine"]);
+  await core.admin.call("DELETE", `${BUDGETS}/kept`);
+  const others = async (): Promise<unknown[]> =>
+    items(await core.admin.get(protectorPath("default")))
+      .filter((one) => String(field(one, "metadata", "name")).startsWith("xpoddisruptionbudget-kept-"))
+      .map((one) => field(one, "spec", "minAvailable"));
+  await expect.poll(others).toEqual([1]);
+  expect(field(await readObject(core, `${BUDGETS}/kept`), "metadata", "deletionTimestamp")).toBeDefined();
+  await finalizers([]);
 });

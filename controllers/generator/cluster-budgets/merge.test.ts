@@ -158,11 +158,16 @@ describe("the budgets of one name in several clusters", () => {
     expect(show(planned([a], [before, copy]))).toEqual(["delete copy"]);
   });
 
-  test("that are gone from the core while it deletes them are made again later", () => {
+  // Its protector is released, and another one's finalizer may keep the object for ever.
+  test("are made again while somebody has one of them deleted, and the other one of them stays", () => {
     const [before] = storedFor(listed("a", A));
     if (before === undefined) throw new Error("there is one");
-    expect(show(planned([listed("a", budget({ minAvailable: 5 }))], [{ ...before, deleting: true }]))).toEqual([]);
-    expect(show(planned([listed("a")], [{ ...before, deleting: true }], KEEP_MS))).toEqual([]);
+    const deleted = { ...before, deleting: true };
+    const made = { ...before, name: "db-2" };
+    expect(show(planned([listed("a", A)], [deleted]))).toEqual(["create db {a:{minAvailable:2}}}"]);
+    expect(show(planned([silent("a")], [deleted]))).toEqual(["create db {a:{minAvailable:2}}}"]);
+    expect(show(planned([listed("a", A)], [deleted, made]))).toEqual([]);
+    expect(show(planned([listed("a")], [deleted], KEEP_MS))).toEqual([]);
   });
 });
 

@@ -62,10 +62,11 @@ export function planMerge(input: MergeInput): MergePlan {
   const { groups, againMs } = groupsOf(input);
   const present = new Map<string, MergedBudget>();
   const deletes: MergedBudget[] = [];
-  for (const stored of input.stored) {
+  // The generator has let go of a budget that is being deleted, however long others' finalizers keep the object.
+  for (const stored of input.stored.filter(({ deleting }) => !deleting)) {
     const key = selectorKey(stored.selector);
     if (groups.has(key) && !present.has(key)) present.set(key, stored);
-    else if (!stored.deleting) deletes.push(stored);
+    else deletes.push(stored);
   }
   const creates: MergePlan["creates"][number][] = [];
   const updates: MergePlan["updates"][number][] = [];
@@ -73,7 +74,7 @@ export function planMerge(input: MergeInput): MergePlan {
     const wanted = wantedOf(input.name, group);
     const stored = present.get(key);
     if (stored === undefined) creates.push({ names: [input.name, otherName(input.name, key)], wanted });
-    else if (!stored.deleting && !isAsWanted(stored, wanted)) updates.push({ stored, wanted });
+    else if (!isAsWanted(stored, wanted)) updates.push({ stored, wanted });
   }
   return { creates, updates, deletes, againMs };
 }

@@ -41,6 +41,11 @@ export class RestoredCells {
     return runWorkers(this.#queue, this.#hold, { workers, ports });
   }
 
+  /** Some entries are not on hold yet. */
+  get isUnfinished(): boolean {
+    return this.#restored.size > 0;
+  }
+
   /** The first list of a restored core is there. */
   restored(): void {
     for (const protector of this.#options.protectors.values()) {
@@ -55,7 +60,11 @@ export class RestoredCells {
     const { api, protectors, ports, timeoutMs, mayWrite, onEvent } = this.#options;
     const protector = protectors.get(key);
     const restored = this.#restored.get(key);
-    if (protector === undefined || restored === undefined || !mayWrite()) return DONE;
+    if (restored === undefined || !mayWrite()) return DONE;
+    if (protector === undefined) {
+      this.#restored.delete(key);
+      return DONE;
+    }
     const state = parseProtector(protector);
     const held: string[] = [];
     for (const cell of state.cells.values()) {

@@ -108,6 +108,8 @@ test.each<[string, object, object, number]>([
   ],
   ["an unreadable number: all", { "podseidon.kubewharf.io/min-available": "four" }, {}, 10],
   ["a negative number is unreadable: all", { "podseidon.kubewharf.io/min-available": "-1" }, {}, 10],
+  ["a negative percentage is unreadable: all", { "podseidon.kubewharf.io/min-available": "-5%" }, {}, 10],
+  ["no more than all", { "podseidon.kubewharf.io/max-unavailable": "-50%" }, {}, 10],
 ])("an annotation sets the number: %s", (_, annotations, spec, expected) => {
   const [required] = plugin.interpret(deployment(spec, { annotations })).protectors;
   expect(required?.spec.minAvailable).toBe(expected);

@@ -154,7 +154,7 @@ export function scaledMinimum(replicas: number, maxUnavailable: IntOrPercent): D
   if (scaled === undefined) return minimumOf("replicas", replicas, 0, ` (${maxUnavailable} is unreadable)`);
   if (typeof maxUnavailable === "number") return minimumOf("replicas", replicas, clamp(scaled, 0, replicas), "");
   // A stated 0 % stays 0, like a stated 0.
-  const least = Math.min(1, scaledValue(maxUnavailable, replicas, "up") ?? 1);
+  const least = clamp(scaledValue(maxUnavailable, replicas, "up") ?? 1, 0, 1);
   const how = ` (${maxUnavailable} rounded down${scaled < least ? ", at least 1" : ""})`;
   return minimumOf("replicas", replicas, clamp(scaled, least, replicas), how);
 }
@@ -183,9 +183,9 @@ export function runningMinimum(replicas: number, { minRunning }: StatedLimits): 
   return minRunning === undefined ? undefined : leastOf(replicas, minRunning);
 }
 
-/** A percentage is rounded up, like in a budget. */
+/** A percentage is rounded up, like in a budget. A negative one is unreadable: no apiserver validates an annotation. */
 function leastOf(replicas: number, text: string): DerivedMinimum {
-  const scaled = scaledValue(countOrText(text), replicas, "up");
+  const scaled = text.startsWith("-") ? undefined : scaledValue(countOrText(text), replicas, "up");
   const minAvailable = podCount(clamp(scaled ?? replicas, 0, replicas));
   const how = scaled === undefined ? "unreadable" : "by annotation";
   return { minAvailable, derivation: `${text} of replicas ${replicas} (${how}) = minAvailable ${minAvailable}` };

@@ -90,6 +90,22 @@ function rig() {
   };
 }
 
+// Its generator restores it at once, and between two rounds of this cell it is lost again.
+test.each([["first"], ["last"]])(
+  "of two lost protectors of one name, the younger added %s, that one is restored",
+  async (when) => {
+    const { add, created, work } = rig();
+    const of = (uid: string, second: number, minAvailable: number): PodProtector => {
+      const one = protector({ uid, creationTimestamp: `2026-01-01T00:00:0${second}Z` });
+      return { ...one, spec: { ...one.spec, minAvailable } };
+    };
+    const both = [of("u1", 1, 2), of("u2", 5, 5)];
+    for (const one of when === "first" ? both.toReversed() : both) add(one);
+    await work(HEAD_START_MS);
+    expect(created).toMatchObject([{ spec: { minAvailable: 5 } }]);
+  },
+);
+
 describe("a lost protector", () => {
   test("is restored after the generator's head start, marked, with its history but no other status", async () => {
     const { add, work, created, statuses, told } = rig();

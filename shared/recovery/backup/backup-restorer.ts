@@ -89,7 +89,7 @@ export class BackupRestorer {
   async restoreDue(core: string, signal: AbortSignal): Promise<void> {
     const { ports, mayWrite, isRecorded, refreshReleases, timeoutMs } = this.#options;
     const startedMs = ports.clock.monotonicMs();
-    const due = [...this.#lost.values()].filter(({ backup, dueMs }) => backup.core === core && dueMs <= startedMs);
+    const due = this.#youngest(core).filter(({ dueMs }) => dueMs <= startedMs);
     if (due.length === 0 || !(await refreshReleases(core, { timeoutMs, signal }))) return;
     due.sort((a, b) => a.dueMs - b.dueMs);
     for (const lost of due.slice(0, MAX_AT_ONCE)) {
@@ -98,6 +98,18 @@ export class BackupRestorer {
       const isLost = this.#lost.get(object.metadata.uid) === lost && !isRecorded(core, object);
       if (isLost && !(await this.#restore(lost, signal))) return;
     }
+  }
+
+  /** Of several lost protectors of one name only the last one that was made: the others are older versions of it. */
+  #youngest(core: string): Lost[] {
+    const byKey = new Map<string, Lost>();
+    for (const lost of this.#lost.values()) {
+      if (lost.backup.core !== core) continue;
+      const key = namespacedName(lost.backup.object.metadata);
+      const other = byKey.get(key);
+      if (other === undefined || madeMs(lost) >= madeMs(other)) byKey.set(key, lost);
+    }
+    return [...byKey.values()];
   }
 
   /** False when the core gives no answer, so that the others need not be tried now. */
@@ -122,6 +134,10 @@ export class BackupRestorer {
     }
     return result.kind !== "unavailable" || result.status !== undefined;
   }
+}
+
+function madeMs({ backup }: Lost): number {
+  return Date.parse(backup.object.metadata.creationTimestamp ?? "") || 0;
 }
 
 function named({ core, object }: ProtectorBackup): { core: string; protector: string; uid: string } {

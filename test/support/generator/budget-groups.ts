@@ -41,6 +41,10 @@ export interface Group {
   describe(): string;
 }
 
+function leastOf(kind: Kind): number {
+  return kind === "Workload" ? 1 : 0;
+}
+
 function randomLimit(chance: Chance): Record<string, number | string> {
   const name = chance.chance(0.5) ? "minAvailable" : "maxUnavailable";
   return { [name]: chance.chance(0.4) ? chance.between(0, MAX_REPLICAS * 2) : `${chance.between(0, 100)}%` };
@@ -69,7 +73,7 @@ function randomGroup(chance: Chance, index: number): Group {
     return {
       kind,
       name: `${name}-${number}`,
-      replicas: chance.between(kind === "Workload" ? 1 : 0, MAX_REPLICAS),
+      replicas: chance.between(leastOf(kind), MAX_REPLICAS),
       pods: 0,
     };
   });
@@ -126,13 +130,19 @@ export class Groups {
     });
   }
 
-  /** Scales every workload to another size. */
+  /**
+   * Scales every workload, all of a group up or all down. So no state on the way has the final sum, and whoever shows
+   * that sum has seen every workload: the generator reads a custom resource some seconds late.
+   */
   async scale(cluster: Cluster): Promise<void> {
     for (const { workloads } of this.all) {
+      const canShrink = workloads.every(({ kind, replicas }) => replicas > leastOf(kind));
+      const shrinks = canShrink && this.#chance.chance(0.5);
       for (const workload of workloads) {
-        const least = workload.kind === "Workload" ? 1 : 0;
-        const before = workload.replicas;
-        while (workload.replicas === before) workload.replicas = this.#chance.between(least, MAX_REPLICAS);
+        const { kind, replicas } = workload;
+        workload.replicas = shrinks
+          ? this.#chance.between(leastOf(kind), replicas - 1)
+          : replicas + this.#chance.between(1, MAX_REPLICAS / 2);
       }
     }
     await inParallel(this.all, async (group) => {
