@@ -4,6 +4,7 @@ import { disruption, noncesOf, pod, protector, unready } from "../test/support/w
 import {
   ALLOWED,
   admissionReview,
+  denial,
   handler,
   type JsonObject,
   responseOf,
@@ -106,6 +107,19 @@ describe("the deletion of a node", () => {
     await handler(ALLOWED, options).ask(deletion());
     expect(new Set(asked)).toEqual(new Set(["web-1 true", "web-5 true"]));
   });
+
+  test.each([
+    ["eve", 1],
+    ["system:serviceaccount:kube-system:node-controller", undefined],
+  ])(
+    "busy, it is repeated by the client of %s after %s s: a cloud controller manager goes on to the next",
+    async (username, seconds) => {
+      const busy: Verdict = { kind: "denied", decisions: [denial("Busy")], rollBack: undefined };
+      const response = responseOf(await handler(busy, with4).ask(deletion({ userInfo: { username } })));
+      expect(response).toMatchObject({ status: { code: 429, details: { kind: "nodes" } } });
+      expect(Object(Reflect.get(Object(response.status), "details")).retryAfterSeconds).toBe(seconds);
+    },
+  );
 
   test("with finalizers, an update of it, and in a cluster that opted out: asks nobody", async () => {
     const metadata = { name: "node-1", finalizers: ["drain"] };

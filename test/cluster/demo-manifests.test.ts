@@ -111,6 +111,7 @@ describe("kubectl apply -k accepts, in full and without a warning,", () => {
     ["core", "cluster-budgets"],
     ["worker", "void-reservations"],
     ["worker", "without-node-deletions"],
+    ["worker", "without-system-namespaces"],
     ["worker", "without-status-writes"],
     ["single-cluster", "eviction-retry"],
     ["worker", "eviction-retry"],

@@ -5,13 +5,16 @@
 import type { AdmissionKind, AdmissionResponse, DenyStatus } from "./admission-response.ts";
 
 /**
+ * taint-eviction-controller has no account of its own: it acts as the controller that it was part of until Kubernetes
+ * 1.29. It tries each pod five times, 10 ms apart, and forgets it. The cloud-node-lifecycle-controller of a cloud
+ * controller manager has the same account.
+ */
+const NODE_CONTROLLER = "system:serviceaccount:kube-system:node-controller";
+
+/**
  * Known callers of this kind, by user name. All other controllers of Kubernetes repeat a denied deletion by themselves.
  */
-const KNOWN_USERS: readonly string[] = [
-  // taint-eviction-controller has no account of its own: it acts as the controller that it was part of until
-  // Kubernetes 1.29. It tries each pod five times, 10 ms apart, and forgets it.
-  "system:serviceaccount:kube-system:node-controller",
-];
+const KNOWN_USERS: readonly string[] = [NODE_CONTROLLER];
 
 /**
  * PodGC deletes one orphan after the other, and then sleeps for 20 s. With `retryAfterSeconds`, client-go would block
@@ -35,7 +38,7 @@ export function singleAttempts(users: readonly string[], retryAfterMs: number): 
   return { users: new Set([...KNOWN_USERS, ...users]), retryAfterSeconds: Math.ceil(retryAfterMs / 1000) };
 }
 
-/** Adds `retryAfterSeconds` to a denied deletion or eviction of such a caller; removes it for PodGC. */
+/** Adds `retryAfterSeconds` to a denied deletion or eviction of such a caller; removes it where it would block. */
 export function withRetryAfter(
   response: AdmissionResponse,
   { kind, username }: { readonly kind: AdmissionKind; readonly username: string },
@@ -44,6 +47,8 @@ export function withRetryAfter(
   const { denial, outcome } = response;
   if (denial === undefined || (outcome !== "denied" && outcome !== "busy")) return response;
   if (username === POD_GC) return told(response, denial, 0);
+  // It deletes one node after the other, every 5 s, and would be blocked at each like PodGC.
+  if (username === NODE_CONTROLLER && kind === "node") return told(response, denial, 0);
   if (retryAfterSeconds === 0 || !users.has(username)) return response;
   return kind === "delete" || kind === "evict" ? told(response, denial, retryAfterSeconds) : response;
 }

@@ -1,6 +1,7 @@
 /** `doctor` against an apiserver that answers from a table: where it asks the webhook, and its exit code. */
 import type { RequestListener } from "node:http";
 import { afterEach, expect, test } from "vitest";
+import { items } from "../../../scripts/control-plane/api-client.ts";
 import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
 import { systemPorts } from "../../../shared/runtime/system-ports.ts";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
@@ -48,7 +49,7 @@ function clusterOf(namespaces: readonly unknown[], protectedIn: readonly string[
     "/api/v1/namespaces": list(...namespaces),
     "/api/v1/events": list(),
     [`${ADMISSION}/validatingwebhookconfigurations/podseidon`]: { webhooks },
-    [`${ADMISSION}/mutatingwebhookconfigurations/podseidon`]: { webhooks: [] },
+    [`${ADMISSION}/mutatingwebhookconfigurations/podseidon`]: { webhooks: [hook("CREATE", "pods/eviction")] },
     "/apis/apps/v1/namespaces/podseidon-system/deployments": list(),
     "/api/v1/namespaces/podseidon-system/serviceaccounts": list(),
     "/api/v1/namespaces/podseidon-system/configmaps": list(),
@@ -114,6 +115,17 @@ test.each<[string, readonly unknown[], readonly string[], number]>([
   const { code, out } = await examine(clusterOf(namespaces, ["shop"]), forbidden);
   expect(out.includes("FAIL")).toBe(expected === 1);
   expect(code, out).toBe(expected);
+});
+
+test("evictions that nobody binds to their pods are named where pods are protected", async () => {
+  const MUTATING = `${ADMISSION}/mutatingwebhookconfigurations/podseidon`;
+  const objects = clusterOf([namespace("shop", enforced), namespace("managed", enforced)], ["shop", "managed"]);
+  expect((await examine(objects)).out).not.toContain("not bound");
+  const [webhook] = items(objects[MUTATING], "webhooks");
+  const matchExpressions = [{ key: "kubernetes.io/metadata.name", operator: "NotIn", values: ["managed"] }];
+  const changed = { ...Object(webhook), namespaceSelector: { matchExpressions } };
+  const { out } = await examine({ ...objects, [MUTATING]: { webhooks: [changed] } });
+  expect(out).toMatch(/^WARN +c +webhook configuration +evictions of protected pods in managed are not bound/m);
 });
 
 test("a printed command finds the cluster that it is about, whatever the current context is", async () => {

@@ -63,6 +63,7 @@ import { SOURCE_REASONS, sourceFindings } from "./source-findings.ts";
 import { KUBECONFIG_SECRETS, tokenFinding } from "./token-findings.ts";
 import {
   askedNamespaces,
+  bindingFinding,
   gateFinding,
   Namespace,
   namespaceFinding,
@@ -231,7 +232,8 @@ class Doctor {
     const protectedIn = new Set(here.map(({ namespace }) => namespace));
     const namespaces = (await cluster.list("/api/v1/namespaces")).map((raw) => v.parse(Namespace, raw));
     const asked = namespaces.filter(({ metadata }) => protectedIn.has(metadata.name));
-    findings.push(...namespaceFinding(validating, asked), ...gateFinding(this.#gatesAsked(here, namespaces), gate));
+    findings.push(...namespaceFinding(validating, asked), ...bindingFinding(validating, mutating, asked));
+    findings.push(...gateFinding(this.#gatesAsked(here, namespaces), gate));
     if (this.#isCounted(cell)) return findings;
     const advice =
       `run the aggregator of this cluster with --cell-id ${cell}: until ` +

@@ -164,6 +164,10 @@ function namespacesOf(raw: readonly unknown[]): readonly v.InferOutput<typeof Na
   return raw.flatMap((one) => (v.is(Namespace, one) ? [v.parse(Namespace, one)] : []));
 }
 
+function namesOf(names: readonly string[]): string {
+  return `${names.slice(0, MAX_NAMED).join(", ")}${names.length > MAX_NAMED ? ", ..." : ""}`;
+}
+
 /** Whether the cluster asks in the namespaces with protected pods. `namespaces` are the stored objects of these. */
 export function namespaceFinding(validating: unknown, namespaces: readonly unknown[]): readonly Finding[] {
   const check = "enforced namespaces";
@@ -173,13 +177,29 @@ export function namespaceFinding(validating: unknown, namespaces: readonly unkno
   const asked = new Set(askedNamespaces(validating, namespaces));
   const left = known.map(({ metadata }) => metadata.name).filter((name) => !asked.has(name));
   if (left.length === 0) return [ok(check, `asks in all ${known.length} that have protected pods`)];
-  const shown = `${left.slice(0, MAX_NAMED).join(", ")}${left.length > MAX_NAMED ? ", ..." : ""}`;
+  const shown = namesOf(left);
   const advice =
     "its namespaceSelector leaves them out: label them podseidon.kubewharf.io/enforced-namespace=true, or take the " +
     "next step of the roll-out (docs/install.md#one-cluster)";
   return left.length === known.length
     ? [problem(check, `nothing is protected: the cluster asks in none of ${shown}`, advice)]
     : [warning(check, `the cluster does not ask in ${shown}`, advice)];
+}
+
+/** Where nobody binds an eviction to its pod, although the cluster asks about it: the webhook denies such evictions. */
+export function bindingFinding(
+  validating: unknown,
+  mutating: unknown,
+  namespaces: readonly unknown[],
+): readonly Finding[] {
+  const bound = new Set(askedNamespaces(mutating, namespaces));
+  const left = askedNamespaces(validating, namespaces).filter((name) => !bound.has(name));
+  if (mutating === undefined || left.length === 0) return [];
+  const found = `evictions of protected pods in ${namesOf(left)} are not bound to their pods: drains wait there`;
+  const advice =
+    "the namespaceSelector of the MutatingWebhookConfiguration podseidon leaves them out, as GKE Autopilot does with " +
+    "its own namespaces (docs/security.md#close-the-port)";
+  return [warning("webhook configuration", found, advice)];
 }
 
 /** About a gate that is requested, but that no webhook configuration adds: new pods lack it. */
