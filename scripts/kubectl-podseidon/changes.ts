@@ -257,7 +257,7 @@ async function releaseIt(context: Context, args: readonly string[]): Promise<Exi
   return report(context, [{ protector: id, action: "released", done, warnings }]);
 }
 
-export const safe = "Without --yes it is tried as a dry run by the apiserver and nothing is changed.";
+export const safe = "Without --yes the command is a dry run, and changes nothing.";
 
 export const suspend: Command = {
   name: "suspend",

@@ -15,6 +15,7 @@ import { gates } from "./gates.ts";
 import { type Command, Context, type FlagValues, GLOBAL_FLAGS, type Surroundings } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
 import type { Flag } from "./invocation/flag.ts";
+import { didYouMean, isNear } from "./invocation/near-names.ts";
 import { inLine } from "./invocation/output.ts";
 import { plainTerminal } from "./invocation/progress.ts";
 import { join } from "./join/join.ts";
@@ -69,7 +70,7 @@ export async function runCommandLine(args: readonly string[], given: Surrounding
     if (rest.length < least || rest.length > most)
       throw new CommandError(`usage: kubectl podseidon ${command.name} ${command.usage}`);
     if (values.output !== undefined && !["json", "yaml", "wide"].includes(String(values.output)))
-      throw new CommandError("--output: json, yaml and wide are what there is");
+      throw new CommandError("--output must be json, yaml or wide");
     const invocation = new Context(values, surroundings);
     context = invocation;
     return await invocation.progress.during(command.doing, () => command.run(invocation, rest));
@@ -120,7 +121,9 @@ function general(name: string | undefined, args: readonly string[], { terminal }
     terminal.out(`kubectl-podseidon v${version}\n`);
     return EXIT.yes;
   }
-  terminal.err(`error: there is no command ${name ?? first}; see kubectl podseidon --help\n`);
+  const wanted = name ?? first;
+  const near = didYouMean(COMMANDS.map((one) => one.name).filter((one) => isNear(one, wanted)));
+  terminal.err(`error: there is no command ${wanted}${near}; see kubectl podseidon --help\n`);
   return EXIT.unknown;
 }
 
@@ -160,7 +163,8 @@ Commands:
 ${commands.join("")}
 Flags of every command:
 ${flagsText(GLOBAL_FLAGS)}
-What loosens protection is tried as a dry run, and done only with --yes.
+Without --yes, a command that loosens protection is only a dry run.
+Exit code 0: yes, or done. 1: no, or a problem was found. 2: not known.
 `;
 }
 

@@ -1,6 +1,7 @@
 /** `drain-check`: what would happen to `kubectl drain` of a node now. */
 import * as v from "valibot";
 import { isFinished } from "../../shared/decide/availability/availability.ts";
+import { PROMISE_LESS } from "../../shared/decide/minimum/promise-less.ts";
 import { decide } from "../../shared/decide/quota.ts";
 import { apply } from "../../shared/decide/reserve.ts";
 import { type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
@@ -96,7 +97,7 @@ export function planDrain(
       return {
         ...line,
         together: "never",
-        why: `${facts}: unless one is being replaced, add replicas, or lower the promise`,
+        why: `${facts}: unless one is being replaced, ${PROMISE_LESS}`,
       };
     return { ...line, together: "waits", why: `${facts}, ${available} available, ${reserved} reserved` };
   });
@@ -227,10 +228,10 @@ export const drainCheck: Command = {
   summary: "What kubectl drain of the node would meet now.",
   doing: "reading the pods of the node and the protectors",
   description:
-    "ALONE is the webhook's answer to the eviction of this pod alone (a dry run); TOGETHER is what becomes " +
-    "of it when all pods of the node are evicted one after the other: goes, waits for replacements, or " +
-    "never as things are. Says when every other node is cordoned. " +
-    "Exit code 0: the drain can complete; 1: some pods can't go; 2: of some it could not be told.",
+    "ALONE is the webhook's answer to the eviction of only this pod (a dry run). TOGETHER is what happens to the " +
+    "pod when all pods of the node are evicted one after the other: goes, waits (until others have taken over), " +
+    "or never (as things are). The last line says when every other node is cordoned. Exit code 0: the drain can " +
+    "complete. 1: some pods can't go. 2: for some pods it is not known.",
   flags: {
     cell: {
       type: "string",

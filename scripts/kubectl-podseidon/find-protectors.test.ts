@@ -8,6 +8,7 @@ function of(kind: string, workload: string, name = `${kind.toLowerCase()}-${work
   const protector = makeProtector([makeCell("a", 3)]);
   const labels = {
     "podseidon.kubewharf.io/source-name": workload,
+    "podseidon.kubewharf.io/source-group": kind === "CloneSet" ? "apps.kruise.io" : "apps",
     "podseidon.kubewharf.io/source-kind": kind,
     "podseidon.kubewharf.io/source-resource": `${kind.toLowerCase()}s`,
   };
@@ -29,6 +30,12 @@ describe("a protector is found as people name it", () => {
     ["deployment/web", ["deployment-web"]],
     ["deployments/web", ["deployment-web"]],
     ["StatefulSet/web", ["statefulset-web"]],
+    ["deploy/web", ["deployment-web"]],
+    ["sts/web", ["statefulset-web"]],
+    ["podprotector.podseidon.kubewharf.io/deployment-web", ["deployment-web"]],
+    ["deployment.apps/web", ["deployment-web"]],
+    ["cloneset.apps.kruise.io/x", ["web-2"]],
+    ["deployment.example.com/web", []],
     ["api", ["deployment-api"]],
     ["web", ["deployment-web", "statefulset-web"]],
     ["web-2", ["web-2"]],

@@ -1,25 +1,45 @@
 /**
- * Finds a protector by the names that people use: `deployment-web`, `podprotector/deployment-web`, `deployment/web` or
- * `web`. Pure.
+ * Finds a protector by the names that people use and that `kubectl get -o name` prints: `deployment-web`,
+ * `podprotector.podseidon.kubewharf.io/deployment-web`, `deployment.apps/web`, `deploy/web` or `web`. Pure.
  */
-import { SOURCE_KIND_LABEL, SOURCE_NAME_LABEL, SOURCE_RESOURCE_LABEL } from "../../shared/schema/annotations.ts";
+import {
+  SOURCE_GROUP_LABEL,
+  SOURCE_KIND_LABEL,
+  SOURCE_NAME_LABEL,
+  SOURCE_RESOURCE_LABEL,
+} from "../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { CommandError } from "./invocation/errors.ts";
 import { didYouMean, isNear } from "./invocation/near-names.ts";
 
-const OWN_KIND = /^(ppr|podprotectors?)\//;
+const OWN_KIND = /^(ppr|podprotectors?)(\.podseidon\.kubewharf\.io)?\//;
 
-/** The protector's name in a word that may begin with the kind, like in kubectl's output: `podprotector/web`. */
+/** Kubectl's short names of the kinds that it has built in. */
+const SHORT_NAMES: Readonly<Record<string, string>> = {
+  deploy: "deployment",
+  sts: "statefulset",
+  ds: "daemonset",
+  rs: "replicaset",
+  rc: "replicationcontroller",
+  pdb: "poddisruptionbudget",
+};
+
+/** The protector's name in a word that may begin with the kind, as in kubectl's output. */
 export const ownName = (word: string): string => word.replace(OWN_KIND, "");
+
+/** `KIND/NAME` or `KIND.GROUP/NAME`, a workload in kubectl's words. */
+const WORKLOAD = /^([^./]+)(?:\.([^/]+))?\/(.+)$/;
 
 /** The protectors with this name, or of the workload with this name; empty without one. */
 export function findProtectors(word: string, protectors: readonly PodProtector[]): readonly PodProtector[] {
   const own = ownName(word);
   const named = protectors.filter(({ metadata }) => metadata.name === own);
   if (named.length > 0 || own !== word) return named;
-  const [kind, name] = word.includes("/") ? word.toLowerCase().split("/", 2) : [undefined, word];
+  const [, resource, group, name = word] = WORKLOAD.exec(word.toLowerCase()) ?? [];
+  const kind = resource === undefined ? undefined : (SHORT_NAMES[resource] ?? resource);
   return protectors.filter(({ metadata: { labels = {} } }) => {
     const kinds = [labels[SOURCE_KIND_LABEL], labels[SOURCE_RESOURCE_LABEL]].map((one) => one?.toLowerCase());
+    if (group !== undefined && group !== labels[SOURCE_GROUP_LABEL]) return false;
     return labels[SOURCE_NAME_LABEL] === name && (kind === undefined || kinds.includes(kind));
   });
 }

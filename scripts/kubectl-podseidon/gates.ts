@@ -124,7 +124,7 @@ export const gates: Command = {
   summary: "Which readiness gates does the pod wait for, and who should open them?",
   doing: "looking for the cluster",
   description:
-    "Reads the pod alone. Exit code 0: every gate is open, or it has none; 1: one is closed; 2: could not be told.",
+    "Reads only the pod. Exit code 0: every gate is open, or the pod has none. 1: a gate is closed. 2: not known.",
   flags: {},
   arity: [1, 1],
   completes: "pods",

@@ -114,9 +114,9 @@ export const status: Command = {
   summary: "All protectors, one line each; a named one with its cells, reservations and ages.",
   doing: "looking for the cluster",
   description:
-    "CELLS is how many of the cells that have pods of the protector are counted and current; " +
-    "OLDEST is since when the oldest reservation is under way. " +
-    "Below are the pods of this cluster that wait on tainted nodes for their eviction.",
+    "CELLS says how many of the cells with pods of the protector are counted and current. OLDEST is the age of " +
+    "the oldest reservation. Below the table are the pods of this cluster that wait on tainted nodes for their " +
+    "eviction.",
   flags: { watch: { type: "boolean", short: "w", help: "Go on, and print each protector that changes." } },
   arity: [0, 100],
   completes: "protectors",

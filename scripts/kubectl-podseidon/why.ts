@@ -205,10 +205,10 @@ export const why: Command = {
   summary: "Would a deletion of the pod be allowed now, and if not, who holds it?",
   doing: "looking for the cluster",
   description:
-    "Asks the webhook by a dry run through the apiserver, which changes nothing, and reads from the protectors " +
-    "who holds their quota and since when. Who can't read these gets the webhook's answer alone. " +
-    "Exit code 0: it would be allowed; 1: not; 2: could not be told, as by who may not delete the pod, or where it " +
-    "would be allowed and the protectors could not be read.",
+    "Asks the webhook by a dry run through kube-apiserver, which changes nothing. Then reads from the protectors " +
+    "which deletions hold their quota, and since when. A user who may not read protectors gets only the webhook's " +
+    "answer. Exit code 0: the deletion would be allowed. 1: it would be denied, or the webhook is not asked about " +
+    "a protected pod. 2: not known, because the user may not delete the pod or may not read the protectors.",
   flags: {
     evict: { type: "boolean", help: "Ask about an eviction, as kubectl drain makes them." },
     cell: {

@@ -139,6 +139,20 @@ describe("the quick start", () => {
         `quick start: applied after ${applied} s, ready after ${ready} s, first denial after ${seconds()} s: ${said}\n`,
       );
       expect((await cluster.admin.request("DELETE", path)).status).toBe(429);
+      // More replicas make no room: a quarter of three is rounded down, too. What the denial advises does.
+      await kubectl("kubectl scale deployment web --replicas=3");
+      const denied = async (needs: string): Promise<boolean> => {
+        const { status, body } = await cluster.admin.request("DELETE", `${path}?dryRun=All`);
+        said = String(field(body, "message"));
+        return status === 429 && said.includes(needs) && said.includes("no more pods match");
+      };
+      await cluster.waitFor("the denial of three replicas", () => denied("needs 3 available pods, 3 are available"));
+      const [room = ""] = lines("room for a drain");
+      expect(said).toContain(room.split(" ").at(-1));
+      await kubectl(room);
+      await cluster.waitFor("a pod that may go", async () => {
+        return (await cluster.admin.request("DELETE", `${path}?dryRun=All`)).status === 200;
+      });
       const named = await cluster.kubectl(["apply", "--dry-run=server", "--filename", "-"], {
         input: await cellNamed(),
       });
@@ -149,8 +163,8 @@ describe("the quick start", () => {
   });
 
   test("an image of one's own takes the place of the released one", async () => {
-    const [, sed = ""] = /(sed '[^']+') install\.yaml/.exec(block(page, "an image of one's own")) ?? [];
-    const stdout = await inRelease(`${sed} install.yaml`);
+    const [, sed = ""] = /sed -i\.bak ('[^']+') install\.yaml/.exec(block(page, "an image of one's own")) ?? [];
+    const stdout = await inRelease(`sed ${sed} install.yaml`);
     const images = [...stdout.matchAll(/^\s*(?:- )?image: (.+)$/gm)].map(([, image]) => image);
     expect([...new Set(images)]).toEqual(["podseidon:dev"]);
   });

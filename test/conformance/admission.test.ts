@@ -280,7 +280,8 @@ describe("a denial", () => {
         `PodProtector default/${app} needs 2 available pods, 2 are available, ` +
         "0 of them reserved by disruptions " +
         "under way: its capacity is at the minimum; no more pods match than must be available: unless one is " +
-        `being replaced, lower the promise or add replicas. More: kubectl podseidon why ${pod} -n default`,
+        "being replaced, promise less: in the budget or PodProtector that people wrote, else annotate the workload " +
+        `with podseidon.kubewharf.io/max-unavailable=1. More: kubectl podseidon why ${pod} -n default`,
     );
     expect(field(answer.body, "details", "causes", 0, "reason")).toBe("DisruptionBudget");
     expect(answer.headers["retry-after"]).toBeUndefined();

@@ -54,7 +54,8 @@ describe("the text of a denial", () => {
     [
       "as many pods as promised",
       makeCell("a", 2, [], { totalReplicas: 2 }),
-      "no more pods match than must be available: unless one is being replaced, lower the promise or add replicas.",
+      "no more pods match than must be available: unless one is being replaced, promise less: in the budget or " +
+        "PodProtector that people wrote, else annotate the workload with podseidon.kubewharf.io/max-unavailable=1.",
     ],
   ])("says what passes by itself, and what does not: %s", (_, cell, advice) => {
     expect(textOf([cell])).toContain(`; ${advice}`);

@@ -60,7 +60,7 @@ export const dashboard: Command = {
     "Prints the page's address, and serves it until Ctrl-C: protectors by health, capacity against promise over the " +
     "last hour, reservations, cells, and what was denied. Named contexts are several core clusters on one page. " +
     "It shows all namespaces unless --namespace is given. It only reads protectors and Events.",
-  flags: { port: { type: "string", value: "PORT", help: "Of 127.0.0.1; a free one when unset." } },
+  flags: { port: { type: "string", value: "PORT", help: "The port on 127.0.0.1. Default: a free port." } },
   arity: [0, MAX_CORES],
   run,
 };

@@ -1,6 +1,8 @@
 /** The findings of `doctor`: each is a line with advice. Pure. */
+
 import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
+import { PROMISE_LESS } from "../../../shared/decide/minimum/promise-less.ts";
 import { VERSION } from "../../../shared/schema/annotations.ts";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
 import { STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
@@ -161,13 +163,14 @@ const TROUBLES: readonly Trouble[] = [
     warning,
     "can never be disrupted",
     ({ state, required, available }) => state === "no disruption possible" && available >= required,
-    "add replicas or lower minAvailable: no node with these pods can be drained",
+    `no node with these pods can be drained: ${PROMISE_LESS}`,
   ],
   [
     warning,
     "suspended",
     ({ suspended }) => suspended !== undefined,
-    `kubectl podseidon resume ${NAMED} when the reason is gone; where spec.enforcement is Off, set that to Enforce`,
+    `kubectl podseidon resume ${NAMED} when the reason is gone; where enforcement is Off, remove ` +
+      "podseidon.kubewharf.io/enforcement from the workload or its namespace (docs/generator.md)",
   ],
   [
     warning,

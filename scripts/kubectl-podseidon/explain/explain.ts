@@ -13,11 +13,16 @@ function textOf({ name, kind, means, act }: Explained): string {
   ]);
 }
 
+/** Without the pattern: JSON has none, and would show it as an empty object. */
+function forPrograms({ name, kind, means, act }: Explained): Omit<Explained, "text"> {
+  return { name, kind, means, act };
+}
+
 async function run(context: Context, words: readonly string[]): Promise<ExitCode> {
   const text = words.join(" ");
   if (text === "") {
     const rows = EXPLANATIONS.map(({ name, kind, means }) => [name, kind, means]);
-    context.print({ explanations: EXPLANATIONS }, table(["NAME", "KIND", "MEANS"], rows));
+    context.print({ explanations: EXPLANATIONS.map(forPrograms) }, table(["NAME", "KIND", "MEANS"], rows));
     return EXIT.yes;
   }
   const found = explanationsOf(text);
@@ -25,7 +30,7 @@ async function run(context: Context, words: readonly string[]): Promise<ExitCode
     const near = EXPLANATIONS.map(({ name }) => name).filter((name) => isNear(name.toLowerCase(), text.toLowerCase()));
     throw new CommandError(`nothing is known of ${text}${didYouMean(near)}; kubectl podseidon explain lists all`);
   }
-  context.print({ explanations: found }, found.map(textOf).join("\n"));
+  context.print({ explanations: found.map(forPrograms) }, found.map(textOf).join("\n"));
   return EXIT.yes;
 }
 

@@ -1,6 +1,8 @@
 /**
  * The texts of `explain`: every refusal, failure, condition, reason and cause of a hold that an operator may see. Pure.
  */
+
+import { PROMISE_LESS } from "../../../shared/decide/minimum/promise-less.ts";
 import type { Decision } from "../../../shared/decide/quota.ts";
 
 interface Meaning {
@@ -21,10 +23,12 @@ type QuotaCause = Extract<Decision, { allowed: false }>["cause"];
 const SECOND = "Nothing: clients repeat the deletion, and it passes by itself within a second or so.";
 const WAIT_FOR_PODS = "Find out why pods are not ready: kubectl podseidon status NAME, kubectl podseidon gates POD.";
 
+const IMPOSSIBLE = `To spare a pod, ${PROMISE_LESS}. See docs/runbooks/PodseidonProtectorImpossible.md.`;
+
 const QUOTA: Readonly<Record<QuotaCause, Meaning>> = {
   AtMinimum: {
     means: "No more pods are available than the promise asks for.",
-    act: `${WAIT_FOR_PODS} If as many are promised as there are, lower the promise or add replicas.`,
+    act: `${WAIT_FOR_PODS} If as many are promised as there are, ${PROMISE_LESS}.`,
     text: /capacity is at the minimum|no more pods match than must be available/,
   },
   NotReady: {
@@ -184,7 +188,7 @@ const CONDITIONS: Readonly<Record<string, Meaning>> = {
   Healthy: { means: "At least as many pods are available as promised.", act: "False: see its reason." },
   DisruptionImpossible: {
     means: "As many pods are promised as there are, so none can ever go: no node with them can be drained.",
-    act: "Add replicas, or lower the promise.",
+    act: IMPOSSIBLE,
   },
   NoPodsMatched: {
     means: "No running pod matches the selector.",
@@ -228,7 +232,7 @@ const REASONS: Readonly<Record<string, Meaning>> = {
   DisruptionPossible: { means: "There are more pods than must be available.", act: "Nothing." },
   MinAvailableTooHigh: {
     means: "minAvailable is at least the number of pods.",
-    act: "Add replicas, or lower the promise.",
+    act: IMPOSSIBLE,
   },
   PodsMatched: { means: "Pods match the selector.", act: "Nothing." },
   NoPods: { means: "No running pod matches the selector.", act: "Is the selector right, and do its pods run?" },

@@ -17,26 +17,26 @@ export const GLOBAL_FLAGS = {
   context: {
     type: "string",
     value: "NAME",
-    help: "The kubeconfig's context of the cluster that has the pods; the current one when unset.",
+    help: "The context of the cluster that has the pods. Default: the current context.",
   },
   "core-context": {
     type: "string",
     value: "NAME",
     help:
-      "The context of the core cluster, which has the PodProtectors; that " +
-      `of the pods when unset. Also ${CORE_CONTEXT_VARIABLE}.`,
+      "The context of the core cluster, which has the PodProtectors. " +
+      `Default: ${CORE_CONTEXT_VARIABLE}, else that of --context.`,
   },
-  kubeconfig: { type: "string", value: "FILE", help: "The kubeconfig; KUBECONFIG or ~/.kube/config when unset." },
+  kubeconfig: { type: "string", value: "FILE", help: "The kubeconfig. Default: KUBECONFIG, else ~/.kube/config." },
   ...KUBECTL_FLAGS,
-  namespace: { type: "string", short: "n", value: "NAMESPACE", help: "The namespace; the context's when unset." },
+  namespace: { type: "string", short: "n", value: "NAMESPACE", help: "The namespace. Default: that of the context." },
   "all-namespaces": { type: "boolean", short: "A", help: "All namespaces." },
   output: {
     type: "string",
     short: "o",
     value: "json|yaml|wide",
-    help: "json or yaml: for programs. wide: a text for people with more in it, where there is more.",
+    help: "The format. wide is the default text with more columns, where a command has more.",
   },
-  help: { type: "boolean", short: "h", help: "What a command does." },
+  help: { type: "boolean", short: "h", help: "Says what the command does." },
 } as const satisfies Record<string, Flag>;
 
 export const YES = {

@@ -71,7 +71,7 @@ export const leave: Command = {
   description:
     "Deletes what join made: in the core the Secret that the tokens are bound to, the ServiceAccounts and their " +
     "permissions, and in the cluster of --context its kubeconfigs. Every token of the cell is rejected from then on, " +
-    "and no other cell notices. Without --yes it is tried as a dry run by the apiservers and nothing is changed.",
+    "and no other cell notices. Without --yes the command is a dry run, and changes nothing.",
   flags: { ...SYSTEM_NAMESPACE, ...YES },
   arity: [1, 1],
   completes: "cells",
