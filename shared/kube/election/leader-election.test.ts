@@ -5,6 +5,19 @@ import type { LinkFault } from "../../../test/support/kube/lease-server.ts";
 import { sleep } from "../../runtime/clock.ts";
 
 describe("leader election: taking the lease", () => {
+  it.each(["taken", "renewed"])("it is not %s by a write that is answered with 200 and not made", async (when) => {
+    const election = new ElectionHarness();
+    election.server.put(LEASE, { metadata: { name: LEASE }, spec: { holderIdentity: "", leaseDurationSeconds: 1 } });
+    const first = election.add("a");
+    if (when === "taken") first.fault = { kind: "unwritten" };
+    await election.pass(10_000);
+    first.fault = { kind: "unwritten" };
+    election.add("b");
+    expect((await election.pass(60_000)).at(-1)).toBe("c1");
+    first.fault = OK;
+    await election.end();
+  });
+
   it("creates the lease, leads at once and renews it each retry period", async () => {
     const election = new ElectionHarness();
     const { events } = election.add("a");

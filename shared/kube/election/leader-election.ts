@@ -210,7 +210,7 @@ export class LeaderElector {
 
   async #write(lease: Lease): Promise<ApiResult<Lease>> {
     const sentMs = this.#nowMs();
-    return this.#written(sentMs, await this.#client.hold(lease, this.#call()));
+    return this.#written(sentMs, await this.#client.hold(lease, this.#call()), lease.metadata.resourceVersion);
   }
 
   async #create(): Promise<ApiResult<Lease>> {
@@ -218,9 +218,12 @@ export class LeaderElector {
     return this.#written(sentMs, await this.#client.create(this.#call()));
   }
 
-  #written(sentMs: number, result: ApiResult<Lease>): ApiResult<Lease> {
+  #written(sentMs: number, result: ApiResult<Lease>, before?: string): ApiResult<Lease> {
     if (result.kind !== "ok") return result;
     this.#observe(result.object);
+    // Something in between, or a policy, may answer 200 without the write, which changes the record each time.
+    if (holderOf(result.object) !== this.#options.identity || result.object.metadata.resourceVersion === before)
+      return { kind: "conflict", message: "the answer shows no write" };
     // A late response does not start a term, nor does a response while this process stops or the last term's work ends.
     // The next try sees this holder.
     if (!this.#stop.signal.aborted) this.#leadership.extend(sentMs + this.#renewDeadlineMs);

@@ -18,6 +18,8 @@ export type LinkFault =
   /** The request never arrives, and is never refused: a half-open connection. */
   | { readonly kind: "hangs" }
   | { readonly kind: "refused" }
+  /** Nothing is written, and the answer is 200 with what is stored. */
+  | { readonly kind: "unwritten" }
   | { readonly kind: "status"; readonly status: number; readonly retryAfterSeconds?: number };
 
 const LATENCY_MS = 2;
@@ -110,7 +112,7 @@ export class LeaseServer {
         const { requestMs, responseMs } =
           fault.kind === "slow" ? fault : { requestMs: LATENCY_MS, responseMs: LATENCY_MS };
         await sleep(this.#ports, requestMs);
-        const response = this.#handle(request);
+        const response = this.#handle(fault.kind === "unwritten" ? { ...request, method: "GET" } : request);
         await sleep(this.#ports, responseMs);
         finish(response);
       }
