@@ -129,6 +129,15 @@ export function isCommitted({ state }: ProtectorVersion, pending: PendingRequest
 }
 
 /**
+ * True when the response to an own write has no reservation of the pod at all: a policy took it out, or something in
+ * between answered. An older CRD leaves a count without UIDs of packed ones.
+ */
+export function isMissing({ state }: ProtectorVersion, { request: { cell, pod } }: PendingReserve): boolean {
+  const ledger = state.cells.get(cell)?.ledger;
+  return ledger === undefined || (ledger.get(pod.uid, pod.name) === undefined && ledger.ranges.size === 0);
+}
+
+/**
  * True when the server stored an own write without the fields that exact accounting needs: a CRD that does not know
  * them drops them silently. Checks one of the written reservations: the newest buckets are last, and not packed.
  */

@@ -3,12 +3,13 @@ import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts
 import type { Unavailable } from "../../shared/kube/client/api-result.ts";
 import { Backoff } from "../../shared/runtime/backoff.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
-import { type Batch, isCommitted } from "./batch.ts";
+import { type Batch, isCommitted, isMissing } from "./batch.ts";
 import { LostReservations } from "./lost-reservations.ts";
 import { writerOf } from "./nonces.ts";
 import type { PendingQueue, PendingRequest, PendingReserve } from "./pending-queue.ts";
 import type { ProtectorClient } from "./protector-client.ts";
 import { failureMessage, type ProtectorEvent, type ReadPurpose, readResult, writeResult } from "./protector-event.ts";
+import type { ProtectorDecision } from "./verdict.ts";
 import { isWrittenByWebhook, type VersionFinding, type VersionTracker } from "./version-tracker.ts";
 import type { WritePacing } from "./write-pacing.ts";
 
@@ -20,6 +21,13 @@ const MAX_CALL_MS = 3_000;
  * seconds left is still decided if the core comes back.
  */
 const CORE_RETRY = { initialMs: 20, maxMs: 2_500, factor: 3, jitter: 0.25 };
+
+const UNSTORED: ProtectorDecision = {
+  kind: "failed",
+  tag: "core-rejected",
+  message:
+    "the core answered the write of the reservation without it: does a policy, an old CRD or a proxy in between drop it?",
+};
 
 export interface ProtectorCallsOptions {
   readonly namespace: string;
@@ -126,6 +134,7 @@ export class ProtectorCalls {
     for (const pending of batch.writes) {
       const decision = pending.kind === "reserve" ? batch.decisions.get(pending) : undefined;
       if (decision === undefined) this.#queue.remove(pending);
+      else if (pending.kind === "reserve" && isMissing(stored, pending)) this.#queue.settle(pending, UNSTORED);
       else this.#queue.settle(pending, { kind: "allowed", decision, version: batch.base, written: true });
     }
   }

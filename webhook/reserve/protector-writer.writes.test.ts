@@ -224,6 +224,18 @@ describe("a write with an unknown result", () => {
   });
 });
 
+test.each(["ignored", "emptied"] as const)("a write that is answered with 200 and %s allows nothing", async (fault) => {
+  const { time, store, writer } = setup(9);
+  store.faults.push(fault);
+  const asked = ask(time, writer, pod("web-0"));
+  await time.advance(9_500);
+  expect(noncesOf(store.object).size).toBe(0);
+  expect(asked.decision).toMatchObject({ kind: "failed", tag: "core-rejected" });
+  const repeated = ask(time, writer, pod("web-0"));
+  await time.advance(1_000);
+  expect(repeated.decision).toMatchObject({ kind: "allowed", written: true });
+});
+
 describe("deadlines", () => {
   test("when a core hangs, every request fails before its own deadline", async () => {
     const { time, store, writer } = setup(0);

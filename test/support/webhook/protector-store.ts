@@ -17,7 +17,11 @@ export type WriteFault =
   /** Fails before it is sent. */
   | "unsent"
   /** A 4xx other than a conflict. */
-  | "rejected";
+  | "rejected"
+  /** Not made, and answered with the object as it is. */
+  | "ignored"
+  /** Made without its reservations, by a policy that takes them out. */
+  | "emptied";
 
 export interface StoreOptions {
   readonly ports: Ports;
@@ -96,7 +100,9 @@ export class ProtectorStore {
         await this.#turn(ports);
         await sleep(ports, this.slowMs);
         if (fault === "rejected") return gone({ kind: "rejected", status: 403, reason: "Forbidden", message: "no" });
-        const result = this.#commit(base, status);
+        if (fault === "ignored") return gone({ kind: "ok", object: this.object });
+        const cells = status.cells.map((cell) => ({ ...cell, admissionHistory: { buckets: [] } }));
+        const result = this.#commit(base, fault === "emptied" ? { ...status, cells } : status);
         return fault === "lostResponse" ? unavailable(ports, timeoutMs, true) : gone(result);
       },
     };
