@@ -3,7 +3,7 @@ import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../shared
 import { Metrics } from "../../shared/observe/metrics.ts";
 import { makeCell } from "../../test/support/decide/fixtures.ts";
 import { pluginNamed } from "../../test/support/generator/plugin-named.ts";
-import { ScriptedStream } from "../../test/support/kube/scripted-transport.ts";
+import { JSON_TYPE, ScriptedStream } from "../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { Generator } from "./generator.ts";
 import { stateMetrics } from "./observe.ts";
@@ -22,7 +22,7 @@ function core(protectors: readonly object[], isAway: () => boolean = () => false
     return { status: 200, headers: {}, body: JSON.stringify({ metadata: { resourceVersion: "9" }, items }) };
   };
   const stream = async ({ signal }: ApiRequest): Promise<ApiStream> => ({
-    ...{ status: 200, headers: {}, chunks: new ScriptedStream().read(signal), close: () => {} },
+    ...{ status: 200, headers: JSON_TYPE, chunks: new ScriptedStream().read(signal), close: () => {} },
   });
   const transport: Transport = { request, stream, close: () => {} };
   return { transport, writes };

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
-import { ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
+import { JSON_TYPE, ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { ExpectedPods } from "./expected-pods.ts";
 import type { TrackedProtector } from "./membership.ts";
@@ -64,7 +64,7 @@ class Cell {
     const stream = async (asked: ApiRequest): Promise<ApiStream> => {
       const scripted = new ScriptedStream();
       this.#streams.set(kindOf(asked), scripted);
-      return { status: 200, headers: {}, chunks: scripted.read(asked.signal), close: () => {} };
+      return { status: 200, headers: JSON_TYPE, chunks: scripted.read(asked.signal), close: () => {} };
     };
     const transport: Transport = { request, stream, close: () => {} };
     const options = { transport, ports: this.time, scalable: [POOLS], namespace: "" };

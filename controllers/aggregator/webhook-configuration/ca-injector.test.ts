@@ -9,7 +9,7 @@ import {
 import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
-import { ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
+import { JSON_TYPE, ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { CaInjector, type CaInjectorEvent } from "./ca-injector.ts";
 import { encodeCaBundle } from "./desired-configuration.ts";
@@ -82,7 +82,7 @@ class TableOfObjects implements Transport {
     const [where = "", query] = path.split("?");
     const stream = new ScriptedStream();
     this.#streams.push({ of: `${where.split("/").at(-1)}/${nameIn(query)}`, stream });
-    return { status: 200, headers: {}, chunks: stream.read(signal), close: () => {} };
+    return { status: 200, headers: JSON_TYPE, chunks: stream.read(signal), close: () => {} };
   }
 
   close(): void {}

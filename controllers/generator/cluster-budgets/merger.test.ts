@@ -3,7 +3,7 @@ import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../sha
 import type { EventNote } from "../../../shared/observe/event-recorder.ts";
 import { silentLog } from "../../../shared/observe/log.ts";
 import { Metrics } from "../../../shared/observe/metrics.ts";
-import { ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
+import { JSON_TYPE, ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { clusterBudgetOf } from "./cluster-budget.ts";
 import { planMerge } from "./merge.ts";
@@ -29,7 +29,7 @@ function cluster(items: readonly object[], writes: string[] = []): Transport {
     return { status: isCreate ? 403 : 200, headers: {}, body: JSON.stringify(isCreate ? refusal : {}) };
   };
   const stream = async ({ signal }: ApiRequest): Promise<ApiStream> => ({
-    ...{ status: 200, headers: {}, chunks: new ScriptedStream().read(signal), close: () => {} },
+    ...{ status: 200, headers: JSON_TYPE, chunks: new ScriptedStream().read(signal), close: () => {} },
   });
   return { request, stream, close: () => {} };
 }

@@ -2,7 +2,7 @@ import { getEventListeners } from "node:events";
 import { afterEach, describe, expect, test } from "vitest";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
-import { ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
+import { JSON_TYPE, ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Discovery } from "./discovery.ts";
 import { KindWatch } from "./kind-watch.ts";
@@ -36,7 +36,7 @@ class Server implements Transport {
     const isServed = this.served.includes(path.split("/")[3] ?? "");
     const stream = isServed ? new ScriptedStream() : new ScriptedStream().text("404 page not found").end();
     if (isServed) this.#open.push(stream);
-    return { status: isServed ? 200 : 404, headers: {}, chunks: stream.read(signal), close: () => {} };
+    return { status: isServed ? 200 : 404, headers: JSON_TYPE, chunks: stream.read(signal), close: () => {} };
   }
 
   /** Uninstalls the kind, which ends its streams. */

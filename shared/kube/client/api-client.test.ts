@@ -132,9 +132,22 @@ describe("requests", () => {
   });
 
   test("pods are read live", async () => {
-    const transport = new OneAnswer(answer(200, { name: "p" }));
+    const transport = new OneAnswer(answer(200, { metadata: { namespace: "ns", name: "p" } }));
     await new ApiClient(transport).getPod("ns", "p", (raw) => raw, CALL);
     expect(transport.requests[0]?.path).toBe("/api/v1/namespaces/ns/pods/p");
+  });
+
+  test.each([
+    ["another name", { namespace: "ns", name: "b" }],
+    ["another namespace", { namespace: "other", name: "a b" }],
+  ])("an answer about an object of %s is no answer", async (_, metadata) => {
+    const api = new ApiClient(new OneAnswer(answer(200, { ...protector, metadata: { ...identity, ...metadata } })));
+    const results = await Promise.all([
+      api.getPod("ns", "a b", (raw) => raw, CALL),
+      api.getPodProtector("ns", "a b", CALL),
+      api.putPodProtectorStatus(identity, emptyStatus, CALL),
+    ]);
+    for (const result of results) expect(result).toMatchObject({ kind: "unavailable", sent: true });
   });
 
   // kube-apiserver decodes the path, cuts slashes off its end, and lists all pods of the namespace.

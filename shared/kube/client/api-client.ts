@@ -4,9 +4,10 @@
  * have their own files).
  */
 import { GROUP, KIND, VERSION } from "../../schema/annotations.ts";
+import { isRecord } from "../../schema/check.ts";
 import { type PodProtector, type PodProtectorStatus, parsePodProtector } from "../../schema/podprotector.ts";
 import { isObjectName, podPath, podProtectorPath, withQuery } from "./api-path.ts";
-import { type ApiFailure, type ApiResult, failureOf, parseJson, unavailable } from "./api-result.ts";
+import { type ApiFailure, type ApiResult, failureOf, MalformedResponse, parseJson, unavailable } from "./api-result.ts";
 import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "./transport.ts";
 
 /** Every call has a time limit and can be cancelled. */
@@ -84,7 +85,7 @@ export class ApiClient {
   }
 
   getPodProtector(namespace: string, name: string, options: CallOptions): Promise<ApiResult<PodProtector>> {
-    return this.get(podProtectorPath(namespace, name), parsePodProtector, options);
+    return this.get(podProtectorPath(namespace, name), about(namespace, name, parsePodProtector), options);
   }
 
   /** PUT of `/status` with the preconditions uid and resourceVersion. The body has only these and the status. */
@@ -100,7 +101,8 @@ export class ApiClient {
       metadata: { namespace, name, uid, resourceVersion },
       status,
     };
-    const written = await this.update(podProtectorPath(namespace, name, "status"), body, parsePodProtector, options);
+    const path = podProtectorPath(namespace, name, "status");
+    const written = await this.update(path, body, about(namespace, name, parsePodProtector), options);
     return written.kind === "gone" ? await this.#whyNoStatus(identity, options) : written;
   }
 
@@ -122,7 +124,7 @@ export class ApiClient {
    */
   async getPod<T>(namespace: string, name: string, parse: Parse<T>, options: CallOptions): Promise<ApiResult<T>> {
     if (!isObjectName(namespace) || !isObjectName(name)) return { kind: "gone" };
-    return await this.get(podPath(namespace, name), parse, options);
+    return await this.get(podPath(namespace, name), about(namespace, name, parse), options);
   }
 
   #write<T>(
@@ -153,6 +155,16 @@ export class ApiClient {
       return unavailable(error, true, response.status);
     }
   }
+}
+
+/** Something in between may mix up answers. One about another object says nothing of this one. */
+function about<T>(namespace: string, name: string, parse: Parse<T>): Parse<T> {
+  return (raw) => {
+    const metadata = isRecord(raw) && isRecord(raw.metadata) ? raw.metadata : {};
+    if (metadata.name !== name || metadata.namespace !== namespace)
+      throw new MalformedResponse("the answer is about another object");
+    return parse(raw);
+  };
 }
 
 type RequestOptions = Pick<ApiRequest, "timeoutMs" | "signal" | "ignoresManagedFields" | "isList">;

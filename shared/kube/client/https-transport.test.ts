@@ -1,6 +1,7 @@
 import type { ServerResponse } from "node:http";
 import { createServer as createHttpsServer } from "node:https";
 import { connect, createServer as createTcpServer, type Socket } from "node:net";
+import { gzipSync } from "node:zlib";
 import { describe, expect, onTestFinished, test } from "vitest";
 import {
   accessTo,
@@ -43,6 +44,12 @@ describe("request", () => {
     );
     await it.transport.request(GET);
     expect(agents).toEqual(["podseidon-aggregator/0.1.0"]);
+  });
+
+  test("asks for answers as they are: without a word, whatever is in between may compress them", async () => {
+    const asIs = (encoding: unknown): boolean => encoding === "identity";
+    const it = await startServer(({ headers }, to) => to.end(asIs(headers["accept-encoding"]) ? "{}" : gzipSync("{}")));
+    expect((await it.transport.request(GET)).body).toBe("{}");
   });
 
   test("connections are kept and used again", async () => {

@@ -232,6 +232,8 @@ class HttpsTransport implements Transport {
       headers: {
         // Like client-go: the keys of the token issuer have another media type.
         accept: "application/json, */*",
+        // Without it, whatever is in between may compress an answer.
+        "accept-encoding": "identity",
         "user-agent": this.#options.userAgent,
         ...(isForwarded ? { host: base.host } : {}),
         ...(account === undefined ? {} : { "proxy-authorization": account }),

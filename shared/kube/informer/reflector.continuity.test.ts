@@ -70,6 +70,17 @@ test.each([
   expect(it.transport.requests.slice(1, 3)).toEqual(expected);
 });
 
+test("a page with 200 that a load balancer answers meanwhile, without the end of a line, is no stream", async () => {
+  const it = reflectorHarness();
+  const maintenance = { status: 200, headers: { "content-type": "text/html" }, body: "<html>back soon</html>" };
+  it.transport.watches.push(maintenance, new ScriptedStream());
+  await it.start();
+  it.transport.lists.push(maintenance, maintenance, page("20", []));
+  await it.time.advance(30_000);
+  expect(it.transport.requests.slice(1)).toEqual([resumed, list, list, list, "WATCH resourceVersion=20"]);
+  expect(it.events.filter(({ kind }) => kind === "watching")).toHaveLength(1);
+});
+
 test("an outage that lasts until the response to the watch counts, too", async () => {
   const it = reflectorHarness();
   const answer = Promise.withResolvers<ScriptedStream>();

@@ -108,6 +108,13 @@ test("a page that goes on where it began is corrupt, and the list ends", async (
   expect(transport.tokens).toEqual([null, "one", "one"]);
 });
 
+test("a single object, which answers another request, is no empty list", async () => {
+  const transport = new OpenTransport();
+  const listed = listing(transport);
+  await transport.end(0, JSON.stringify(raw("one", "10")));
+  await expect(listed).rejects.toThrow(/no items/);
+});
+
 test("a page whose end contradicts its beginning is corrupt", async () => {
   const transport = new OpenTransport();
   const listed = listing(transport);

@@ -90,8 +90,8 @@ export function parseListPage(body: string): RawPage {
   const value = parseJson(body, "a list");
   if (!isRecord(value) || !isRecord(value.metadata)) throw new MalformedResponse("a list has no metadata");
   const { resourceVersion, continue: token } = value.metadata;
-  // A list without objects may say `items: null`.
-  const items: unknown = value.items ?? [];
+  // A list without objects may say `items: null`. A single object, the answer to another request, has none.
+  const items: unknown = value.items === null ? [] : value.items;
   if (typeof resourceVersion !== "string" || resourceVersion === "" || !isText(token) || !Array.isArray(items)) {
     throw new MalformedResponse("a list has no resourceVersion or no items");
   }

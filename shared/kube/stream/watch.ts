@@ -1,5 +1,6 @@
 import { type Ports, sleep } from "../../runtime/clock.ts";
 import { withQuery } from "../client/api-path.ts";
+import { MalformedResponse } from "../client/api-result.ts";
 import { withoutManagedFields } from "../client/managed-fields.ts";
 import type { ApiStream, Transport } from "../client/transport.ts";
 import { LineSplitter, MAX_LINE_BYTES } from "./line-splitter.ts";
@@ -55,6 +56,9 @@ export async function readWatch(request: WatchRequest): Promise<number> {
       const { status, headers } = stream;
       throw failureOfResponse({ status, headers, body: await readText(stream) }, `watch ${name}`);
     }
+    // A login or maintenance page. Taken for a stream, it would seem to end an outage in which the server was restored.
+    if (!/\bjson\b/.test(stream.headers["content-type"] ?? ""))
+      throw new MalformedResponse(`watch ${name}: the answer is no JSON; does something in between answer?`);
     request.opened();
     await readEvents(stream, request);
   } finally {

@@ -148,7 +148,8 @@ export class SimulatedLink implements Transport {
           });
       }
     }
-    return { status: 200, headers: {}, chunks: chunks(), close: () => settle("ended") };
+    const headers = { "content-type": "application/json" };
+    return { status: 200, headers, chunks: chunks(), close: () => settle("ended") };
   }
 
   async #arrive(progress: { sent: boolean }): Promise<void> {

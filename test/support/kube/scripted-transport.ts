@@ -9,6 +9,8 @@ import {
 
 type Answer = { readonly status: number; readonly headers?: Record<string, string>; readonly body?: unknown };
 
+export const JSON_TYPE = { "content-type": "application/json" };
+
 /** A stream that a test feeds by hand. */
 export class ScriptedStream {
   readonly #encoder = new TextEncoder();
@@ -85,7 +87,7 @@ export class ScriptedTransport implements Transport {
     const step = await (this.watches.shift() ?? "refused");
     if (typeof step === "string") throw new TransportError(step, step !== "refused", `scripted ${step}`);
     const { status, headers, body } =
-      step instanceof ScriptedStream ? { status: 200, headers: {}, body: "" } : response(step);
+      step instanceof ScriptedStream ? { status: 200, headers: JSON_TYPE, body: "" } : response(step);
     const stream = step instanceof ScriptedStream ? step : new ScriptedStream().text(body).end();
     return {
       status,
