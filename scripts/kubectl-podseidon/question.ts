@@ -66,11 +66,14 @@ export function askAboutNoPod(cluster: Pick<ClusterClient, "raw">, namespace: st
   return cluster.raw("POST", `${podPath(namespace, ABSENT_POD, "eviction")}?dryRun=All`, body);
 }
 
+const Answered = v.pipe(v.string(), v.parseJson(), v.looseObject({}));
+
 export function answerOf(response: ApiResponse): DryRunResult {
   const warnings = [...(response.headers.warning ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) =>
     text.replaceAll(/\\(.)/g, "$1"),
   );
-  if (response.status < 300) {
+  // Something in between answers 200 with a page to log in.
+  if (response.status < 300 && v.is(Answered, response.body)) {
     return { verdict: "admitted", message: "", retryAfterSeconds: undefined, causes: [], warnings };
   }
   const status = statusOf(response);
@@ -79,7 +82,7 @@ export function answerOf(response: ApiResponse): DryRunResult {
 
 function verdictOf(status: number, message: string): Exclude<DryRunResult["verdict"], "admitted"> {
   if (status === 429) return "refused";
-  if (status >= 500) return "unanswered";
+  if (status < 300 || status >= 500) return "unanswered";
   // The authorizer's words; a webhook's and a policy's refusal may have this status, too.
   return status === 403 && / is forbidden: User "[^"]*" cannot /.test(message) ? "forbidden" : "rejected";
 }

@@ -238,7 +238,8 @@ describe("the apiserver's answer to a dry run", () => {
   const status = (code: number, rest: object = {}): string =>
     JSON.stringify({ kind: "Status", code, message: `m${code}`, ...rest });
   test.each<[string, number, string, object]>([
-    ["admitted", 200, "{}", { verdict: "admitted" }],
+    ["admitted", 201, status(201), { verdict: "admitted" }],
+    ["a page to log in", 200, "<html>", { verdict: "unanswered", message: "HTTP 200: <html>" }],
     ["busy", 429, status(429, { details: { retryAfterSeconds: 1 } }), { verdict: "refused", retryAfterSeconds: 1 }],
     ["denied", 429, status(429), { verdict: "refused", retryAfterSeconds: undefined, message: "m429" }],
     ["webhook down", 500, status(500), { verdict: "unanswered" }],
