@@ -25,8 +25,7 @@ const CORE_RETRY = { initialMs: 20, maxMs: 2_500, factor: 3, jitter: 0.25 };
 const UNSTORED: ProtectorDecision = {
   kind: "failed",
   tag: "core-rejected",
-  message:
-    "the core answered the write of the reservation without it: does a policy, an old CRD or a proxy in between drop it?",
+  message: "the core's answer lacks the reservation that was written: does a policy or a proxy in between drop it?",
 };
 
 export interface ProtectorCallsOptions {
