@@ -94,6 +94,67 @@ describe("the desired configuration", () => {
     expect(altered?.declared.webhooks?.[0]?.failurePolicy).toBe("Ignore");
   });
 
+  describe("of a webhook that moves from a Service to a URL, or back,", () => {
+    const service = { name: "podseidon-webhook", path: "/webhook/east", port: 443 };
+    const url = "https://podseidon.example/webhook/east";
+    const EARLIER = "2026-01-01T00:00:00Z";
+    const LATER = "2026-01-01T00:00:09Z";
+    type Client = Record<string, unknown>;
+    type At = readonly [client: Client, fields: Client];
+    /** The webhook at an address, of which a manager owns these fields. */
+    const owned = (manager: string, operation: string, time: string, [client, fields]: At) => {
+      const item = { ".": {}, "f:name": {}, "f:clientConfig": fields };
+      const managedFields = [{ manager, operation, time, fieldsV1: { "f:webhooks": { 'k:{"name":"one"}': item } } }];
+      const metadata = { ...applied.metadata, annotations: {}, managedFields };
+      return { metadata, webhooks: [{ name: "one", clientConfig: client }] };
+    };
+    // The apiserver's default of the port has no owner.
+    const inService: At = [{ service }, { "f:service": { "f:name": {}, "f:path": {} } }];
+    const atUrl: At = [{ url }, { "f:url": {} }];
+
+    test.each<[string, string, At, At]>([
+      ["flux", "Apply", inService, atUrl],
+      ["flux", "Apply", atUrl, inService],
+      ["helm", "Update", inService, atUrl],
+      ["helm", "Update", atUrl, inService],
+    ])("by %s (%s), has one address", (manager, operation, before, after) => {
+      for (const known of [before, [before[0], {}]] as const) {
+        const first = owned(manager, operation, EARLIER, known);
+        const recorded = desiredConfiguration({ kind, bundles, live: first, declared: undefined, recorded: undefined });
+        const moved = owned(manager, operation, LATER, after);
+        const desired = desiredConfiguration({ kind, bundles, live: moved, declared: undefined, recorded });
+        expect(desired?.declared.webhooks?.[0]?.clientConfig).toEqual(after[0]);
+      }
+    });
+  });
+
+  test("is what kubectl applied again, with the annotation of before, after Helm had changed it", () => {
+    const item = (...fields: string[]) => ({ 'k:{"name":"one"}': Object.fromEntries(fields.map((one) => [one, {}])) });
+    const annotation = { "f:annotations": { ".": {}, [`f:${LAST_APPLIED}`]: {} } };
+    const kubectl = (time: string, ...fields: string[]) => ({
+      ...{ manager: "kubectl-client-side-apply", operation: "Update", time },
+      fieldsV1: { "f:metadata": annotation, "f:webhooks": item(".", "f:name", ...fields) },
+    });
+    const helm = (...fields: string[]) => ({
+      ...{ manager: "helm", operation: "Update", time: "2026-01-01T00:00:05Z" },
+      fieldsV1: { "f:webhooks": item(...fields) },
+    });
+    const ofManagers = (failurePolicy: string, ...managedFields: ReturnType<typeof helm>[]): LiveConfiguration => ({
+      metadata: { ...applied.metadata, managedFields },
+      webhooks: (applied.webhooks ?? []).map((one) => (one.name === "one" ? { ...one, failurePolicy } : one)),
+    });
+    const steps: readonly [LiveConfiguration, string][] = [
+      [ofManagers("Fail", kubectl("2026-01-01T00:00:00Z", "f:failurePolicy")), "Fail"],
+      [ofManagers("Ignore", kubectl("2026-01-01T00:00:00Z"), helm("f:failurePolicy")), "Ignore"],
+      [ofManagers("Fail", kubectl("2026-01-01T00:00:09Z", "f:failurePolicy"), helm("f:name")), "Fail"],
+    ];
+    let recorded: ReturnType<typeof desiredConfiguration>;
+    for (const [live, expected] of steps) {
+      recorded = desiredConfiguration({ kind, bundles, live, declared: undefined, recorded });
+      expect(recorded?.declared.webhooks?.[0]?.failurePolicy).toBe(expected);
+    }
+  });
+
   test("stays one whatever its owners give up", () => {
     const of = (time: string, fieldsV1: Record<string, unknown>): LiveConfiguration => ({
       ...applied,

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { SECRET_SEGMENT } from "../../../shared/certificates/ca-bundle.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { SchemaError } from "../../../shared/schema/schema-error.ts";
-import { declarersOf, FieldManager, withOwned } from "./field-ownership.ts";
+import { declarersOf, FieldManager, LAST_APPLIED, withOwned } from "./field-ownership.ts";
 
 /** The kinds of webhook configurations by their resource. */
 export const KINDS = {
@@ -48,8 +48,6 @@ const Declared = v.looseObject({
 export type DeclaredConfiguration = v.InferOutput<typeof Declared>;
 /** Throws `SchemaError`. */
 export const parseDeclaredConfiguration: (raw: unknown) => DeclaredConfiguration = checker(Declared);
-
-const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
 
 /**
  * The object that `kubectl apply` last applied; undefined where another client made the object, or where the annotation
@@ -198,7 +196,7 @@ export function desiredConfiguration(input: DesiredConfigurationInput): DesiredC
   // A restored object has the annotation of an earlier form when others have used server-side apply since.
   const base = (applied === recorded?.applied ? undefined : lastOne) ?? recorded?.declared ?? asSeen;
   const managers = live.metadata.managedFields ?? [];
-  const declared = input.declared ?? asDeclared(withOwned(asSeen, base, managers, known)) ?? base;
+  const declared = input.declared ?? asDeclared(withOwned(asSeen, base, managers, known), asSeen) ?? base;
   const seen = applied === undefined ? {} : { applied };
   return { declared, bundles, ...seen, declarers: declarersOf(managers, known) };
 }
@@ -206,13 +204,25 @@ export function desiredConfiguration(input: DesiredConfigurationInput): DesiredC
 /**
  * Undefined where the remaining fields are not a valid webhook configuration; owners then count as declaring nothing.
  */
-function asDeclared(form: unknown): DeclaredConfiguration | undefined {
+function asDeclared(form: unknown, seen: DeclaredConfiguration): DeclaredConfiguration | undefined {
   try {
-    return parseDeclaredConfiguration(form);
+    const declared = parseDeclaredConfiguration(form);
+    return { ...declared, webhooks: (declared.webhooks ?? []).map((webhook) => withOneAddress(webhook, seen)) };
   } catch (error) {
     if (error instanceof SchemaError) return undefined;
     throw error;
   }
+}
+
+/**
+ * A Service and a URL exclude each other. Where the form has both, an owner has changed from one to the other, and what
+ * is left of the first has no owner.
+ */
+function withOneAddress(webhook: ConfiguredWebhook, seen: DeclaredConfiguration): ConfiguredWebhook {
+  const { service, url, ...rest } = webhook.clientConfig;
+  if (service === undefined || url === undefined) return webhook;
+  const now = seen.webhooks?.find(({ name }) => name === webhook.name)?.clientConfig;
+  return { ...webhook, clientConfig: { ...rest, ...(now?.url === undefined ? { service } : { url }) } };
 }
 
 /** Whether the record has another form, differs only in other facts, or is up to date (undefined). */

@@ -1,7 +1,7 @@
 /**
  * Who owns a field of a webhook configuration, by `metadata.managedFields` (docs/design.md#webhook-configuration). A
- * manager that uses server-side apply declares the fields that it owns, and so does Helm. A write by another client is
- * an alteration, which takes the field from its owner. Pure.
+ * manager that uses server-side apply declares the fields that it owns, and so do Helm and `kubectl apply`. A write by
+ * another client is an alteration, which takes the field from its owner. Pure.
  */
 import * as v from "valibot";
 
@@ -20,9 +20,16 @@ export const FieldManager = v.looseObject({
 });
 export type FieldManager = v.InferOutput<typeof FieldManager>;
 
+export const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
+
+/** `kubectl apply` may take back a field with the annotation that it wrote before, which tells nothing then. */
+const ownsAnnotation = ({ fieldsV1 }: FieldManager): boolean =>
+  Object(Object(fieldsV1?.["f:metadata"])["f:annotations"])[`f:${LAST_APPLIED}`] !== undefined;
+
 /** Helm 3 does not use server-side apply. Flux's helm-controller and Terraform's provider have helm in their names. */
-const declares = ({ manager = "", operation }: FieldManager): boolean =>
-  manager !== FIELD_MANAGER && (operation === "Apply" || manager.includes("helm"));
+const declares = (one: FieldManager): boolean =>
+  one.manager !== FIELD_MANAGER &&
+  (one.operation === "Apply" || one.manager?.includes("helm") === true || ownsAnnotation(one));
 
 const isSame = (one: FieldManager, other: FieldManager): boolean =>
   one.manager === other.manager && one.operation === other.operation;
