@@ -24,6 +24,7 @@ const Webhooks = v.looseObject({
           ),
         ),
         namespaceSelector: v.optional(v.nullable(LabelSelector)),
+        matchConditions: v.optional(v.nullable(v.array(v.looseObject({ name: v.string() })))),
         rules: v.optional(v.array(v.looseObject({ operations: Names, resources: Names })), []),
       }),
     ),
@@ -31,7 +32,13 @@ const Webhooks = v.looseObject({
   ),
 });
 
+const DISRUPTIONS = [
+  ["DELETE", "pods"],
+  ["CREATE", "pods/eviction"],
+] as const;
 const MAX_NAMED = 5;
+/** The shipped conditions of these webhooks: the webhook would allow what they leave out. */
+const HARMLESS = ["not-terminating", "not-finished"];
 const APPLY =
   "apply the webhook configuration of the cluster's overlay again (kubectl apply -k manifests/overlays/...)";
 
@@ -89,6 +96,12 @@ export function webhookConfigurationFindings(
       `${narrow[0]?.name} has an objectSelector`,
       "take it out: on an eviction it matches the Eviction, not the pod",
     );
+  for (const [operation, resource] of DISRUPTIONS) {
+    const asking = hooks.output.webhooks.filter(({ rules }) => asksAbout(rules, operation, resource));
+    const more = asking.map(({ matchConditions }) => matchConditions?.find((one) => !HARMLESS.includes(one.name)));
+    if (more[0] !== undefined && !more.includes(undefined))
+      lacks(`the cluster asks about ${operation} ${resource} only where condition ${more[0].name} is true`);
+  }
   if (mutating === undefined)
     wrong("evictions are not bound to the pod that is reviewed: MutatingWebhookConfiguration podseidon is missing");
   if (findings.length === 0)
@@ -140,11 +153,6 @@ function isEmptySelector(selector: { matchLabels?: unknown; matchExpressions?: u
 export const Namespace = v.looseObject({
   metadata: v.looseObject({ name: v.string(), labels: v.optional(v.record(v.string(), v.string()), {}) }),
 });
-
-const DISRUPTIONS = [
-  ["DELETE", "pods"],
-  ["CREATE", "pods/eviction"],
-] as const;
 
 /** The namespaces in which the cluster asks about deletions, and about evictions if it asks about any. */
 export function askedNamespaces(validating: unknown, namespaces: readonly unknown[]): readonly string[] {
