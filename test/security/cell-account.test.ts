@@ -123,6 +123,16 @@ describe("the status of a protector that other cells write to", () => {
     (protector) =>
       withEntry(protector, cell, (entry) => ({ ...entry, aggregation: { ...zeros, ...aggregation(entry), ...more } }));
 
+  const withCondition =
+    (type: string): Change =>
+    ({ status }) => ({
+      ...status,
+      conditions: [
+        ...(status?.conditions ?? []),
+        { type, status: "True", reason: "No", message: "", lastTransitionTime: bucket.startTime },
+      ],
+    });
+
   beforeEach(async () => {
     const entry = { cellID: "a", aggregation: { ...zeros, resourceVersion: "7", epoch: 1, hold: "Test/1" } };
     expect((await writeStatus(core, core.admin, "idle", (one) => withEntry(one, "a", () => entry))).status).toBe(200);
@@ -167,13 +177,13 @@ describe("the status of a protector that other cells write to", () => {
     [
       "the aggregator says that a source has vanished",
       () => aggregator,
-      ({ status }) => ({
-        ...status,
-        conditions: [
-          ...(status?.conditions ?? []),
-          { type: "SourceVanished", status: "True", reason: "No", message: "", lastTransitionTime: bucket.startTime },
-        ],
-      }),
+      withCondition("SourceVanished"),
+      "the accounts of cell a may not change conditions that are not made from the counts",
+    ],
+    [
+      "the aggregator says that a source is being deleted",
+      () => aggregator,
+      withCondition("SourceDeleting"),
       "the accounts of cell a may not change conditions that are not made from the counts",
     ],
   ])("%s: refused", async (_, client, change, message) => {
@@ -195,6 +205,14 @@ describe("the status of a protector that other cells write to", () => {
     expect(await writeStatus(core, aggregator, "idle", counts("a", { availableReplicas: 3 }))).toMatchObject({
       status: 200,
     });
+  });
+
+  test("a condition that an aggregator of a newer version makes does not stop its counts", async () => {
+    const newer = await writeStatus(core, aggregator, "idle", (protector) => ({
+      ...Object(counts("a", { availableReplicas: 3 })(protector)),
+      ...Object(withCondition("OfANewerVersion")({ ...protector, status: undefined })),
+    }));
+    expect(newer).toMatchObject({ status: 200 });
   });
 
   test("the account that cells share writes all entries, until each cell has its own", async () => {
