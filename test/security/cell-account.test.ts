@@ -15,6 +15,7 @@ import {
   type Fields,
   refusals,
   SUMMARY,
+  withCondition,
   withEntry,
   writeStatus,
 } from "../support/cluster/cell-accounts.ts";
@@ -113,6 +114,7 @@ const OTHERS = "the accounts of cell a may not change the entry of another cell"
 const COUNTS = "the webhook of cell a may not change counts, nor take away a hold";
 
 describe("the status of a protector that other cells write to", () => {
+  const CONDITIONS = "the accounts of cell a may not change conditions that are not made from the counts";
   type Change = (protector: PodProtector) => unknown;
   const inB =
     (change: (entry: Fields) => Fields | undefined): Change =>
@@ -122,16 +124,6 @@ describe("the status of a protector that other cells write to", () => {
     (cell: string, more: Fields): Change =>
     (protector) =>
       withEntry(protector, cell, (entry) => ({ ...entry, aggregation: { ...zeros, ...aggregation(entry), ...more } }));
-
-  const withCondition =
-    (type: string): Change =>
-    ({ status }) => ({
-      ...status,
-      conditions: [
-        ...(status?.conditions ?? []),
-        { type, status: "True", reason: "No", message: "", lastTransitionTime: bucket.startTime },
-      ],
-    });
 
   beforeEach(async () => {
     const entry = { cellID: "a", aggregation: { ...zeros, resourceVersion: "7", epoch: 1, hold: "Test/1" } };
@@ -166,25 +158,15 @@ describe("the status of a protector that other cells write to", () => {
     [
       "the webhook changes conditions",
       () => webhook,
-      ({ status }) => ({
-        ...status,
-        conditions: [
-          { type: "Healthy", status: "True", reason: "No", message: "forged", lastTransitionTime: bucket.startTime },
-        ],
-      }),
-      "the webhook of cell a may not change conditions",
+      withCondition("Healthy"),
+      "the webhook of cell a may not change cond",
     ],
-    [
-      "the aggregator says that a source has vanished",
-      () => aggregator,
-      withCondition("SourceVanished"),
-      "the accounts of cell a may not change conditions that are not made from the counts",
-    ],
+    ["the aggregator says that a source has vanished", () => aggregator, withCondition("SourceVanished"), CONDITIONS],
     [
       "the aggregator says that a source is being deleted",
       () => aggregator,
       withCondition("SourceDeleting"),
-      "the accounts of cell a may not change conditions that are not made from the counts",
+      CONDITIONS,
     ],
   ])("%s: refused", async (_, client, change, message) => {
     const answer = await writeStatus(core, client(), "idle", change);

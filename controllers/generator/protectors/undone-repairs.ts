@@ -1,6 +1,7 @@
 /**
  * Repairs that somebody undoes: an admission policy or webhook of the core, or a CRD without the field, while it stores
- * them, or another controller afterwards. Each is repeated, at growing intervals, so that the generator is no party to an endless quarrel.
+ * them, or another controller afterwards. Each is repeated, at growing intervals, so that the generator is no party to
+ * an endless quarrel.
  */
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
