@@ -104,7 +104,8 @@ export class DemoKubelet implements AsyncDisposable {
     if (cluster.hasControllerManager) return;
     for (const { metadata, spec } of chosen) {
       const path = `/apis/apps/v1/namespaces/${namespace}/deployments/${metadata.name}/status`;
-      const status = { replicas: spec.replicas, readyReplicas: spec.replicas };
+      const { replicas } = spec;
+      const status = { replicas, readyReplicas: replicas, updatedReplicas: replicas };
       await cluster.admin.call("PATCH", path, { status });
     }
   }

@@ -15,6 +15,7 @@ import {
   type Fields,
   refusals,
   SUMMARY,
+  withCondition,
   withEntry,
   writeStatus,
 } from "../support/cluster/cell-accounts.ts";
@@ -113,6 +114,7 @@ const OTHERS = "the accounts of cell a may not change the entry of another cell"
 const COUNTS = "the webhook of cell a may not change counts, nor take away a hold";
 
 describe("the status of a protector that other cells write to", () => {
+  const CONDITIONS = "the accounts of cell a may not change conditions that are not made from the counts";
   type Change = (protector: PodProtector) => unknown;
   const inB =
     (change: (entry: Fields) => Fields | undefined): Change =>
@@ -156,25 +158,15 @@ describe("the status of a protector that other cells write to", () => {
     [
       "the webhook changes conditions",
       () => webhook,
-      ({ status }) => ({
-        ...status,
-        conditions: [
-          { type: "Healthy", status: "True", reason: "No", message: "forged", lastTransitionTime: bucket.startTime },
-        ],
-      }),
-      "the webhook of cell a may not change conditions",
+      withCondition("Healthy"),
+      "the webhook of cell a may not change cond",
     ],
+    ["the aggregator says that a source has vanished", () => aggregator, withCondition("SourceVanished"), CONDITIONS],
     [
-      "the aggregator says that a source has vanished",
+      "the aggregator says that a source is being deleted",
       () => aggregator,
-      ({ status }) => ({
-        ...status,
-        conditions: [
-          ...(status?.conditions ?? []),
-          { type: "SourceVanished", status: "True", reason: "No", message: "", lastTransitionTime: bucket.startTime },
-        ],
-      }),
-      "the accounts of cell a may not change conditions that are not made from the counts",
+      withCondition("SourceDeleting"),
+      CONDITIONS,
     ],
   ])("%s: refused", async (_, client, change, message) => {
     const answer = await writeStatus(core, client(), "idle", change);
@@ -195,6 +187,14 @@ describe("the status of a protector that other cells write to", () => {
     expect(await writeStatus(core, aggregator, "idle", counts("a", { availableReplicas: 3 }))).toMatchObject({
       status: 200,
     });
+  });
+
+  test("a condition that an aggregator of a newer version makes does not stop its counts", async () => {
+    const newer = await writeStatus(core, aggregator, "idle", (protector) => ({
+      ...Object(counts("a", { availableReplicas: 3 })(protector)),
+      ...Object(withCondition("OfANewerVersion")({ ...protector, status: undefined })),
+    }));
+    expect(newer).toMatchObject({ status: 200 });
   });
 
   test("the account that cells share writes all entries, until each cell has its own", async () => {

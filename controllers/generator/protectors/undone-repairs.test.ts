@@ -110,6 +110,14 @@ test("a repair that the core undoes as it stores it is told, and repeated less a
   expect(events.filter(({ kind }) => kind === "undone")).toHaveLength(3);
 });
 
+test("of a write, only the fields that were undone are told", async () => {
+  const { events, run, scale } = rig({ admit: altered });
+  scale(8);
+  await run();
+  const told = events.flatMap((event) => (event.kind === "undone" ? [event.why] : []));
+  expect(told).toEqual([expect.stringMatching(/^the repair of metadata.labels\[\S+source-name\] of protector dep/)]);
+});
+
 test("a repair that another controller undoes again and again is told and repeated less and less often", async () => {
   const { time, events, writes, run, alter } = rig();
   for (let times = 0; times < 100; times++) {

@@ -1,6 +1,7 @@
 /**
- * Repairs that somebody undoes: an admission policy or webhook of the core while it stores them, or another controller
- * afterwards. Each is repeated, at growing intervals, so that the generator is no party to an endless quarrel.
+ * Repairs that somebody undoes: an admission policy or webhook of the core, or a CRD without the field, while it stores
+ * them, or another controller afterwards. Each is repeated, at growing intervals, so that the generator is no party to
+ * an endless quarrel.
  */
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
@@ -70,12 +71,12 @@ function changedFields(present: PodProtector, wanted: PodProtector): Map<string,
   return new Map(changed.map((path) => [path, after.get(path)]));
 }
 
-/** True where a field that the step has written has its earlier value in `stored`. */
-function isUndone(step: ReconcileStep, stored: PodProtector | undefined): boolean {
-  if (step.kind !== "update" || stored?.metadata.uid !== step.protector.metadata.uid) return false;
+/** The fields that the step has written and that have their earlier values in `stored`. */
+function undoneFields(step: ReconcileStep, stored: PodProtector | undefined): readonly string[] {
+  if (step.kind !== "update" || stored?.metadata.uid !== step.protector.metadata.uid) return [];
   const [before, now] = [fieldsOf(step.protector), fieldsOf(stored)];
   const changed = [...changedFields(step.protector, step.object).keys()];
-  return changed.some((path) => isDeepStrictEqual(before.get(path), now.get(path)));
+  return changed.filter((path) => isDeepStrictEqual(before.get(path), now.get(path)));
 }
 
 export class UndoneRepairs {
@@ -104,8 +105,15 @@ export class UndoneRepairs {
     const { target, change, fields } = repair;
     const before = made.get(target);
     const times = (before?.change === change ? before.times : 0) + 1;
-    const hasNoEffect = undone || isUndone(step, stored(target));
-    made.set(target, { change, fields, times: hasNoEffect ? Math.max(times, AT_ONCE) : times, atMs: this.#nowMs() });
+    const kept = undoneFields(step, stored(target));
+    const hasNoEffect = undone || kept.length > 0;
+    made.set(target, {
+      change,
+      // Others of the same write may have had their effect.
+      fields: kept.length > 0 ? kept : fields,
+      times: hasNoEffect ? Math.max(times, AT_ONCE) : times,
+      atMs: this.#nowMs(),
+    });
     this.#bySource.delete(source);
     this.#bySource.set(source, made);
   }
@@ -126,8 +134,8 @@ export class UndoneRepairs {
       const more = fields.length > MAX_NAMED ? ` and ${fields.length - MAX_NAMED} more` : "";
       const named = `${fields.slice(0, MAX_NAMED).join(", ")}${more}`;
       return (
-        `the repair of ${named} of ${what} has no effect: an admission policy or webhook, or another controller, ` +
-        "undoes it. It is repeated at growing intervals"
+        `the repair of ${named} of ${what} has no effect: an admission policy or webhook, another controller, or a ` +
+        "CRD of an earlier version undoes it. It is repeated at growing intervals"
       );
     }
     return undefined;

@@ -45,7 +45,14 @@ const Deployment = v.looseObject({
     replicas: v.optional(v.number(), 1),
     template: v.looseObject({ spec: v.looseObject({ containers: v.array(Container) }) }),
   }),
-  status: v.optional(v.looseObject({ readyReplicas: v.optional(v.number(), 0) })),
+  // Kubernetes leaves a 0 out.
+  status: v.optional(
+    v.looseObject({
+      replicas: v.optional(v.number(), 0),
+      readyReplicas: v.optional(v.number(), 0),
+      updatedReplicas: v.optional(v.number(), 0),
+    }),
+  ),
 });
 export type ProjectDeployment = v.InferOutput<typeof Deployment>;
 
@@ -69,8 +76,16 @@ export function deploymentFindings(deployments: readonly ProjectDeployment[], na
     if (spec.replicas === 0)
       return warning(metadata.name, "scaled to 0", `${kubectl} scale deployment ${metadata.name} --replicas=2`);
     if (ready === 0) return problem(metadata.name, found, `${kubectl} describe deployment ${metadata.name}`);
-    return ready < spec.replicas
-      ? warning(metadata.name, found, "some replicas are not ready")
+    if (ready < spec.replicas) return warning(metadata.name, found, "some replicas are not ready");
+    // While a new replica can't start, those of the earlier version stay, and are ready.
+    const { replicas = 0, updatedReplicas = 0 } = status ?? {};
+    const earlier = replicas - updatedReplicas;
+    return earlier > 0 || updatedReplicas < spec.replicas
+      ? warning(
+          metadata.name,
+          `${found}, ${earlier} of an earlier version`,
+          `the roll-out is not complete: ${kubectl} rollout status deployment ${metadata.name}`,
+        )
       : ok(metadata.name, found);
   });
   const webhook = deployments.find(({ metadata }) => metadata.name === WEBHOOK_DEPLOYMENT);
@@ -80,11 +95,12 @@ export function deploymentFindings(deployments: readonly ProjectDeployment[], na
 
 export const WEBHOOK_DEPLOYMENT = "podseidon-webhook";
 
-/** One finding about the images in all checked clusters. */
+/** One finding about the images in all checked clusters. Clusters may pull one image from different registries. */
 export function versionFinding(deployments: readonly ProjectDeployment[]): Finding {
   const containers = deployments.flatMap(({ spec }) => spec.template.spec.containers);
-  const images = [...new Set(containers.map(({ image }) => image))];
-  if (images.length <= 1) return ok("versions", images[0] ?? "-");
+  const images = [...new Set(containers.map(({ image }) => image))].sort();
+  const versions = new Set(images.map((image) => image.slice(image.lastIndexOf("/") + 1)));
+  if (versions.size <= 1) return ok("versions", images.join(", ") || "-");
   return warning("versions", images.join(", "), "parts of different versions work together for an upgrade; finish it");
 }
 

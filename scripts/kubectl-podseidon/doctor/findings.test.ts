@@ -243,7 +243,7 @@ describe("the webhook configuration", () => {
 const deployment = (name: string, readyReplicas: number, container: object, replicas = 2): object => ({
   metadata: { name },
   spec: { replicas, template: { spec: { containers: [container] } } },
-  status: { readyReplicas },
+  status: { replicas, readyReplicas, updatedReplicas: replicas },
 });
 const componentLines = (...raw: object[]): string[] => deploymentFindings(parseDeployments(raw), "system").map(line);
 

@@ -58,3 +58,14 @@ export async function refusals(core: Cluster): Promise<number> {
     .filter((line) => /^apiserver_validating_admission_policy_check_total\{.*"deny"/.test(line));
   return lines.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
 }
+
+/** The status with one more condition. */
+export const withCondition =
+  (type: string) =>
+  ({ status }: PodProtector): Fields => ({
+    ...status,
+    conditions: [
+      ...(status?.conditions ?? []),
+      { type, status: "True", reason: "No", message: "", lastTransitionTime: bucket.startTime },
+    ],
+  });
