@@ -56,6 +56,14 @@ describe("quota of an available pod", () => {
     expect(ask("y", false)).toBe("Busy Reserved");
   });
 
+  test("a cell that has been silent for hours is believed, until it is removed", () => {
+    const silent = makeCell("b", 5, [], { heartbeatTime: formatMs(NOW_MS - 8 * 3_600_000) });
+    const decided = (cells: CellStatus[]): string =>
+      verdictLine(decide(stateOf(cells, { minAvailable: 5 }), makeRequest(makePod("x"))));
+    expect(decided([makeCell("a", 5, [], {}, makeSpec({ minAvailable: 5 })), silent])).toBe("allow Reserved w=1 paid");
+    expect(decided([makeCell("a", 5, [], {}, makeSpec({ minAvailable: 5 }))])).toBe("Denial AtMinimum");
+  });
+
   test("a minimum of 0 promises nothing", () => {
     const state = stateOf([makeCell("a", 2)], { minAvailable: 0 });
     const verdicts = ["x", "y", "z"].map((name) => verdictLine(admit(state, makeRequest(makePod(name)))));

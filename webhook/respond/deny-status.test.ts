@@ -92,6 +92,13 @@ describe("the text of a denial", () => {
     expect(textOf([makeCell("a", 3, [reserved], heard(120))])).not.toContain("silent");
   });
 
+  test("names some of the cells of a large fleet that are silent, and counts the others", () => {
+    const cells = Array.from({ length: 50 }, (_, index) => makeCell(`region-${index}`, 3, [], heard(3_600)));
+    const text = textOf([makeCell("a", 2, [], heard(1)), ...cells], { minAvailable: 200 }, { ...CONTEXT, cell: "a" });
+    expect(text.match(/the aggregator of region-\d+ has been silent/g)).toHaveLength(5);
+    expect(text).toContain(", and 45 more cells are stuck; ");
+  });
+
   describe("where the spare pods are in another cell that is on hold", () => {
     const hold = (secondsAgo: number) => holdOf("CoreRestored", "x", NOW_MS - secondsAgo * 1000);
     const text = (held: object) =>

@@ -159,9 +159,15 @@ export function explain({ protector, decision }: Denial, context: DenialContext)
     case "denied":
       return [
         QUOTA_TEXT[decision.decision.cause](decision.decision.facts, holdEnd(decision, context)),
-        ...stuckCells(decision, context).map(({ text }) => text),
+        ...namedCells(stuckCells(decision, context)),
       ].join(", and ");
   }
+}
+
+/** In a core that was restored, all cells of a large fleet may be on hold. */
+function namedCells(stuck: readonly { readonly text: string }[]): string[] {
+  const rest = stuck.length - MAX_NAMED;
+  return [...stuck.slice(0, MAX_NAMED).map(({ text }) => text), ...(rest > 0 ? [`${rest} more cells are stuck`] : [])];
 }
 
 const OVERLOADED: Readonly<Record<OverloadCause, string>> = {

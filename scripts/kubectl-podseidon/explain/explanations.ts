@@ -195,8 +195,8 @@ const CONDITIONS: Readonly<Record<string, Meaning>> = {
     act: "Is the selector right, and do its pods run? kubectl podseidon status NAME.",
   },
   CellStale: {
-    means: "A cell of the protector is not counted, or its aggregator is silent.",
-    act: "docs/runbooks/PodseidonCellStale.md; kubectl podseidon doctor.",
+    means: "A cell of the protector is not counted, or its aggregator is silent, and its last count stays.",
+    act: "kubectl podseidon doctor. Is the cluster down with its pods? Then kubectl podseidon remove-cell CELL -A.",
     text: /has been silent for/,
   },
   SharesPods: {
