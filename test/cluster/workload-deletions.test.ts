@@ -59,6 +59,23 @@ function deployment({ name, replicas }: Rolled): Metadata & { readonly metadata:
   };
 }
 
+/** A StatefulSet of three, two of which are promised. */
+function statefulSet(namespace: string): object {
+  const labels = { app: "db" };
+  const spec = { terminationGracePeriodSeconds: 2, containers: [{ name: "app", image: "app:1" }] };
+  return {
+    apiVersion: "apps/v1",
+    kind: "StatefulSet",
+    metadata: { name: "db", namespace, labels: PROTECTED },
+    spec: {
+      replicas: 3,
+      serviceName: "db",
+      selector: { matchLabels: labels },
+      template: { metadata: { labels }, spec },
+    },
+  };
+}
+
 const Conditions = v.optional(
   v.array(v.looseObject({ type: v.string(), status: v.string(), message: v.string() })),
   [],
@@ -133,6 +150,33 @@ describe("the deletion of a protected workload that asks for replicas", () => {
     await environment.core.apply([inShop({}, idle)]);
     await eventually(environment.core, path("idle"), (one) => field(one, "metadata", "finalizers") !== undefined);
     expect(await refusal("idle")).toBe("");
+  });
+
+  test("leaves the pods to the next workload of that name, as operators recreate one: the promise stays", async () => {
+    const recreated = statefulSet(shop);
+    const [own, its] = [`/apis/apps/v1/namespaces/${shop}/statefulsets/db`, protectorPath(shop, "statefulset-db")];
+    const isCounted = (one: unknown): boolean => field(one, "status", "summary", "estimatedAvailableReplicas") === 3;
+    await environment.core.apply([recreated]);
+    const before = await eventually(environment.core, its, isCounted, WITHIN_MS);
+    const pods = await podUids();
+    const uid = field(await environment.core.admin.get(own), "metadata", "uid");
+    await environment.core.admin.call("DELETE", own, { propagationPolicy: "Orphan", preconditions: { uid } });
+    await gone(own);
+    const left = await eventually(environment.core, its, (one) => hasCondition(one, "SourceVanished"), WITHIN_MS);
+    expect([field(left, "metadata", "uid"), field(left, "spec", "minAvailable")]).toEqual([
+      field(before, "metadata", "uid"),
+      2,
+    ]);
+    await environment.core.apply([recreated]);
+    const next = field(await environment.core.admin.get(own), "metadata", "uid");
+    const isAdopted = (one: unknown): boolean =>
+      field(one, "metadata", "ownerReferences", 0, "uid") === next && !hasCondition(one, "SourceVanished");
+    const after = await eventually(environment.core, its, (one) => isAdopted(one) && isCounted(one), WITHIN_MS);
+    expect(field(after, "metadata", "uid")).toBe(field(before, "metadata", "uid"));
+    expect(await podUids()).toEqual(pods);
+    await kubectl("scale", "statefulset", "db", "--replicas=0");
+    await kubectl("delete", "statefulset", "db");
+    await gone(its);
   });
 
   test.runIf(FULL)("by helm uninstall fails with the refusal, and is repeated once it is at zero", async () => {

@@ -92,7 +92,7 @@ export function plan(facts: SourceFacts): ReconcileStep[] {
     ...ready(facts, addFinalizer(source)),
     ...places.flatMap((place) => createOrRepair(facts, source, place)),
     ...releaseOthers(facts, source, places),
-    ...removeFinalizer(source),
+    ...removeFinalizer(source, places),
   ];
 }
 
@@ -119,7 +119,10 @@ function repairRules(
     },
     (protector) => replaceDeleted(protector, true),
     removeNamedCells,
-    (protector) => noteSource(protector, source.decision === "DeletingWithReplicas" ? "deleting" : "present"),
+    (protector) => {
+      const waits = source.decision === "DeletingWithReplicas" && !leavesItsPods(source, protector);
+      return noteSource(protector, waits ? "deleting" : "present");
+    },
   ];
 }
 
@@ -147,9 +150,19 @@ function addFinalizer(source: ProtectionSource): ReconcileStep[] {
   return isNeeded ? [{ kind: "addSourceFinalizer", source }] : [];
 }
 
-function removeFinalizer(source: ProtectionSource): ReconcileStep[] {
-  const isNeeded = source.protectors.length === 0 && isHeld(source);
-  return isNeeded ? [{ kind: "removeSourceFinalizer", source }] : [];
+/** Each protector of a source that leaves its pods stays in force without it, as that of a source that vanished. */
+function removeFinalizer(source: ProtectionSource, places: readonly Place[]): ReconcileStep[] {
+  const isOver = places.every(({ present }) => present !== undefined && leavesItsPods(source, present));
+  return isOver && isHeld(source) ? [{ kind: "removeSourceFinalizer", source }] : [];
+}
+
+/**
+ * True where a workload is deleted and its pods are not, as operators do who create it again with another spec. The
+ * garbage collector takes the owner from all dependents: an owner that is gone shows it where no watch did.
+ */
+function leavesItsPods({ decision, leavesPods, uid }: ProtectionSource, { metadata }: PodProtector): boolean {
+  if (decision !== "DeletingWithReplicas") return false;
+  return leavesPods === true || !metadata.ownerReferences?.some((owner) => owner.uid === uid);
 }
 
 /** The name of a required protector, and the protector that has it. */

@@ -196,10 +196,11 @@ function repairedMetadata(
   const owners = present.ownerReferences ?? [];
   const isOwner = ({ uid, controller, name }: OwnerReference): boolean =>
     uid === owner.uid && controller === true && name === owner.name;
-  // Kubernetes allows one controlling owner. Other owners stay. In a deletion that orphans, the garbage collector has
-  // removed the owner; if it were added again, the protector would be collected once the source is gone.
+  // Kubernetes allows one controlling owner. Other owners stay. In a deletion that orphans, the garbage collector
+  // removes the owner, unless it has not heard of the protector yet: with it, the protector would be collected later.
   const isKept = source.deleting || owners.some(isOwner);
-  const repairedOwners = isKept ? owners : [...owners.filter(({ controller }) => !controller), owner];
+  const others = owners.filter(({ uid, controller }) => (source.deleting ? uid !== source.uid : !controller));
+  const repairedOwners = source.leavesPods === true ? others : isKept ? owners : [...others, owner];
   const { [RELEASED_ANNOTATION]: _, ...annotations } = present.annotations ?? {};
   // From now on, the generator answers for the spec.
   const mark = isMadeByCell({ metadata: present }) ? { [RESTORED_ANNOTATION]: RESTORED } : {};

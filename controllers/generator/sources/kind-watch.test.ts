@@ -45,6 +45,12 @@ class Server implements Transport {
     for (const stream of this.#open.splice(0)) stream.end();
   }
 
+  /** Another version of the object. */
+  changed(type: string, resourceVersion: string, metadata: object): void {
+    const object = { metadata: { name: "web", namespace: "shop", uid: "u1", ...metadata, resourceVersion } };
+    for (const stream of this.#open) stream.event(type, { ...object, spec: this.spec });
+  }
+
   close(): void {}
 }
 
@@ -205,4 +211,23 @@ test("a built-in kind is watched without discovery", async () => {
   await harness.run(1000);
   expect(harness.events).toEqual(["- > web", "ready"]);
   expect(harness.server.requests).toEqual(["/apis/policy/v1/poddisruptionbudgets"]);
+});
+
+test("that a deletion leaves the pods is remembered after its finalizer is gone, until the object is", async () => {
+  harness = new Harness("deployment");
+  const { server, watch } = harness;
+  Object.assign(server, { served: ["v1"], spec: { replicas: 3, selector: { matchLabels: { app: "web" } } } });
+  await harness.run(1000);
+  const deletionTimestamp = "2026-01-01T00:00:00Z";
+  const seen = async (type: string, version: string, metadata: object): Promise<unknown> => {
+    server.changed(type, version, metadata);
+    await harness.run(10);
+    return watch.get("shop/web")?.leavesPods;
+  };
+  expect(await seen("MODIFIED", "10", { finalizers: ["orphan"] })).toBeUndefined();
+  expect(await seen("MODIFIED", "11", { finalizers: ["orphan"], deletionTimestamp })).toBe(true);
+  expect(await seen("MODIFIED", "12", { deletionTimestamp })).toBe(true);
+  await seen("DELETED", "13", { deletionTimestamp });
+  expect(watch.get("shop/web")).toBeUndefined();
+  expect(await seen("ADDED", "14", { deletionTimestamp })).toBeUndefined();
 });

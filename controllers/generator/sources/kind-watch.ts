@@ -33,6 +33,8 @@ export class KindWatch {
   #servedKind: SourceKind | undefined;
   #watch: Reflector<ProtectionSource> | undefined;
   #isNotServed = false;
+  /** UIDs of sources whose deletion leaves their pods. The finalizer that says so may be gone in a millisecond. */
+  readonly #leaving = new Set<string>();
 
   constructor(options: KindWatchOptions) {
     this.#options = options;
@@ -60,7 +62,8 @@ export class KindWatch {
   }
 
   get(key: string): ProtectionSource | undefined {
-    return this.#watch?.get(key);
+    const source = this.#watch?.get(key);
+    return source !== undefined && this.#leaving.has(source.uid) ? { ...source, leavesPods: true } : source;
   }
 
   values(): Iterable<ProtectionSource> {
@@ -133,7 +136,13 @@ export class KindWatch {
         if (notServed >= UNINSTALLED_AFTER_404S) end();
       },
     });
-    watch.subscribe({ changed: onChanged });
+    watch.subscribe({
+      changed: (before, after) => {
+        if (after?.deleting === true && after.finalizers.includes("orphan")) this.#leaving.add(after.uid);
+        if (before !== undefined && before.uid !== after?.uid) this.#leaving.delete(before.uid);
+        onChanged(before, after);
+      },
+    });
     signal.addEventListener("abort", end, { once: true });
     if (signal.aborted) end();
     this.#watch = watch;

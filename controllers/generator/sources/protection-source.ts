@@ -154,6 +154,8 @@ export interface ProtectionSource {
   readonly finalizers: readonly string[];
   /** `metadata.deletionTimestamp` is set. */
   readonly deleting: boolean;
+  /** It is being deleted, and its dependents are not (`propagationPolicy: Orphan`). Only its watch knows for long. */
+  readonly leavesPods?: boolean;
   readonly decision: ProtectionDecision;
   /**
    * `spec.enforcement` of the source's protectors. Only the source decides it, so a change in a protector is reverted.

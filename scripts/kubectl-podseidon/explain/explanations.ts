@@ -213,7 +213,7 @@ const CONDITIONS: Readonly<Record<string, Meaning>> = {
     text: /is suspended\b.*: it does not protect/,
   },
   SourceVanished: {
-    means: "The workload is gone without a deletion that the generator saw. Its pods stay protected.",
+    means: "The workload is gone, and no deletion ended its promise. Its pods stay protected.",
     act: "Bring the workload back, or give it up: kubectl podseidon release NAME.",
   },
   SourceDeleting: {
