@@ -68,6 +68,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a pod is ready again before its eviction is committed, and another eviction of it is denied meanwhile",
   },
   {
+    seed: 3278560,
+    features: ["accidents"],
+    what: "a restore lost the second admission of a pod, and kept the record of the first, which settled",
+  },
+  {
     seed: 3274379,
     features: ["preActivity", "deadNode", "crowded", "kubeletClock"],
     what: "a selector covers more pods, of which fewer are available than are required then",

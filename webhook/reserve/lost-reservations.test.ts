@@ -19,6 +19,8 @@ const own: Bucket = {
 const other: Bucket = { ...own, podUID: "uid-b", podName: "b", nonce: "otherAAA" };
 const EVICTED: Partial<Bucket> = { podUID: "uid-a", podName: "a", operation: "EVICT" };
 const shared: Bucket = { ...own, nonce: "otherAAA,mineAAAA,otherAAB" };
+const twice: Bucket = { ...own, nonce: "mineAAAA,mineAAAB" };
+const many: Bucket = { ...own, nonce: "+,otherAAA,otherAAB" };
 const range: Bucket = { startTime: at, endTime: at, counter: 3 };
 
 function entry(buckets: Bucket[] | undefined, counts: Partial<Aggregation> = {}): ProtectorVersion {
@@ -35,6 +37,9 @@ describe("a later version lacks an own reservation", () => {
     ["one of several", true, [own, other], entry([other])],
     ["beside another replica's of the same pod", true, [own, { ...other, ...EVICTED }], entry([])],
     ["that other requests share", true, [shared], entry([])],
+    ["of a pod that an older one is left of", true, [twice], entry([own])],
+    ["and has another operation's of its pod", true, [own], entry([{ ...other, ...EVICTED }])],
+    ["it is one of more than a record lists", false, [own], entry([many])],
     ["and another replica has put the cell on hold", true, [own], entry([], { hold: "WentBack/x" })],
     ["none is missing", false, [own], entry([own, other])],
     ["another request refreshed it", false, [own], entry([shared])],
@@ -62,6 +67,7 @@ describe("a later version lacks an own reservation", () => {
       ["that only a restore can have removed", true, [own], []],
       ["one of several", true, [own, other], [other]],
       ["none is missing", false, [own], [own, other]],
+      ["of a pod that an older one is left of", true, [twice], [own]],
       ["another request refreshed it", false, [own], [shared]],
       ["it was another replica's, which may have rolled it back", false, [other], []],
     ])("%s: %s", (_, isLost, before, after) => {
@@ -92,10 +98,10 @@ describe("a later version lacks an own reservation", () => {
 
   test("this replica has rolled back one of two admissions that share it: the other one keeps it", () => {
     const lost = new LostReservations(TAG);
-    const twice = entry([{ ...own, nonce: "mineAAAA,mineAAAB" }]);
+    const before = entry([twice]);
     lost.withdraw("mineAAAB");
-    expect([lost.isLost(twice, entry([own])), lost.isLost(twice, entry([]))]).toEqual([false, true]);
+    expect([lost.isLost(before, entry([own])), lost.isLost(before, entry([]))]).toEqual([false, true]);
     lost.withdraw("mineAAAA");
-    expect(lost.isLost(twice, entry([]))).toBe(false);
+    expect(lost.isLost(before, entry([]))).toBe(false);
   });
 });

@@ -1,4 +1,4 @@
-import type { ReservationRecord } from "../../shared/decide/ledger/reservation.ts";
+import { EARLIER, type ReservationRecord } from "../../shared/decide/ledger/reservation.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Aggregation } from "../../shared/schema/podprotector.ts";
 import { isBehind } from "../../shared/schema/resource-version.ts";
@@ -43,15 +43,21 @@ export class LostReservations {
       // An upstream webhook packs buckets into ranges of time, which have no UIDs.
       if (now.ledger.ranges.size > 0) continue;
       for (const reservation of ledger.reservations())
-        if ([...reservation.records.values()].some((record) => this.#isOwn(record)) && !now.ledger.has(reservation))
-          return true;
+        for (const [operation, { nonces }] of reservation.records)
+          if (this.#hasLost(nonces, () => now.ledger.find(reservation)?.records.get(operation))) return true;
     }
     return false;
   }
 
-  /** True for a record with an admission of this replica that it has not withdrawn: the last one keeps the record. */
-  #isOwn({ nonces }: ReservationRecord): boolean {
-    return nonces.some((nonce) => isNonceOf(nonce, this.#tag) && !this.#withdrawn.has(nonce));
+  /**
+   * True when an admission of this replica that it has not withdrawn is not in the record of later. The pod may have an
+   * older admission there, which settles earlier.
+   */
+  #hasLost(nonces: readonly string[], later: () => ReservationRecord | undefined): boolean {
+    const own = nonces.filter((nonce) => isNonceOf(nonce, this.#tag) && !this.#withdrawn.has(nonce));
+    if (own.length === 0) return false;
+    const kept = later()?.nonces ?? [];
+    return !kept.includes(EARLIER) && own.some((nonce) => !kept.includes(nonce));
   }
 }
 

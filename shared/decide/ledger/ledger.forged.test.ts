@@ -64,7 +64,8 @@ test("packed pods are looked for among as many whose UID is known in less than t
   );
   const [one] = colliding(1);
   if (one === undefined) throw new Error("no sample");
-  const has = (uid: string, podName = one.podName): boolean => ledger.has({ ...one, uidHash: hashUid(uid), podName });
+  const has = (uid: string, podName = one.podName): boolean =>
+    ledger.find({ ...one, uidHash: hashUid(uid), podName }) !== undefined;
   let found = 0;
   for (let pod = 0; pod < count; pod++) if (has(`u${pod}`)) found++;
   expect([found, has("other")]).toEqual([count, false]);

@@ -110,14 +110,15 @@ export class Ledger {
     return this.#byUid.get(uid) ?? this.#packed(uid).find((reservation) => isNamed(reservation, podName));
   }
 
-  /** True when the ledger has a reservation of the same pod, even if one of the two is packed. */
-  has({ uid, uidHash, podName }: Reservation): boolean {
-    if (uid !== undefined) return this.get(uid, podName) !== undefined;
-    if (uidHash === undefined) return false;
-    if (this.#byHash.get(uidHash)?.some((other) => isNamed(other, podName)) === true) return true;
+  /** The reservation of the same pod, even if one of the two is packed. */
+  find({ uid, uidHash, podName }: Reservation): Reservation | undefined {
+    if (uid !== undefined) return this.get(uid, podName);
+    if (uidHash === undefined) return undefined;
+    const packed = this.#byHash.get(uidHash)?.find((other) => isNamed(other, podName));
+    if (packed !== undefined) return packed;
     this.#hashed ??= new Map([...this.#byUid].map(([known, other]) => [hashUid(known), other]));
     const other = this.#hashed.get(uidHash);
-    return other !== undefined && isNamed(other, podName);
+    return other !== undefined && isNamed(other, podName) ? other : undefined;
   }
 
   /** True when the ledger has this admission. */
