@@ -65,7 +65,7 @@ export const withCondition =
   ({ status }: PodProtector): Fields => ({
     ...status,
     conditions: [
-      ...(status?.conditions ?? []),
+      ...(status?.conditions ?? []).filter((one) => one.type !== type),
       { type, status: "True", reason: "No", message: "", lastTransitionTime: bucket.startTime },
     ],
   });
