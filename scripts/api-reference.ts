@@ -95,6 +95,10 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
   SOURCE_RESOURCE_LABEL: ["protector, label", "the workload's resource"],
   GENERATOR_FINALIZER: ["protector and workload, finalizer", "holds both until the protector is released"],
   DERIVATION_ANNOTATION: ["protector", "how its numbers were derived, for people"],
+  REFRESHED_GENERATION_ANNOTATION: [
+    "webhook configuration",
+    "written by an aggregator after the webhooks changed, so that each kube-apiserver reads them once more",
+  ],
   RELEASED_ANNOTATION: [
     "protector",
     "any value: releases the protector of a vanished workload (`kubectl podseidon release`)",

@@ -29,6 +29,7 @@ import { type AggregatorFlags, aggregatorOptions, OWN_CLUSTER } from "./options.
 import { eventGaps, stateMetrics } from "./state-metrics.ts";
 import { CaInjector } from "./webhook-configuration/ca-injector.ts";
 import { ConfigurationKeeper, readDeclared } from "./webhook-configuration/configuration-keeper.ts";
+import { ConfigurationRefresher } from "./webhook-configuration/configuration-refresher.ts";
 import type { ConfigurationOptions } from "./webhook-configuration/configuration-watch.ts";
 import { injectorMetrics, keeperMetrics, observeCaInjector, observeKeeper } from "./webhook-configuration/observe.ts";
 
@@ -106,6 +107,7 @@ async function build(context: Context): Promise<ControllerParts> {
   const injector = caInjector(context, configuration, cores, watches);
   const events = new EventRecorder({ transport, ports, component: aggregatorOptions.name, onOutcome });
   const keeper: ConfigurationKeeper | undefined = await configurationKeeper(context, configuration, events);
+  const refresher = injector === undefined && keeper === undefined ? undefined : refresherOf(context, configuration);
   let endRenewal = (): void => {};
   const startRenewal = async (): Promise<void> => {
     const { followCoreTokens } = await import("../../shared/observe/core-tokens.ts");
@@ -114,7 +116,8 @@ async function build(context: Context): Promise<ControllerParts> {
   return {
     async lead(signal) {
       const keeping = flags.outlive ? backups.run(signal) : undefined;
-      await Promise.all([aggregator.lead(signal), keeping, injector?.run(signal), keeper?.run(signal)]);
+      const configured = [injector?.run(signal), keeper?.run(signal), refresher?.run(signal)];
+      await Promise.all([aggregator.lead(signal), keeping, ...configured]);
     },
     parts: [
       watchPart("pods", pods),
@@ -299,6 +302,12 @@ async function configurationKeeper(
   });
   keeperMetrics(metrics, keeper);
   return keeper;
+}
+
+function refresherOf({ log }: Context, options: ConfigurationOptions): ConfigurationRefresher {
+  const onFailed = (configuration: string, error: string): void =>
+    log.warn({ configuration, error }, "A webhook configuration could not be written again; this is repeated");
+  return new ConfigurationRefresher({ ...options, onFailed });
 }
 
 /** A flag that can't be used ends the process. */

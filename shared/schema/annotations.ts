@@ -38,6 +38,8 @@ export const VOIDED_ANNOTATION = `${GROUP}/reservation-voided`;
 export const COUNTED_CONDITION = `${GROUP}/counted`;
 /** Opt-in to the counted gate: an annotation of a protector, or a label of a namespace; `enabled` or `disabled`. */
 export const COUNTED_GATE = `${GROUP}/counted-gate`;
+/** On a webhook configuration: the generation of the webhooks that every kube-apiserver was made to read once more. */
+export const REFRESHED_GENERATION_ANNOTATION = `${GROUP}/refreshed-generation`;
 /** On a protector: how its numbers were derived, for people. */
 export const DERIVATION_ANNOTATION = `${GROUP}/derivation`;
 /** On a protector: the release, written before the finalizer is removed. */

@@ -4,6 +4,7 @@ import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
+import { REFRESHED_GENERATION_ANNOTATION } from "../../shared/schema/annotations.ts";
 
 const PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
 const RECORD = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
@@ -108,5 +109,16 @@ test("where another owner keeps server-side apply from a move, kubectl replace m
     await serverSide({ ...moved, ...client });
     await patch({ failurePolicy: "Ignore" }, "kubectl-edit");
     await untilKept(moved);
+  }
+});
+
+test("each configuration is written once more after its webhooks have changed, the counted gate's, too", async () => {
+  await environment.registerGate("east");
+  const mutating = PATH.replace("validating", "mutating");
+  for (const at of [PATH, mutating, `${mutating}-gate`]) {
+    await environment.core.waitFor(`a second write of ${at}`, async () => {
+      const { generation, annotations } = Object(field(await environment.core.admin.get(at), "metadata"));
+      return field(annotations, REFRESHED_GENERATION_ANNOTATION) === String(generation);
+    });
   }
 });

@@ -1,15 +1,9 @@
 /** The CA injector against a cluster that is a table of objects. */
 import { expect, test } from "vitest";
-import {
-  cellKey,
-  PUBLISHED_CONFIG_MAP,
-  PUBLISHED_KEY,
-  TRUSTED_CONFIG_MAP,
-} from "../../../shared/certificates/ca-bundle.ts";
+import { cellKey, PUBLISHED_CONFIG_MAP } from "../../../shared/certificates/ca-bundle.ts";
 import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
-import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
-import { JSON_TYPE, ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
+import { ConfigurationTable } from "../../../test/support/aggregator/configuration-table.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { CaInjector, type CaInjectorEvent } from "./ca-injector.ts";
 import { encodeCaBundle } from "./desired-configuration.ts";
@@ -22,88 +16,9 @@ const VALIDATING = "validatingwebhookconfigurations/podseidon";
 const MUTATING = "mutatingwebhookconfigurations/podseidon";
 const GATE = "mutatingwebhookconfigurations/podseidon-gate";
 
-interface StoredConfiguration {
-  readonly metadata: { readonly name: string; readonly uid: string; resourceVersion: string };
-  readonly webhooks: { readonly name: string; clientConfig: { caBundle?: string; service?: unknown; url?: string } }[];
-}
-
-/** Webhook configurations by plural and name, and the acknowledgements that the publisher got. */
-class TableOfObjects implements Transport {
-  readonly configurations = new Map<string, StoredConfiguration>();
-  readonly acknowledgements: unknown[] = [];
-  published = PEM;
-  readonly #streams: { readonly of: string; readonly stream: ScriptedStream }[] = [];
-  #version = 100;
-
-  put(path: string): void {
-    const name = path.split("/")[1] ?? "";
-    const metadata = { name, uid: `uid-${name}`, resourceVersion: String(++this.#version) };
-    this.configurations.set(path, {
-      metadata,
-      webhooks: [
-        { name: "one", clientConfig: { service: { name: "w", path: "/webhook/cell" } } },
-        { name: "two", clientConfig: { url: "https://w:8443/webhook/cell/mutate" } },
-      ],
-    });
-    this.#notify("ADDED", path);
-  }
-
-  bundles(path: string): (string | undefined)[] {
-    return (this.configurations.get(path)?.webhooks ?? []).map(({ clientConfig }) => clientConfig.caBundle);
-  }
-
-  async request({ method, path, body = "" }: ApiRequest): Promise<ApiResponse> {
-    const [where = "", query] = path.split("?");
-    if (where.endsWith(PUBLISHED_CONFIG_MAP)) return answer({ data: { [PUBLISHED_KEY]: this.published } });
-    if (where.endsWith(TRUSTED_CONFIG_MAP)) {
-      this.acknowledgements.push(JSON.parse(body));
-      return answer({});
-    }
-    const plural = where.split("/").at(-1) ?? "";
-    if (method === "GET") {
-      const found = this.configurations.get(`${plural}/${nameIn(query)}`);
-      const items = found === undefined ? [] : [found];
-      return answer({ metadata: { resourceVersion: String(this.#version) }, items });
-    }
-    const key = where.split("/").slice(-2).join("/");
-    const found = this.configurations.get(key);
-    if (found === undefined) throw new Error(`there is no ${key}`);
-    for (const { op, path: pointer, value } of JSON.parse(body)) {
-      const index = /^\/webhooks\/(\d+)\/clientConfig$/.exec(pointer)?.[1];
-      const webhook = found.webhooks[Number(index)];
-      if (op === "replace" && webhook !== undefined) webhook.clientConfig = value;
-    }
-    found.metadata.resourceVersion = String(++this.#version);
-    this.#notify("MODIFIED", key);
-    return answer(found);
-  }
-
-  async stream({ path, signal }: ApiRequest): Promise<ApiStream> {
-    const [where = "", query] = path.split("?");
-    const stream = new ScriptedStream();
-    this.#streams.push({ of: `${where.split("/").at(-1)}/${nameIn(query)}`, stream });
-    return { status: 200, headers: JSON_TYPE, chunks: stream.read(signal), close: () => {} };
-  }
-
-  close(): void {}
-
-  #notify(type: string, path: string): void {
-    const object = structuredClone(this.configurations.get(path));
-    for (const { of, stream } of this.#streams) if (of === path) stream.event(type, object);
-  }
-}
-
-function nameIn(query: string | undefined): string {
-  return new URLSearchParams(query).get("fieldSelector")?.replace("metadata.name=", "") ?? "";
-}
-
-function answer(body: unknown): ApiResponse {
-  return { status: 200, headers: {}, body: JSON.stringify(body) };
-}
-
 function start() {
   const time = new VirtualTime();
-  const cell = new TableOfObjects();
+  const cell = new ConfigurationTable(PEM);
   for (const path of [VALIDATING, MUTATING]) cell.put(path);
   const events: CaInjectorEvent[] = [];
   const injector = new CaInjector({

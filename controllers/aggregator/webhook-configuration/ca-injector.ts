@@ -24,6 +24,7 @@ import { type ConfigurationOptions, configurationPath, watchConfiguration } from
 import {
   type ConfigurationResource,
   encodeCaBundle,
+  GATE,
   type Injected,
   injectingPatch,
   type LiveConfiguration,
@@ -33,8 +34,6 @@ import {
 } from "./desired-configuration.ts";
 import { FIELD_MANAGER } from "./field-ownership.ts";
 
-/** The counted gate has its own webhook configuration, which is optional and can be deleted at any time. */
-const GATE = { resource: "mutatingwebhookconfigurations", suffix: "-gate" } as const;
 /** A webhook configuration seldom changes, so streams are long: one list in a few minutes. */
 const STREAM_SECONDS = [240, 300] as const;
 /** An acknowledgement is repeated at this interval, in case the ConfigMap was lost. */

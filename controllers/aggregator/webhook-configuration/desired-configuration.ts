@@ -5,6 +5,7 @@
 import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
 import { SECRET_SEGMENT } from "../../../shared/certificates/ca-bundle.ts";
+import { REFRESHED_GENERATION_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { SchemaError } from "../../../shared/schema/schema-error.ts";
 import { declarersOf, FieldManager, LAST_APPLIED, withOwned } from "./field-ownership.ts";
@@ -16,6 +17,10 @@ export const KINDS = {
 } as const;
 export type ConfigurationResource = keyof typeof KINDS;
 export const RESOURCES = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] as const;
+/** The counted gate has its own webhook configuration, which is optional and can be deleted at any time. */
+export const GATE = { resource: "mutatingwebhookconfigurations", suffix: "-gate" } as const;
+/** Every webhook configuration of the project, by what follows the common name. */
+export const CONFIGURATIONS = [...RESOURCES.map((resource) => ({ resource, suffix: "" })), GATE] as const;
 
 const Texts = v.optional(v.nullable(v.record(v.string(), v.string())));
 const Webhook = v.looseObject({
@@ -32,6 +37,8 @@ const Live = v.looseObject({
     ...Metadata,
     uid: v.string(),
     resourceVersion: v.string(),
+    /** The apiserver increments it when the webhooks change. */
+    generation: v.optional(v.number()),
     managedFields: v.optional(v.array(FieldManager)),
   }),
   webhooks: v.optional(v.nullable(v.array(Webhook))),
@@ -66,7 +73,7 @@ export function lastApplied({ metadata }: LiveConfiguration): DeclaredConfigurat
 /** The declaration without the fields that others change, as text. Declarations with equal texts are equal. */
 export function declarationText({ kind, metadata, webhooks }: DeclaredConfiguration): string {
   const { name, labels, annotations } = metadata;
-  const { [LAST_APPLIED]: _, ...kept } = annotations ?? {};
+  const { [LAST_APPLIED]: _, [REFRESHED_GENERATION_ANNOTATION]: ___, ...kept } = annotations ?? {};
   return JSON.stringify({
     apiVersion: "admissionregistration.k8s.io/v1",
     kind,

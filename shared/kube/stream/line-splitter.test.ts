@@ -30,6 +30,14 @@ test("an unfinished line is not delivered", () => {
   expect(splitter.pendingBytes).toBe(4);
 });
 
+test("the beginning of a line is copied, so that it does not keep its chunk in memory", () => {
+  const splitter = new LineSplitter();
+  const chunk = Buffer.from("begin");
+  expect([...splitter.push(chunk)]).toEqual([]);
+  chunk.fill("x");
+  expect([...splitter.push(Buffer.from("ning\n"))]).toEqual(["beginning"]);
+});
+
 test("a line that is too long throws before it fills memory", () => {
   const splitter = new LineSplitter(10);
   expect(() => {

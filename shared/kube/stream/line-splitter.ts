@@ -44,8 +44,8 @@ export class LineSplitter {
 
   #keep(part: Uint8Array): void {
     this.#check(this.#partBytes + part.length + this.#parts.length * PART_BYTES);
-    // A copy: the chunk may be a view of a much larger buffer, which would stay in memory with it.
-    this.#parts.push(part.slice());
+    // A copy, which a Buffer's slice is not: the chunk may be a view of a much larger buffer, which would stay in memory.
+    this.#parts.push(new Uint8Array(part));
     this.#partBytes += part.length;
   }
 

@@ -246,9 +246,15 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
       );
     };
     await this.cell.waitFor("the count to be true at rest", rests, RECOVERY_TIMEOUT_MS).catch((cause: unknown) => {
-      throw new Error(`${String(cause)}: ${last}`, { cause });
+      throw new Error(`${String(cause)}: ${last}; ${this.#seenAtRest()}`, { cause });
     });
     this.churn();
+  }
+
+  /** What an undisturbed watch saw last, and what the aggregators said last: a count that is wrong at rest is odd. */
+  #seenAtRest(): string {
+    const logs = [...this.environment.aggregators.values()].map((aggregator) => aggregator.process.logTail());
+    return `an undisturbed watch saw ${this.#truth.lastState}\n${logs.join("\n")}`;
   }
 
   /** Resolves when the work of this link succeeds: the component acts on a new change. */

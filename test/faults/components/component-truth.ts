@@ -98,6 +98,12 @@ export class CountTruth implements AsyncDisposable {
     return this.#states.at(-1)?.position;
   }
 
+  /** For messages: the newest state that the watch saw. */
+  get lastState(): string {
+    const state = this.#states.at(-1);
+    return state === undefined ? "nothing" : `${state.available} available at ${state.position}`;
+  }
+
   /** The cell is about to be restored, so the present states say nothing about later versions. */
   newEpoch(): void {
     this.#sinceEpoch = (this.#publications.at(-1)?.epoch ?? 0) + 1;

@@ -1,0 +1,103 @@
+/** A cluster that is a table of webhook configurations, with the ConfigMaps of the published authorities. */
+import { PUBLISHED_CONFIG_MAP, PUBLISHED_KEY, TRUSTED_CONFIG_MAP } from "../../../shared/certificates/ca-bundle.ts";
+import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
+import { JSON_TYPE, ScriptedStream } from "../kube/scripted-transport.ts";
+
+interface StoredConfiguration {
+  readonly metadata: {
+    readonly name: string;
+    readonly uid: string;
+    resourceVersion: string;
+    generation: number;
+    annotations: Record<string, string>;
+  };
+  readonly webhooks: { readonly name: string; clientConfig: { caBundle?: string; service?: unknown; url?: string } }[];
+}
+
+/** Webhook configurations by plural and name, and the acknowledgements that the publisher got. */
+export class ConfigurationTable implements Transport {
+  readonly configurations = new Map<string, StoredConfiguration>();
+  readonly acknowledgements: unknown[] = [];
+  published: string;
+  /** Whether it answers 403 to each patch of a webhook configuration. */
+  isRefusing = false;
+  readonly #streams: { readonly of: string; readonly stream: ScriptedStream }[] = [];
+  #version = 100;
+
+  constructor(published = "") {
+    this.published = published;
+  }
+
+  put(path: string): void {
+    const name = path.split("/")[1] ?? "";
+    const metadata = { name, uid: `uid-${name}`, resourceVersion: this.#next(), generation: 1, annotations: {} };
+    this.configurations.set(path, {
+      metadata,
+      webhooks: [
+        { name: "one", clientConfig: { service: { name: "w", path: "/webhook/cell" } } },
+        { name: "two", clientConfig: { url: "https://w:8443/webhook/cell/mutate" } },
+      ],
+    });
+    this.#notify("ADDED", path);
+  }
+
+  bundles(path: string): (string | undefined)[] {
+    return (this.configurations.get(path)?.webhooks ?? []).map(({ clientConfig }) => clientConfig.caBundle);
+  }
+
+  async request({ method, path, body = "" }: ApiRequest): Promise<ApiResponse> {
+    const [where = "", query] = path.split("?");
+    if (where.endsWith(PUBLISHED_CONFIG_MAP)) return answer({ data: { [PUBLISHED_KEY]: this.published } });
+    if (where.endsWith(TRUSTED_CONFIG_MAP)) {
+      this.acknowledgements.push(JSON.parse(body));
+      return answer({});
+    }
+    const plural = where.split("/").at(-1) ?? "";
+    if (method === "GET") {
+      const found = this.configurations.get(`${plural}/${nameIn(query)}`);
+      const items = found === undefined ? [] : [found];
+      return answer({ metadata: { resourceVersion: String(this.#version) }, items });
+    }
+    const key = where.split("/").slice(-2).join("/");
+    const found = this.configurations.get(key);
+    if (found === undefined) throw new Error(`there is no ${key}`);
+    if (this.isRefusing) return { status: 403, headers: {}, body: JSON.stringify({ reason: "Forbidden" }) };
+    const patch = JSON.parse(body);
+    if (!Array.isArray(patch)) Object.assign(found.metadata.annotations, patch.metadata.annotations);
+    else found.metadata.generation++;
+    for (const { op, path: pointer, value } of Array.isArray(patch) ? patch : []) {
+      const index = /^\/webhooks\/(\d+)\/clientConfig$/.exec(pointer)?.[1];
+      const webhook = found.webhooks[Number(index)];
+      if (op === "replace" && webhook !== undefined) webhook.clientConfig = value;
+    }
+    found.metadata.resourceVersion = this.#next();
+    this.#notify("MODIFIED", key);
+    return answer(found);
+  }
+
+  async stream({ path, signal }: ApiRequest): Promise<ApiStream> {
+    const [where = "", query] = path.split("?");
+    const stream = new ScriptedStream();
+    this.#streams.push({ of: `${where.split("/").at(-1)}/${nameIn(query)}`, stream });
+    return { status: 200, headers: JSON_TYPE, chunks: stream.read(signal), close: () => {} };
+  }
+
+  close(): void {}
+
+  #next(): string {
+    return String(++this.#version);
+  }
+
+  #notify(type: string, path: string): void {
+    const object = structuredClone(this.configurations.get(path));
+    for (const { of, stream } of this.#streams) if (of === path) stream.event(type, object);
+  }
+}
+
+function nameIn(query: string | undefined): string {
+  return new URLSearchParams(query).get("fieldSelector")?.replace("metadata.name=", "") ?? "";
+}
+
+function answer(body: unknown): ApiResponse {
+  return { status: 200, headers: {}, body: JSON.stringify(body) };
+}
