@@ -44,7 +44,7 @@ export class LineSplitter {
 
   #keep(part: Uint8Array): void {
     this.#check(this.#partBytes + part.length + this.#parts.length * PART_BYTES);
-    // A copy, which a Buffer's slice is not: the chunk may be a view of a much larger buffer, which would stay in memory.
+    // A copy, which a Buffer's slice is not: the chunk may be a view of a much larger buffer, which would stay.
     this.#parts.push(new Uint8Array(part));
     this.#partBytes += part.length;
   }
