@@ -30,7 +30,8 @@ import { eventGaps, stateMetrics } from "./state-metrics.ts";
 import { CaInjector } from "./webhook-configuration/ca-injector.ts";
 import { ConfigurationKeeper, readDeclared } from "./webhook-configuration/configuration-keeper.ts";
 import { ConfigurationRefresher } from "./webhook-configuration/configuration-refresher.ts";
-import type { ConfigurationOptions } from "./webhook-configuration/configuration-watch.ts";
+import { type ConfigurationOptions, ConfigurationWatches } from "./webhook-configuration/configuration-watch.ts";
+import type { ConfigurationResource } from "./webhook-configuration/desired-configuration.ts";
 import { injectorMetrics, keeperMetrics, observeCaInjector, observeKeeper } from "./webhook-configuration/observe.ts";
 
 const EXIT_CONFIGURATION = 2;
@@ -98,13 +99,18 @@ async function build(context: Context): Promise<ControllerParts> {
   };
   const aggregator: Aggregator = aggregatorOf(context, { pods, parser, cores, watches, onEvent, selects, ...lookups });
   const backups: BackupKeeper = backupKeeper(context, aggregator, cores);
+  // Only the CA injector has to be in time: a certificate waits for it.
+  const onConfigurationEvent = (resource: ConfigurationResource, event: ReflectorEvent): void => {
+    if (flags.caCluster !== "") watches.observe(resource)(event);
+  };
   const configuration = {
-    ...{ ports, transport, mayWrite: context.mayWrite, api: new ApiClient(transport) },
+    watches: new ConfigurationWatches({ transport, ports, onEvent: onConfigurationEvent }),
+    ...{ ports, mayWrite: context.mayWrite, api: new ApiClient(transport) },
     name: flags.registration,
     namespace: flags.systemNamespace,
     timeoutMs: flags.coreTimeout,
   };
-  const injector = caInjector(context, configuration, cores, watches);
+  const injector = caInjector(context, configuration, cores);
   const events = new EventRecorder({ transport, ports, component: aggregatorOptions.name, onOutcome });
   const keeper: ConfigurationKeeper | undefined = await configurationKeeper(context, configuration, events);
   const refresher = injector === undefined && keeper === undefined ? undefined : refresherOf(context, configuration);
@@ -267,7 +273,6 @@ function caInjector(
   { flags, metrics, log }: Context,
   options: ConfigurationOptions,
   cores: readonly Core[],
-  watches: WatchObserver,
 ): CaInjector | undefined {
   const { caCluster } = flags;
   if (caCluster === "") return undefined;
@@ -279,7 +284,6 @@ function caInjector(
     intervalMs: flags.caInterval,
     secretPath: flags.secretPath,
     onEvent: observeCaInjector(metrics, log),
-    onWatchEvent: (resource, event) => watches.observe(resource)(event),
   });
   injectorMetrics(metrics, injector);
   return injector;

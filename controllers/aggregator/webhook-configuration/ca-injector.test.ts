@@ -6,6 +6,7 @@ import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { ConfigurationTable } from "../../../test/support/aggregator/configuration-table.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { CaInjector, type CaInjectorEvent } from "./ca-injector.ts";
+import { ConfigurationWatches } from "./configuration-watch.ts";
 import { encodeCaBundle } from "./desired-configuration.ts";
 
 const VALID = { notBeforeMs: 0, notAfterMs: Date.UTC(2100, 0, 1) };
@@ -23,7 +24,7 @@ function start() {
   const events: CaInjectorEvent[] = [];
   const injector = new CaInjector({
     cellID: CELL,
-    transport: cell,
+    watches: new ConfigurationWatches({ transport: cell, ports: time, onEvent: () => {} }),
     api: new ApiClient(cell),
     publisher: new ApiClient(cell),
     namespace: "podseidon-system",
@@ -33,7 +34,6 @@ function start() {
     timeoutMs: 1_000,
     mayWrite: () => true,
     onEvent: (event) => events.push(event),
-    onWatchEvent: () => {},
   });
   return { time, cell, events, injector };
 }

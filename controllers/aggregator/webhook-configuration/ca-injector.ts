@@ -17,10 +17,8 @@ import {
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { configMapPath } from "../../../shared/kube/client/api-path.ts";
 import { type ApiFailure, describeFailure } from "../../../shared/kube/client/api-result.ts";
-import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
-import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
-import { type ConfigurationOptions, configurationPath, watchConfiguration } from "./configuration-watch.ts";
+import { type ConfigurationOptions, configurationPath, type OpenWatch } from "./configuration-watch.ts";
 import {
   type ConfigurationResource,
   encodeCaBundle,
@@ -34,8 +32,6 @@ import {
 } from "./desired-configuration.ts";
 import { FIELD_MANAGER } from "./field-ownership.ts";
 
-/** A webhook configuration seldom changes, so streams are long: one list in a few minutes. */
-const STREAM_SECONDS = [240, 300] as const;
 /** An acknowledgement is repeated at this interval, in case the ConfigMap was lost. */
 const ACKNOWLEDGE_EVERY_MS = 600_000;
 
@@ -53,7 +49,6 @@ export interface CaInjectorOptions extends ConfigurationOptions {
   /** Pause between two reads of the published authorities; the webhook configuration is watched. */
   readonly intervalMs: number;
   readonly onEvent: (event: CaInjectorEvent) => void;
-  readonly onWatchEvent: (resource: ConfigurationResource, event: ReflectorEvent) => void;
 }
 
 /** The published authorities, in the form of webhook configurations, and as the fingerprint of an acknowledgement. */
@@ -61,9 +56,8 @@ interface Published extends Injected {
   readonly fingerprint: string;
 }
 
-interface Watched {
+interface Watched extends OpenWatch {
   readonly resource: ConfigurationResource;
-  readonly watch: Reflector<LiveConfiguration>;
 }
 
 /**
@@ -115,7 +109,6 @@ export class CaInjector {
     this.#acknowledged = undefined;
     const required = RESOURCES.map((resource) => this.#watch(resource, name));
     this.#watches = [...required, this.#watch(GATE.resource, `${name}${GATE.suffix}`)];
-    for (const { watch } of this.#watches) watch.start();
     await Promise.all(required.map(({ watch }) => watch.whenSynced(signal)));
     signal.addEventListener("abort", () => this.#changed.abort(), { once: true });
     while (!signal.aborted) {
@@ -123,7 +116,7 @@ export class CaInjector {
       await this.#reconcile();
       if (!signal.aborted) await sleep(ports, intervalMs, this.#changed.signal);
     }
-    await Promise.all(this.#watches.map(({ watch }) => watch.stop()));
+    await Promise.all(this.#watches.map(({ close }) => close()));
     this.#watches = [];
   }
 
@@ -184,10 +177,7 @@ export class CaInjector {
   }
 
   #watch(resource: ConfigurationResource, name: string): Watched {
-    const { transport, ports, onWatchEvent } = this.#options;
-    const onEvent = (event: ReflectorEvent): void => onWatchEvent(resource, event);
-    const options = { transport, ports, serverTimeoutSeconds: STREAM_SECONDS, onEvent };
-    return { resource, watch: watchConfiguration(resource, name, options, () => this.#changed.abort()) };
+    return { resource, ...this.#options.watches.open(resource, name, () => this.#changed.abort()) };
   }
 
   #failed(what: string, failure: ApiFailure): void {

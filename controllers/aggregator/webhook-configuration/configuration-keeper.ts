@@ -8,12 +8,11 @@ import { readFile } from "node:fs/promises";
 import type { Labels } from "../../../shared/decide/availability/selector.ts";
 import type { WriteOptions } from "../../../shared/kube/client/api-client.ts";
 import { type ApiFailure, type ApiResult, describeFailure } from "../../../shared/kube/client/api-result.ts";
-import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
 import { isAskedBy } from "./asked-namespaces.ts";
 import { type ConfigurationChange, changesBetween } from "./configuration-changes.ts";
 import { ConfigurationRecord } from "./configuration-record.ts";
-import { type ConfigurationOptions, configurationPath, watchConfiguration } from "./configuration-watch.ts";
+import { type ConfigurationOptions, configurationPath, type OpenWatch } from "./configuration-watch.ts";
 import {
   bundlesOf,
   type ConfigurationResource,
@@ -75,7 +74,6 @@ export interface ConfigurationKeeperOptions extends ConfigurationOptions {
   readonly onRecordFailed: (message: string) => void;
 }
 
-const STREAM_SECONDS = [30, 60] as const;
 /** Longest time between reconciles, in case the watch missed a change. */
 const RECONCILE_EVERY_MS = 30_000;
 /** Pause after a failure and between two restores: two keepers that disagree must not write without a pause. */
@@ -84,7 +82,7 @@ const PAUSE_MS = 1_000;
 export class ConfigurationKeeper {
   readonly #options: ConfigurationKeeperOptions;
   /** Empty while this process does not lead. */
-  #watches: ReadonlyMap<ConfigurationResource, Reflector<LiveConfiguration>> = new Map();
+  #watches: ReadonlyMap<ConfigurationResource, OpenWatch> = new Map();
   readonly #bundles = new Map<ConfigurationResource, Record<string, string>>();
   /** The resourceVersions whose content is as desired. */
   readonly #kept = new Map<ConfigurationResource, string>();
@@ -97,7 +95,7 @@ export class ConfigurationKeeper {
   /** True when both webhook configurations are as desired; undefined while unknown. */
   get isKept(): boolean | undefined {
     const states = RESOURCES.map((resource) => {
-      const watch = this.#watches.get(resource);
+      const watch = this.#watches.get(resource)?.watch;
       return watch?.synced === true ? this.#isKept(resource, watch.get(this.#options.name)) : undefined;
     });
     return states.includes(undefined) ? undefined : states.every((state) => state === true);
@@ -105,7 +103,7 @@ export class ConfigurationKeeper {
 
   /** Whether the cell asks about the pods of a namespace with these labels; false while unknown. */
   isAsked(labels: Labels): boolean {
-    const watch = this.#watches.get("validatingwebhookconfigurations");
+    const watch = this.#watches.get("validatingwebhookconfigurations")?.watch;
     const live = watch?.synced === true ? watch.get(this.#options.name) : undefined;
     return live !== undefined && isAskedBy(live, labels);
   }
@@ -116,14 +114,14 @@ export class ConfigurationKeeper {
 
   /** One term of leadership: works until `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
-    const { ports, onRecordFailed } = this.#options;
+    const { ports, onRecordFailed, watches, name } = this.#options;
     this.#bundles.clear();
     this.#kept.clear();
     const record = new ConfigurationRecord({ ...this.#options, onFailed: onRecordFailed });
-    this.#watches = new Map(RESOURCES.map((resource) => [resource, this.#watch(resource)]));
-    const watches = [...this.#watches.values()];
-    for (const watch of watches) watch.start();
-    await Promise.all(watches.map((watch) => watch.whenSynced(signal)));
+    const changed = (): void => this.#wake.abort();
+    this.#watches = new Map(RESOURCES.map((resource) => [resource, watches.open(resource, name, changed)]));
+    const open = [...this.#watches.values()];
+    await Promise.all(open.map(({ watch }) => watch.whenSynced(signal)));
     while (!signal.aborted && !(await record.read(signal))) await sleep(ports, PAUSE_MS, signal);
     const abort = (): void => this.#wake.abort();
     signal.addEventListener("abort", abort, { once: true });
@@ -136,14 +134,8 @@ export class ConfigurationKeeper {
       else await sleep(ports, PAUSE_MS, signal);
     }
     signal.removeEventListener("abort", abort);
-    await Promise.all(watches.map((watch) => watch.stop()));
+    await Promise.all(open.map(({ close }) => close()));
     this.#watches = new Map();
-  }
-
-  #watch(resource: ConfigurationResource): Reflector<LiveConfiguration> {
-    const { transport, ports, name } = this.#options;
-    const options = { transport, ports, serverTimeoutSeconds: STREAM_SECONDS, unparsable: "keepLast" } as const;
-    return watchConfiguration(resource, name, options, () => this.#wake.abort());
   }
 
   /** False when the reconcile has to be repeated after a pause. */
@@ -153,7 +145,7 @@ export class ConfigurationKeeper {
     signal: AbortSignal,
   ): Promise<boolean> {
     const { name, mayWrite, onEvent, declared } = this.#options;
-    const watched = this.#watches.get(resource)?.get(name);
+    const watched = this.#watches.get(resource)?.watch.get(name);
     if (this.#isKept(resource, watched) || !mayWrite()) return true;
     const found = watched === undefined ? undefined : await this.#read(resource, signal);
     if (found !== undefined && found.kind !== "ok" && found.kind !== "gone")

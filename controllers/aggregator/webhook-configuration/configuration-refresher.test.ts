@@ -4,6 +4,7 @@ import { REFRESHED_GENERATION_ANNOTATION } from "../../../shared/schema/annotati
 import { ConfigurationTable } from "../../../test/support/aggregator/configuration-table.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { ConfigurationRefresher } from "./configuration-refresher.ts";
+import { ConfigurationWatches } from "./configuration-watch.ts";
 
 const VALIDATING = "validatingwebhookconfigurations/podseidon";
 const GATE = "mutatingwebhookconfigurations/podseidon-gate";
@@ -15,9 +16,10 @@ function start(...paths: readonly string[]) {
   for (const path of paths) cell.put(path);
   const failures: string[] = [];
   const state = { mayWrite: true };
+  const watches = new ConfigurationWatches({ transport: cell, ports: time, onEvent: () => {} });
   const api = new ApiClient(cell);
   const refresher = new ConfigurationRefresher({
-    ...{ transport: cell, api, ports: time, name: "podseidon", namespace: "podseidon-system", timeoutMs: 1_000 },
+    ...{ watches, api, ports: time, name: "podseidon", namespace: "podseidon-system", timeoutMs: 1_000 },
     mayWrite: () => state.mayWrite,
     onFailed: (configuration) => failures.push(configuration),
   });

@@ -10,11 +10,10 @@ import { describeFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
 import { REFRESHED_GENERATION_ANNOTATION } from "../../../shared/schema/annotations.ts";
-import { type ConfigurationOptions, configurationPath, watchConfiguration } from "./configuration-watch.ts";
+import { type ConfigurationOptions, configurationPath } from "./configuration-watch.ts";
 import { CONFIGURATIONS, type LiveConfiguration, parseLiveConfiguration } from "./desired-configuration.ts";
 import { FIELD_MANAGER } from "./field-ownership.ts";
 
-const STREAM_SECONDS = [240, 300] as const;
 /** A request that listed the configurations before the change is long done then. */
 const REFRESH_AFTER_MS = 5_000;
 /** Longest pause, also after a failure. */
@@ -36,23 +35,20 @@ export class ConfigurationRefresher {
 
   /** One term of leadership: works until `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
-    const { transport, ports, name } = this.#options;
-    const options = { transport, ports, serverTimeoutSeconds: STREAM_SECONDS };
+    const { watches, ports, name } = this.#options;
     this.#seen.clear();
-    const watches = CONFIGURATIONS.map(({ resource, suffix }) => {
-      const full = `${name}${suffix}`;
-      const watch = watchConfiguration(resource, full, options, () => this.#changed.abort());
-      watch.start();
-      return { watch, path: configurationPath(resource, full) };
-    });
+    const open = CONFIGURATIONS.map(({ resource, suffix }) => ({
+      ...watches.open(resource, `${name}${suffix}`, () => this.#changed.abort()),
+      path: configurationPath(resource, `${name}${suffix}`),
+    }));
     signal.addEventListener("abort", () => this.#changed.abort(), { once: true });
     while (!signal.aborted) {
       this.#changed = new AbortController();
       let pauseMs = PAUSE_MS;
-      for (const { watch, path } of watches) pauseMs = Math.min(pauseMs, await this.#refresh(path, watch, signal));
+      for (const { watch, path } of open) pauseMs = Math.min(pauseMs, await this.#refresh(path, watch, signal));
       if (!signal.aborted) await sleep(ports, pauseMs, this.#changed.signal);
     }
-    await Promise.all(watches.map(({ watch }) => watch.stop()));
+    await Promise.all(open.map(({ close }) => close()));
   }
 
   /** Returns the milliseconds until the configuration is due. */

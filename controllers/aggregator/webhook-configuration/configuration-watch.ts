@@ -1,16 +1,16 @@
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
-import type { ReflectorOptions } from "../../../shared/kube/informer/reflector-options.ts";
+import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type ConfigurationResource, type LiveConfiguration, parseLiveConfiguration } from "./desired-configuration.ts";
 
 const GROUP_PATH = "/apis/admissionregistration.k8s.io/v1";
 
-/** Options of both the CA injector and the webhook configuration keeper. */
+/** Options of the CA injector, the webhook configuration keeper and the refresher. */
 export interface ConfigurationOptions {
-  /** Transport to the cell. */
-  readonly transport: Transport;
+  readonly watches: ConfigurationWatches;
+  /** To the cell. */
   readonly api: Pick<ApiClient, "get" | "create" | "update" | "patch">;
   readonly ports: Ports;
   /** `metadata.name` of both webhook configurations. */
@@ -27,28 +27,59 @@ export function configurationPath(resource: ConfigurationResource, name?: string
   return `${GROUP_PATH}/${resource}${name === undefined ? "" : `/${encodeURIComponent(name)}`}`;
 }
 
-type WatchOptions = Pick<
-  ReflectorOptions<LiveConfiguration>,
-  "transport" | "ports" | "serverTimeoutSeconds" | "unparsable" | "onEvent"
->;
+interface WatchesOptions {
+  readonly transport: Transport;
+  readonly ports: Ports;
+  readonly onEvent: (resource: ConfigurationResource, event: ReflectorEvent) => void;
+}
 
-/** Watches one webhook configuration by its name, which is also its key. */
-export function watchConfiguration(
-  resource: ConfigurationResource,
-  name: string,
-  options: WatchOptions,
-  changed: () => void,
-): Reflector<LiveConfiguration> {
-  const watch = new Reflector<LiveConfiguration>({
-    ...options,
-    name: resource,
-    path: configurationPath(resource),
-    query: { fieldSelector: `metadata.name=${name}` },
-    parse: parseLiveConfiguration,
-    keyOf: ({ metadata }) => metadata.name,
-    uidOf: ({ metadata }) => metadata.uid,
-    versionOf: ({ metadata }) => metadata.resourceVersion,
-  });
-  watch.subscribe({ changed });
-  return watch;
+export interface OpenWatch {
+  readonly watch: Reflector<LiveConfiguration>;
+  /** Resolves when its requests have ended, if no other part uses the watch. */
+  close(): Promise<void>;
+}
+
+const STREAM_SECONDS = [30, 60] as const;
+
+/** The watches of single webhook configurations, each by its name, which is also its key. Parts that work on one share it. */
+export class ConfigurationWatches {
+  readonly #options: WatchesOptions;
+  readonly #open = new Map<string, { readonly watch: Reflector<LiveConfiguration>; users: number }>();
+
+  constructor(options: WatchesOptions) {
+    this.#options = options;
+  }
+
+  /** `changed` is called at each change until `close`. */
+  open(resource: ConfigurationResource, name: string, changed: () => void): OpenWatch {
+    const path = configurationPath(resource, name);
+    const shared = this.#open.get(path) ?? { watch: this.#started(resource, name), users: 0 };
+    this.#open.set(path, shared);
+    shared.users++;
+    const unsubscribe = shared.watch.subscribe({ changed });
+    const close = async (): Promise<void> => {
+      unsubscribe();
+      if (--shared.users > 0) return;
+      this.#open.delete(path);
+      await shared.watch.stop();
+    };
+    return { watch: shared.watch, close };
+  }
+
+  #started(resource: ConfigurationResource, name: string): Reflector<LiveConfiguration> {
+    const { transport, ports, onEvent } = this.#options;
+    const watch = new Reflector<LiveConfiguration>({
+      ...{ transport, ports, serverTimeoutSeconds: STREAM_SECONDS, unparsable: "keepLast" },
+      name: resource,
+      path: configurationPath(resource),
+      query: { fieldSelector: `metadata.name=${name}` },
+      parse: parseLiveConfiguration,
+      keyOf: ({ metadata }) => metadata.name,
+      uidOf: ({ metadata }) => metadata.uid,
+      versionOf: ({ metadata }) => metadata.resourceVersion,
+      onEvent: (event) => onEvent(resource, event),
+    });
+    watch.start();
+    return watch;
+  }
 }

@@ -78,7 +78,10 @@ function isText(value: unknown): value is string {
  * list.
  */
 function keyOf(path: string): { readonly key: string; readonly isStream: boolean } | undefined {
-  const [place = "", query = ""] = path.split("?");
+  const [where = "", query = ""] = path.split("?");
+  // Each object that is watched by its name has a stream.
+  const [, selected] = /(?:^|&)fieldSelector=([^&]+)/.exec(query) ?? [];
+  const place = selected === undefined ? where : `${where} ${decodeURIComponent(selected)}`;
   if (/(^|&)continue=/.test(query)) return undefined;
   if (/(^|&)limit=1(&|$)/.test(query)) return { key: `confirm ${place}`, isStream: true };
   const isStream = /(^|&)(watch|limit)=/.test(query);
