@@ -41,7 +41,10 @@ export interface OpenWatch {
 
 const STREAM_SECONDS = [30, 60] as const;
 
-/** The watches of single webhook configurations, each by its name, which is also its key. Parts that work on one share it. */
+/**
+ * The watches of single webhook configurations, each by its name, which is also its key. The parts of the process that
+ * work on the same one share its watch.
+ */
 export class ConfigurationWatches {
   readonly #options: WatchesOptions;
   readonly #open = new Map<string, { readonly watch: Reflector<LiveConfiguration>; users: number }>();
