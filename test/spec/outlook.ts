@@ -72,6 +72,13 @@ export class Outlook {
     return areWritten && deniers?.includes(protector) !== false ? ["denied"] : ["allowed"];
   }
 
+  /** Whether this protector may be the one that denies a request that others record. */
+  mayDenyRecorded(nonce: string, protector: string): boolean {
+    const { writes, outcome, deniers } = this.#of(nonce);
+    const isDenier = !writes.has(protector) && deniers?.includes(protector) !== false;
+    return outcome === "deny" && writes.size > 0 && isDenier;
+  }
+
   #of(nonce: string): Prospect {
     const known = this.#prospects.get(nonce) ?? { writes: new Map(), outcome: undefined, deniers: undefined };
     this.#prospects.set(nonce, known);

@@ -22,6 +22,11 @@ interface Branch {
   /** The aggregators in it have seen nothing, so that it has every version of the cells. */
   readonly world: Value;
   readonly known: ReadonlyMap<string, ReadonlySet<Value>>;
+  /**
+   * Nonces that a protector could deny at some time since their request: a denial may rest on a version that is older
+   * than the record that another protector has made meanwhile.
+   */
+  readonly deniable: ReadonlySet<string>;
 }
 
 /** Changes of the world before which an aggregator can do what it can't do after them, or the other way round. */
@@ -58,7 +63,11 @@ export class Past {
     this.#outlook = outlook;
     this.#branches = actions.after("init").map(({ state: world }) => {
       const running = Object.keys(aggregators).filter((name) => !outlook.starts(name));
-      return { world, known: new Map(running.map((name) => [name, new Set([knownIn(world, name)])])) };
+      return {
+        world,
+        known: new Map(running.map((name) => [name, new Set([knownIn(world, name)])])),
+        deniable: new Set(),
+      };
     });
   }
 
@@ -72,7 +81,10 @@ export class Past {
     // All that can be is in the states, or some of it is left out.
     if (this.#isOpen()) return "open";
     this.#branches = this.#branches.flatMap((branch) => this.#branchesAfter(event, branch));
-    this.#branches = this.#branches.map((branch) => ({ ...branch, world: this.#decided(branch.world, place) }));
+    this.#branches = this.#branches.map((branch) => {
+      const world = this.#decided(branch.world, place);
+      return { ...branch, world, deniable: this.#deniable(world, branch.deniable) };
+    });
     return this.#branches.length > 0 ? "taken" : "refused";
   }
 
@@ -86,14 +98,14 @@ export class Past {
   #branchesAfter(event: ReplayedEvent, branch: Branch): readonly Branch[] {
     if (event.event === "account") return this.#accounted(event, branch);
     if (event.event !== "start" && event.event !== "stop")
-      return this.#after(event, branch.world).map((world) => ({ ...branch, world }));
+      return this.#after(event, branch).map((world) => ({ ...branch, world }));
     const known = new Map(branch.known);
     if (event.event === "stop") known.delete(event.aggregator);
     else known.set(event.aggregator, new Set([knownIn(branch.world, event.aggregator)]));
     return [{ ...branch, known }];
   }
 
-  #after(event: Exclude<ReplayedEvent, AccountEvent | ProcessEvent>, world: Value): readonly Value[] {
+  #after(event: Exclude<ReplayedEvent, AccountEvent | ProcessEvent>, { world, deniable }: Branch): readonly Value[] {
     switch (event.event) {
       case "change":
         return this.#readAgain(world, event.pod).flatMap((read) => this.#changed(read, event.pod, event.to));
@@ -105,13 +117,14 @@ export class Past {
         return this.#reserved(world, event);
       case "rollBack":
         return this.#ofRequest(event.nonce, world, (number, request) => {
-          const isDenied = fieldOf(request, "state") === "Denied";
-          const worlds = isDenied ? [world] : this.#deniedByRead(world, number);
+          const isDenied = fieldOf(request, "state") === "Denied" || deniable.has(event.nonce);
+          const denied = isDenied ? [world] : this.#deniedByRead(world, number);
+          const worlds = event.unspecified ? this.#readings(world, number) : denied;
           return worlds.flatMap((one) => this.#call("rollBack", [number, event.protector], one));
         });
       case "deny":
         return this.#ofRequest(event.nonce, world, (number, request) => {
-          if (fieldOf(request, "state") !== "Denied") return [];
+          if (fieldOf(request, "state") !== "Denied" && !deniable.has(event.nonce)) return [];
           return elementsOf(fieldOf(request, "written")).length > 0 ? [world] : this.#call("end", [number], world);
         });
       case "expire": {
@@ -216,6 +229,18 @@ export class Past {
     return world;
   }
 
+  #deniable(world: Value, before: ReadonlySet<string>): ReadonlySet<string> {
+    const found = [...this.#numbers].filter(([nonce, number]) => {
+      const request = before.has(nonce) ? undefined : this.#requestOf(nonce, world);
+      if (request === undefined || fieldOf(request, "state") !== "Asked") return false;
+      const deniers = elementsOf(fieldOf(request, "waits")).filter((one) =>
+        this.#outlook.mayDenyRecorded(nonce, String(one)),
+      );
+      return deniers.some((one) => this.#unrecorded(world, number, String(one), ["denied"]) !== undefined);
+    });
+    return found.length === 0 ? before : new Set([...before, ...found.map(([nonce]) => nonce)]);
+  }
+
   #unrecorded(world: Value, number: number, protector: string, ways: readonly string[]): Value | undefined {
     const isAllowed = ways.includes("allowed");
     const worlds = isAllowed ? [world] : this.#readings(world, number);
@@ -227,8 +252,9 @@ export class Past {
   }
 
   /** With everything that its aggregators may have done since, of what nobody records. */
-  #withHidden({ world, known }: Branch, place: number): Branch {
-    const later = [...known].map(([name, of]) => {
+  #withHidden(branch: Branch, place: number): Branch {
+    const { world } = branch;
+    const later = [...branch.known].map(([name, of]) => {
       const bound = this.#outlook.nextPosition(name, place);
       const all = new Set(of);
       for (const one of all) {
@@ -237,7 +263,7 @@ export class Past {
       }
       return [name, all] as const;
     });
-    return { world, known: new Map(later) };
+    return { ...branch, known: new Map(later) };
   }
 
   #hidden(world: Value, name: string, knowledge: Value, place: number): readonly Value[] {
@@ -270,7 +296,8 @@ export class Past {
   }
 
   /** The branches in which one of the aggregators has written what the event says. */
-  #accounted(event: AccountEvent, { world, known }: Branch): readonly Branch[] {
+  #accounted(event: AccountEvent, branch: Branch): readonly Branch[] {
+    const { world, known } = branch;
     return event.aggregator.flatMap((name) => {
       const after = new Map<Value, Set<Value>>();
       for (const knowledge of known.get(name) ?? []) {
@@ -283,7 +310,7 @@ export class Past {
           after.set(later, (after.get(later) ?? new Set()).add(knownIn(next, name)));
         }
       }
-      return [...after].map(([later, of]) => ({ world: later, known: new Map(known).set(name, of) }));
+      return [...after].map(([later, of]) => ({ ...branch, world: later, known: new Map(known).set(name, of) }));
     });
   }
 

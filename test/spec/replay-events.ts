@@ -30,7 +30,12 @@ const eventSchema = v.variant("event", [
     operation: v.picklist(["DELETE", "EVICT"]),
   }),
   v.object({ event: v.literal("reserve"), nonce: v.string(), protector: v.string(), allowed: v.boolean() }),
-  v.object({ event: v.literal("rollBack"), nonce: v.string(), protector: v.string() }),
+  v.object({
+    event: v.literal("rollBack"),
+    nonce: v.string(),
+    protector: v.string(),
+    unspecified: v.optional(v.boolean(), false),
+  }),
   v.object({ event: v.picklist(["allow", "end", "expire"]), nonce: v.string() }),
   v.object({ event: v.literal("deny"), nonce: v.string(), protectors: v.optional(v.array(v.string())) }),
   v.object({ event: v.literal("start"), aggregator: v.string() }),

@@ -20,8 +20,28 @@ const commit = (nonce: string): object => ({ event: "commit", nonce, to: "Absent
 const end = (nonce: string): object => ({ event: "end", nonce });
 const change = (pod: string, to: string): object => ({ event: "change", pod, to });
 
-const ndjson = (events: readonly object[]): string =>
-  [WORLD, ...events].map((event) => JSON.stringify(event)).join("\n");
+const ndjson = (events: readonly object[], world: object = WORLD): string =>
+  [world, ...events].map((event) => JSON.stringify(event)).join("\n");
+
+/** Two protectors of x. `web` has one pod to spare, and another one that is not there yet. */
+const TWO = {
+  event: "world",
+  pods: { x: "a", y: "a", z: "a", next: "a" },
+  young: ["next"],
+  protectors: {
+    canary: { covers: ["x"], minAvailable: 0 },
+    web: { covers: ["x", "y", "z", "next"], minAvailable: 2 },
+  },
+  aggregators: { a1: "a" },
+};
+const records = { event: "reserve", nonce: "1", protector: "canary", allowed: true };
+const rollBack = { event: "rollBack", nonce: "1", protector: "canary" };
+const unspecified = { ...rollBack, unspecified: true };
+const denied = { event: "deny", nonce: "1", protectors: ["web"] };
+const byCanary = { ...denied, protectors: ["canary"] };
+/** A request for another pod takes what `web` can spare, and the next pod gives it back. */
+const taken = [ask("2", "z"), reserve("2")];
+const returned = [change("next", "Ready"), account("a1", 4, "2")];
 
 let specification: Specification;
 
@@ -84,5 +104,31 @@ describe("not of the protocol", () => {
     ["a denial while there is quota", [ask("1", "x"), reserve("1", false)], reserve("1", false)],
   ])("%s", (_, events, refused) => {
     expect(replay(specification, ndjson(events)).refused).toBe(JSON.stringify(refused));
+  });
+});
+
+describe("of two protectors, one records and the other denies:", () => {
+  test.each<[string, object[]]>([
+    ["by what is stored after the record", [ask("1", "x"), records, ...taken, rollBack, denied]],
+    ["by what was stored before the record", [...taken, ask("1", "x"), ...returned, records, rollBack, denied]],
+    ["the same, and its answer comes first", [...taken, ask("1", "x"), ...returned, records, denied, rollBack]],
+    ["for a reason that is not of the protocol", [ask("1", "x"), records, unspecified, end("1"), account("a1", 3)]],
+  ])("%s", (_, events) => {
+    expect(replay(specification, ndjson(events, TWO))).toMatchObject({ events: events.length, refused: undefined });
+  });
+
+  test.each<[string, object[], object]>([
+    ["never without quota", [ask("1", "x"), records, rollBack, denied], rollBack],
+    [
+      "without quota only before the request",
+      [...taken, ...returned, ask("1", "x"), records, denied, rollBack],
+      denied,
+    ],
+    ["without quota only after the answer", [ask("1", "x"), records, denied, ...taken, rollBack], denied],
+    ["and is not the one that had no quota", [...taken, ask("1", "x"), records, byCanary], byCanary],
+    ["and has recorded it, too", [ask("1", "x"), records, reserve("1"), unspecified], unspecified],
+    ["and the request is allowed", [ask("1", "x"), records, rollBack, reserve("1"), allow("1")], rollBack],
+  ])("%s, which is refused", (_, events, refused) => {
+    expect(replay(specification, ndjson(events, TWO)).refused).toBe(JSON.stringify(refused));
   });
 });

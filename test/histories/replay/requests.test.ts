@@ -64,3 +64,13 @@ test("an eviction that was pinned, read again and recorded again has no word in 
   const evicted = { ...review("allowed"), to: { history: 0, revision: 13 }, toMs: 13 };
   expect(() => requestsOf(twice, [evicted])).toThrow("was pinned, and recorded again");
 });
+
+test("a review without an answer takes no record of a later one that has an answer", () => {
+  const later = { from: { history: 0, revision: 11 }, fromMs: 11, to: { history: 0, revision: 13 }, toMs: 13 };
+  const denied = { ...review("denied"), ...later };
+  const { requests } = requestsOf(world(), [review("none"), denied]);
+  expect(requests.map((request) => [request.review === denied, request.records.length])).toEqual([
+    [false, 0],
+    [true, 1],
+  ]);
+});

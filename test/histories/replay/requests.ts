@@ -81,9 +81,12 @@ function lastOf({ answer, to }: RecordedReview): Moment | undefined {
   return answer === "none" ? undefined : to;
 }
 
-/** Whoever was allowed has a record; of those, whose answer came first chooses first. */
+/**
+ * Whoever was allowed has a record; of those, whose answer came first chooses first. Of a review without an answer may
+ * be any later record, so it chooses last.
+ */
 function inOrderOfClaim(reviews: readonly RecordedReview[]): readonly RecordedReview[] {
-  const rank = ({ answer }: RecordedReview): number => (answer === "allowed" ? 0 : 1);
+  const rank = ({ answer }: RecordedReview): number => (answer === "allowed" ? 0 : answer === "none" ? 2 : 1);
   return [...reviews].sort((a, b) => rank(a) - rank(b) || a.toMs - b.toMs);
 }
 

@@ -3,7 +3,7 @@
  * (docs/spec/README.md, Replay a history). Nothing here decides: versions say what was written, reviews what was asked
  * and answered, and the specification says whether it may have been so.
  */
-import type { History } from "../checker/history.ts";
+import type { History, RecordedReview } from "../checker/history.ts";
 import { readHistory } from "../checker/history.ts";
 import { at, list, text } from "../checker/json.ts";
 import { type ProtectorHistory, protectorsOf, type StoredStep } from "../checker/protector-history.ts";
@@ -177,8 +177,21 @@ class Translator {
       !counted.includes(cell) && !noncesIn(step.after, cell).some((other) => other.nonce === nonce);
     const rolledBack = noncesIn(step.before)
       .filter(isDropped)
-      .map(({ nonce }) => ({ event: "rollBack", nonce: this.#nameOf(nonce), protector }));
-    return [...reserved, ...rolledBack, ...counted.map((cell) => this.#account(protector, step, cell))];
+      .map(({ nonce }) => this.#rollBack(protector, this.#nameOf(nonce)));
+    // A batch rolls back first: what is free then may be reserved in the same write.
+    return [...rolledBack, ...reserved, ...counted.map((cell) => this.#account(protector, step, cell))];
+  }
+
+  /** Of a denial that nobody got, or that has another reason, no line is told. */
+  #rollBack(protector: string, nonce: string): SpecifiedEvent {
+    const review = this.#requests.find(({ name }) => name === nonce)?.review;
+    const isOther = review?.answer === "denied" && this.#deniersOf(review).length === 0;
+    const unspecified = isOther || review?.answer === "none";
+    return { event: "rollBack", nonce, protector, ...(unspecified && { unspecified }) };
+  }
+
+  #deniersOf({ reasons }: RecordedReview): readonly WorldProtector[] {
+    return this.#world.protectors.filter(({ key }) => REASONS.includes(reasons.get(key) ?? ""));
   }
 
   #account(protector: string, step: StoredStep, cell: string): SpecifiedEvent {
@@ -208,9 +221,12 @@ class Translator {
     const written = records.map(({ step }) => this.#ofStep.get(step));
     for (const one of written) one?.after.add(asked);
     const answered = this.#addAnswer(request, [asked, ...written]);
-    // Until then an apiserver can still commit what was allowed.
+    const isRollBack = (one: SpecifiedEvent): boolean => one.event === "rollBack" && one.nonce === nonce;
+    const rolledBack = [...this.#ofStep.values()].filter(({ events }) => events.some(isRollBack));
+    // Until then an apiserver can still commit what was allowed. A roll-back may come later than that.
     const overMs = review.fromMs + this.#history.settleMs;
-    this.#add(Math.max(overMs, answered.atMs), [{ event: "expire", nonce }], [answered]);
+    const last = [answered, ...rolledBack];
+    this.#add(Math.max(overMs, ...last.map((one) => one.atMs)), [{ event: "expire", nonce }], last);
   }
 
   /** The requests that may have ended the pod, by the time of their answers: one of them did. */
@@ -224,7 +240,7 @@ class Translator {
 
   #addAnswer(request: PodRequest, before: readonly (Happening | undefined)[]): Happening {
     const { name: nonce, review, pod } = request;
-    const { answer, reasons, to, toMs } = review;
+    const { answer, to, toMs } = review;
     if (answer === "allowed") {
       const allowed = this.#add(toMs, [{ event: "allow", nonce }], before);
       const end = endOf(pod);
@@ -232,7 +248,7 @@ class Translator {
       if (isFirst && end !== undefined) this.#upTo(pod.cell, end.revision).at(-1)?.after.add(allowed);
       return allowed;
     }
-    const deniers = this.#world.protectors.filter(({ key }) => REASONS.includes(reasons.get(key) ?? ""));
+    const deniers = this.#deniersOf(review);
     if (answer !== "denied" || deniers.length === 0) return this.#add(toMs, [], before);
     // It may rest on any version up to there, and nothing rests on it.
     const read = [...this.#ofStep].filter(([{ moment }]) => to !== undefined && moment.revision <= to.revision);
