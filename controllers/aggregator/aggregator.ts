@@ -128,8 +128,11 @@ export class Aggregator {
     this.#coreReconcilers.get(core)?.historyLost(etcdRestore);
   }
 
-  /** Counts and settles until `signal` aborts; resolves when the last write has ended. */
-  async lead(signal: AbortSignal): Promise<void> {
+  /**
+   * Counts and settles until `signal` aborts; resolves when the last write has ended. Calls `onCounted` once each
+   * protector of every core has been tried once.
+   */
+  async lead(signal: AbortSignal, onCounted: () => void = () => {}): Promise<void> {
     const { pods, ports, cellClient, onEvent, cores } = this.#options;
     await pods.whenSynced(signal);
     if (signal.aborted) return;
@@ -143,7 +146,12 @@ export class Aggregator {
     });
     const gate = this.#newGate();
     const former = new FormerCells({ ...this.#options, ids: this.#options.formerCells ?? (() => new Set()) });
-    const shared = { evidence, gate, voider: this.#newVoider(), former };
+    let uncounted = cores.length;
+    const coreCounted = (): void => {
+      uncounted -= 1;
+      if (uncounted === 0) onCounted();
+    };
+    const shared = { evidence, gate, voider: this.#newVoider(), former, onCounted: coreCounted };
     this.#gate = gate;
     await Promise.all(cores.map((core) => this.#leadCore(core, shared, signal)));
     this.#gate = undefined;
@@ -171,7 +179,9 @@ export class Aggregator {
 
   async #leadCore(
     core: CoreAccess,
-    shared: Pick<CoreReconcilerOptions, "evidence" | "gate" | "voider"> & { readonly former: FormerCells },
+    shared: Pick<CoreReconcilerOptions, "evidence" | "gate" | "voider" | "onCounted"> & {
+      readonly former: FormerCells;
+    },
     signal: AbortSignal,
   ): Promise<void> {
     await core.protectors.whenSynced(signal);

@@ -122,8 +122,9 @@ async function build(context: Context): Promise<ControllerParts> {
   return {
     async lead(signal) {
       const keeping = flags.outlive ? backups.run(signal) : undefined;
-      const configured = [injector?.run(signal), keeper?.run(signal), refresher?.run(signal)];
-      await Promise.all([aggregator.lead(signal), keeping, ...configured]);
+      const counted = Promise.withResolvers<void>();
+      const configured = [injector?.run(signal, counted.promise), keeper?.run(signal), refresher?.run(signal)];
+      await Promise.all([aggregator.lead(signal, counted.resolve), keeping, ...configured]);
     },
     parts: [
       watchPart("pods", pods),

@@ -24,6 +24,24 @@ describe("counting", () => {
     });
   });
 
+  test("says that it has counted once each protector of every core was tried, stored or not", async () => {
+    const none = await new AggregatorHarness({ coreNames: ["east", "west"] }).start();
+    expect(none.countedTerms).toBe(1);
+
+    const harness = new AggregatorHarness({ coreNames: ["east", "west"], writeConcurrency: 1 });
+    const [east, west] = harness.cores;
+    for (const name of ["p", "q"]) east?.put(name);
+    east?.script.push("ok", "hang");
+    west?.put("p");
+    west?.script.push("unavailable");
+    await harness.start();
+    expect(harness.countedTerms).toBe(0);
+    await harness.run(6_000);
+    expect(harness.countedTerms).toBe(1);
+    await harness.run(2 * HEARTBEAT_MS);
+    expect(harness.countedTerms).toBe(1);
+  });
+
   test("a first count waits until its namespace is marked; what was counted before is counted on", async () => {
     let waitMs = 500;
     const asked: string[] = [];

@@ -47,6 +47,8 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
   /** Whether the webhook is asked about the pods of a namespace. */
   readonly isAsked: (namespace: string) => boolean;
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
+  /** Called once each protector of the start has been tried once, or is gone. */
+  readonly onCounted: () => void;
 }
 
 /** Conflicts in a row after which the key waits out a backoff. */
@@ -74,6 +76,8 @@ export class CoreReconciler implements MembershipListener {
   /** Last entries of deleted protectors: a new protector of the same name has lost its predecessor's history. */
   readonly #departed = new Map<string, { readonly known: KnownEntry; readonly atMs: number }>();
   readonly #waitingForProgress = new Set<TrackedProtector>();
+  /** The protectors of the start that have not been tried yet. */
+  readonly #untried: Set<TrackedProtector>;
   readonly #unlisten: (() => void)[];
   readonly #workers: Workers;
   readonly #writer: StatusWriter;
@@ -90,7 +94,9 @@ export class CoreReconciler implements MembershipListener {
       onEvent: (event) => options.onQueueEvent?.(core.name, event),
     });
     this.#unlisten = [membership.listen(this), cell.pods.subscribe({ advanced: () => this.#positionMoved() })];
-    for (const tracked of membership.protectors(core.name)) this.queue.add(tracked);
+    this.#untried = new Set(membership.protectors(core.name));
+    for (const tracked of this.#untried) this.queue.add(tracked);
+    if (this.#untried.size === 0) options.onCounted();
     this.#workers = runWorkers(this.queue, (tracked) => this.#reconcile(tracked), { workers, ports });
   }
 
@@ -150,6 +156,7 @@ export class CoreReconciler implements MembershipListener {
     this.#options.evidence.need(tracked, undefined);
     this.#options.forget(tracked);
     this.queue.forget(tracked);
+    this.#tried(tracked);
   }
 
   podGone(tracked: TrackedProtector, pod: Pod): void {
@@ -189,7 +196,12 @@ export class CoreReconciler implements MembershipListener {
     const startedMs = ports.clock.monotonicMs();
     const [result, outcome] = await this.#reconcileWithRetries(tracked);
     onEvent({ kind: "reconciled", id: tracked.id, result, durationMs: ports.clock.monotonicMs() - startedMs });
+    this.#tried(tracked);
     return outcome;
+  }
+
+  #tried(tracked: TrackedProtector): void {
+    if (this.#untried.delete(tracked) && this.#untried.size === 0) this.#options.onCounted();
   }
 
   async #reconcileWithRetries(tracked: TrackedProtector): Promise<readonly [ReconcileResult, ReconcileOutcome]> {

@@ -61,6 +61,40 @@ test("both webhook configurations get the published authority, and the counted g
   await running;
 });
 
+test("none without an authority gets one before the pods are counted", async () => {
+  const { time, cell, injector } = start();
+  for (const { clientConfig } of cell.configurations.get(MUTATING)?.webhooks ?? []) clientConfig.caBundle = "b2xk";
+  const end = new AbortController();
+  const counted = Promise.withResolvers<void>();
+  const running = injector.run(end.signal, counted.promise);
+  await time.advance(30_000);
+  expect(cell.bundles(VALIDATING)).toEqual([undefined, undefined]);
+  expect(cell.bundles(MUTATING)).toEqual([encodeCaBundle(PEM), encodeCaBundle(PEM)]);
+  expect(cell.acknowledgements).toEqual([]);
+  counted.resolve();
+  await time.advance(10);
+  expect(cell.bundles(VALIDATING)).toEqual([encodeCaBundle(PEM), encodeCaBundle(PEM)]);
+  end.abort();
+  await time.advance(10_000);
+  await running;
+});
+
+test("it waits a minute at most, also in the next term", async () => {
+  const { time, cell, injector } = start();
+  for (const _ of [1, 2]) {
+    const end = new AbortController();
+    const running = injector.run(end.signal, new Promise(() => {}));
+    await time.advance(59_000);
+    expect(cell.bundles(VALIDATING)).toEqual([undefined, undefined]);
+    await time.advance(2_000);
+    expect(cell.bundles(VALIDATING)).toEqual([encodeCaBundle(PEM), encodeCaBundle(PEM)]);
+    end.abort();
+    await time.advance(10_000);
+    await running;
+    cell.put(VALIDATING);
+  }
+});
+
 test.each([
   ["emptied", ""],
   ["filled with garbage", "garbage"],

@@ -20,6 +20,7 @@ import { type ApiFailure, describeFailure } from "../../../shared/kube/client/ap
 import { sleep } from "../../../shared/runtime/clock.ts";
 import { type ConfigurationOptions, configurationPath, type OpenWatch } from "./configuration-watch.ts";
 import {
+  bundlesOf,
   type ConfigurationResource,
   encodeCaBundle,
   GATE,
@@ -32,6 +33,11 @@ import {
 } from "./desired-configuration.ts";
 import { FIELD_MANAGER } from "./field-ownership.ts";
 
+/**
+ * Longest time that a webhook configuration without `caBundle` waits for the counts: until it has one, no deletion of a
+ * pod passes, protected or not.
+ */
+const COUNT_WITHIN_MS = 60_000;
 /** An acknowledgement is repeated at this interval, in case the ConfigMap was lost. */
 const ACKNOWLEDGE_EVERY_MS = 600_000;
 
@@ -88,6 +94,7 @@ export class CaInjector {
   #published: Published | undefined;
   #acknowledged: { readonly fingerprint: string; readonly atMs: number } | undefined;
   #changed = new AbortController();
+  #isCounted = false;
 
   constructor(options: CaInjectorOptions) {
     this.#options = options;
@@ -102,9 +109,15 @@ export class CaInjector {
     return first.size > 0 && found.every((configuration) => trusts(configuration, published));
   }
 
-  /** One term of leadership: works until `signal` aborts. */
-  async run(signal: AbortSignal): Promise<void> {
+  /** One term of leadership: works until `signal` aborts. `counted` resolves once this term has counted the pods. */
+  async run(signal: AbortSignal, counted: Promise<void> = Promise.resolve()): Promise<void> {
     const { ports, intervalMs, name } = this.#options;
+    this.#isCounted = false;
+    void Promise.race([counted, sleep(ports, COUNT_WITHIN_MS, signal)]).then(() => {
+      if (signal.aborted) return;
+      this.#isCounted = true;
+      this.#changed.abort();
+    });
     this.#published = undefined;
     this.#acknowledged = undefined;
     const required = RESOURCES.map((resource) => this.#watch(resource, name));
@@ -139,7 +152,10 @@ export class CaInjector {
     if (published === undefined) return;
     for (const { resource, watch } of this.#watches) {
       for (const configuration of watch.values()) {
-        if (!trusts(configuration, published)) await this.#inject(resource, configuration, published);
+        if (trusts(configuration, published)) continue;
+        // It may be new: pods were deleted before without a question, and the stored counts have them still.
+        if (!this.#isCounted && Object.keys(bundlesOf(configuration)).length === 0) continue;
+        await this.#inject(resource, configuration, published);
       }
     }
     if (this.isTrusting) await this.#acknowledge(published.fingerprint);

@@ -20,6 +20,8 @@ export class AggregatorHarness {
   readonly aggregator: Aggregator;
   /** Whether this process holds the lease. */
   isLeader = true;
+  /** How often a term has said that it has counted. */
+  countedTerms = 0;
   #leading = new AbortController();
   #work: Promise<void> = Promise.resolve();
 
@@ -66,7 +68,9 @@ export class AggregatorHarness {
   lead(): void {
     this.#leading = new AbortController();
     const { signal } = this.#leading;
-    this.#work = this.aggregator.lead(signal);
+    this.#work = this.aggregator.lead(signal, () => {
+      this.countedTerms++;
+    });
   }
 
   async loseLeadership(): Promise<void> {
