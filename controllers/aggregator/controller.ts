@@ -123,8 +123,8 @@ async function build(context: Context): Promise<ControllerParts> {
     async lead(signal) {
       const keeping = flags.outlive ? backups.run(signal) : undefined;
       const counted = Promise.withResolvers<void>();
-      const configured = [injector?.run(signal, counted.promise), keeper?.run(signal), refresher?.run(signal)];
-      await Promise.all([aggregator.lead(signal, counted.resolve), keeping, ...configured]);
+      const kept = [injector?.run(signal, counted.promise), keeper?.run(signal, counted.promise)];
+      await Promise.all([aggregator.lead(signal, counted.resolve), keeping, ...kept, refresher?.run(signal)]);
     },
     parts: [
       watchPart("pods", pods),

@@ -18,7 +18,7 @@ import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { configMapPath } from "../../../shared/kube/client/api-path.ts";
 import { type ApiFailure, describeFailure } from "../../../shared/kube/client/api-result.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
-import { type ConfigurationOptions, configurationPath, type OpenWatch } from "./configuration-watch.ts";
+import { type ConfigurationOptions, configurationPath, type OpenWatch, whenCounted } from "./configuration-watch.ts";
 import {
   bundlesOf,
   type ConfigurationResource,
@@ -33,11 +33,6 @@ import {
 } from "./desired-configuration.ts";
 import { FIELD_MANAGER } from "./field-ownership.ts";
 
-/**
- * Longest time that a webhook configuration without `caBundle` waits for the counts: until it has one, no deletion of a
- * pod passes, protected or not.
- */
-const COUNT_WITHIN_MS = 60_000;
 /** An acknowledgement is repeated at this interval, in case the ConfigMap was lost. */
 const ACKNOWLEDGE_EVERY_MS = 600_000;
 
@@ -113,7 +108,7 @@ export class CaInjector {
   async run(signal: AbortSignal, counted: Promise<void> = Promise.resolve()): Promise<void> {
     const { ports, intervalMs, name } = this.#options;
     this.#isCounted = false;
-    void Promise.race([counted, sleep(ports, COUNT_WITHIN_MS, signal)]).then(() => {
+    void whenCounted(counted, ports, signal).then(() => {
       if (signal.aborted) return;
       this.#isCounted = true;
       this.#changed.abort();

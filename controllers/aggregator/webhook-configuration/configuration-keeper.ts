@@ -12,7 +12,7 @@ import { sleep } from "../../../shared/runtime/clock.ts";
 import { isAskedBy } from "./asked-namespaces.ts";
 import { type ConfigurationChange, changesBetween } from "./configuration-changes.ts";
 import { ConfigurationRecord } from "./configuration-record.ts";
-import { type ConfigurationOptions, configurationPath, type OpenWatch } from "./configuration-watch.ts";
+import { type ConfigurationOptions, configurationPath, type OpenWatch, whenCounted } from "./configuration-watch.ts";
 import {
   bundlesOf,
   type ConfigurationResource,
@@ -86,6 +86,10 @@ export class ConfigurationKeeper {
   readonly #bundles = new Map<ConfigurationResource, Record<string, string>>();
   /** The resourceVersions whose content is as desired. */
   readonly #kept = new Map<ConfigurationResource, string>();
+  /** Whether this term has counted the pods, or waits no longer for that. */
+  #isCounted = false;
+  /** UIDs of the objects that were created before that. */
+  readonly #early = new Set<string>();
   #wake = new AbortController();
 
   constructor(options: ConfigurationKeeperOptions) {
@@ -112,11 +116,17 @@ export class ConfigurationKeeper {
     return live !== undefined && this.#kept.get(resource) === live.metadata.resourceVersion;
   }
 
-  /** One term of leadership: works until `signal` aborts. */
-  async run(signal: AbortSignal): Promise<void> {
+  /** One term of leadership: works until `signal` aborts. `counted` resolves once this term has counted the pods. */
+  async run(signal: AbortSignal, counted: Promise<void> = Promise.resolve()): Promise<void> {
     const { ports, onRecordFailed, watches, name } = this.#options;
     this.#bundles.clear();
     this.#kept.clear();
+    this.#isCounted = false;
+    void whenCounted(counted, ports, signal).then(() => {
+      if (signal.aborted) return;
+      this.#isCounted = true;
+      this.#wake.abort();
+    });
     const record = new ConfigurationRecord({ ...this.#options, onFailed: onRecordFailed });
     const changed = (): void => this.#wake.abort();
     this.#watches = new Map(RESOURCES.map((resource) => [resource, watches.open(resource, name, changed)]));
@@ -184,9 +194,12 @@ export class ConfigurationKeeper {
   }
 
   async #create(resource: ConfigurationResource, desired: DesiredConfiguration, signal: AbortSignal): Promise<boolean> {
-    const body = restoredConfiguration(desired);
+    // Pods went while nobody was asked, and the stored counts have them still: without an authority, deletions fail.
+    const isEarly = !this.#isCounted;
+    const body = restoredConfiguration(isEarly ? { ...desired, bundles: {} } : desired);
     const path = configurationPath(resource);
     const result = await this.#options.api.create(path, body, parseLiveConfiguration, this.#call(signal));
+    if (isEarly && result.kind === "ok") this.#early.add(result.object.metadata.uid);
     return this.#restored(resource, "missing", { changes: [], writer: undefined }, result);
   }
 
@@ -197,6 +210,7 @@ export class ConfigurationKeeper {
     signal: AbortSignal,
   ): Promise<boolean> {
     const { api, name } = this.#options;
+    if (!this.#isCounted && Object.keys(bundlesOf(live)).length === 0) return true;
     const path = configurationPath(resource, name);
     const body = updatedConfiguration(desired, live);
     const call = this.#call(signal);
@@ -210,6 +224,8 @@ export class ConfigurationKeeper {
     const changes = changesBetween(completed.object.webhooks ?? [], live.webhooks ?? []);
     const writer = lastWriter(live.metadata.managedFields ?? [], "altered");
     const result = await api.update(path, body, parseLiveConfiguration, call);
+    if (this.#early.has(live.metadata.uid))
+      return this.#restored(resource, "missing", { changes: [], writer: undefined }, result);
     return this.#restored(resource, "altered", { changes, writer }, result);
   }
 

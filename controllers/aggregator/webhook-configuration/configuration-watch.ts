@@ -2,7 +2,7 @@ import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
-import type { Ports } from "../../../shared/runtime/clock.ts";
+import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import { type ConfigurationResource, type LiveConfiguration, parseLiveConfiguration } from "./desired-configuration.ts";
 
 const GROUP_PATH = "/apis/admissionregistration.k8s.io/v1";
@@ -85,4 +85,15 @@ export class ConfigurationWatches {
     watch.start();
     return watch;
   }
+}
+
+/**
+ * Longest time that a webhook configuration without `caBundle` waits for the counts: until it has one, no deletion of a
+ * pod passes, protected or not.
+ */
+const COUNT_WITHIN_MS = 60_000;
+
+/** Resolves with `counted`, or when the wait takes too long. */
+export async function whenCounted(counted: Promise<void>, ports: Ports, signal: AbortSignal): Promise<void> {
+  await Promise.race([counted, sleep(ports, COUNT_WITHIN_MS, signal)]);
 }

@@ -3,6 +3,8 @@ import { PUBLISHED_CONFIG_MAP, PUBLISHED_KEY, TRUSTED_CONFIG_MAP } from "../../.
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
 import { JSON_TYPE, ScriptedStream } from "../kube/scripted-transport.ts";
 
+const RECORD = { name: "podseidon-registration", namespace: "podseidon-system", uid: "record", resourceVersion: "1" };
+
 interface StoredConfiguration {
   readonly metadata: {
     readonly name: string;
@@ -19,6 +21,8 @@ export class ConfigurationTable implements Transport {
   readonly configurations = new Map<string, StoredConfiguration>();
   readonly acknowledgements: unknown[] = [];
   published: string;
+  /** What the keeper's record says, by kind. */
+  record: Record<string, string> = {};
   /** Whether it answers 403 to each patch of a webhook configuration. */
   isRefusing = false;
   readonly #streams: { readonly of: string; readonly stream: ScriptedStream }[] = [];
@@ -41,6 +45,11 @@ export class ConfigurationTable implements Transport {
     this.#notify("ADDED", path);
   }
 
+  remove(path: string): void {
+    this.#notify("DELETED", path);
+    this.configurations.delete(path);
+  }
+
   bundles(path: string): (string | undefined)[] {
     return (this.configurations.get(path)?.webhooks ?? []).map(({ clientConfig }) => clientConfig.caBundle);
   }
@@ -52,7 +61,13 @@ export class ConfigurationTable implements Transport {
       this.acknowledgements.push(JSON.parse(body));
       return answer({});
     }
+    if (where.endsWith("/podseidon-registration")) return answer({ metadata: RECORD, data: this.record });
     const plural = where.split("/").at(-1) ?? "";
+    if (method === "POST" || method === "PUT") return this.#store(where, query, JSON.parse(body));
+    if (method === "GET" && query === undefined) {
+      const found = this.configurations.get(where.split("/").slice(-2).join("/"));
+      return found === undefined ? { status: 404, headers: {}, body: "{}" } : answer(found);
+    }
     if (method === "GET") {
       const found = this.configurations.get(`${plural}/${nameIn(query)}`);
       const items = found === undefined ? [] : [found];
@@ -83,6 +98,21 @@ export class ConfigurationTable implements Transport {
   }
 
   close(): void {}
+
+  #store(where: string, query: string | undefined, body: StoredConfiguration): ApiResponse {
+    const { name } = body.metadata;
+    const plural = where.split("/").find((part) => part.endsWith("webhookconfigurations")) ?? "";
+    const key = `${plural}/${name}`;
+    const before = this.configurations.get(key)?.metadata;
+    const uid = before?.uid ?? `uid-${name}`;
+    const generation = (before?.generation ?? 0) + 1;
+    const metadata = { ...body.metadata, uid, resourceVersion: this.#next(), generation };
+    const stored = { ...body, metadata };
+    if (new URLSearchParams(query).has("dryRun")) return answer(stored);
+    this.configurations.set(key, stored);
+    this.#notify(before === undefined ? "ADDED" : "MODIFIED", key);
+    return answer(stored);
+  }
 
   #next(): string {
     return String(++this.#version);
