@@ -42,9 +42,11 @@ describe("the workload of a protector is looked for in every version of its grou
 });
 
 let kubeconfigNamespace = "shop";
+let kubeconfigContext = "c";
 const cleanups: (() => void)[] = [];
 afterEach(() => {
   kubeconfigNamespace = "shop";
+  kubeconfigContext = "c";
   for (const clean of cleanups.splice(0).reverse()) clean();
 });
 
@@ -73,7 +75,7 @@ async function against(objects: Readonly<Record<string, unknown>>, ...args: stri
     });
     response.end(JSON.stringify(found ?? { kind: "Status", reason: "NotFound", details: { name: "x" } }));
   };
-  const { kubeconfig, close } = await listeningApiserver(answer, kubeconfigNamespace);
+  const { kubeconfig, close } = await listeningApiserver(answer, kubeconfigNamespace, kubeconfigContext);
   cleanups.push(close);
   let said = "";
   const terminal = {
@@ -298,4 +300,14 @@ test.each<[string, Readonly<Record<string, unknown>>, string[], number, string]>
 ])("leave %s does not say that a cluster which can't be read has kubeconfigs", async (_, objects, yes, code, text) => {
   const result = await against(objects, "leave", "b", "--core-context", "c", ...yes);
   expect([result.code, result.said]).toEqual([code, expect.stringContaining(text)]);
+});
+
+test.each<[string, string, Readonly<Record<string, unknown>>]>([
+  ["leave", "remove-cell b --all-namespaces --core-context 'my prod' --yes", { [BOUND]: {} }],
+  ["join", "kubectl --context 'my prod' apply -k manifests/overlays/core", {}],
+])("what %s says is next can be pasted where a context has a blank in its name", async (command, text, objects) => {
+  kubeconfigContext = "my prod";
+  const yes = command === "leave" ? ["--yes"] : [];
+  const { said } = await against(objects, command, "b", "--core-context", "my prod", ...yes);
+  expect(said).toContain(text);
 });

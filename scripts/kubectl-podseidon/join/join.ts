@@ -18,6 +18,7 @@ import { CALL_TIMEOUT_MS, type ClusterClient } from "../invocation/cluster.ts";
 import { argument, type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "../invocation/errors.ts";
 import { age, parseDuration, table } from "../invocation/output.ts";
+import { flagsText } from "../invocation/printed-commands.ts";
 import { acceptsToken } from "../invocation/token-review.ts";
 import {
   accountName,
@@ -114,7 +115,7 @@ async function checkBefore(target: JoinTarget): Promise<string> {
   const missing: string[] = [];
   for (const { name, path } of rolesOf(namespace)) if ((await core.find(path)) === undefined) missing.push(name);
   if (missing.length > 0) {
-    const advice = `kubectl --context ${core.name} apply -k manifests/overlays/core`;
+    const advice = `kubectl${flagsText({ context: core.name })} apply -k manifests/overlays/core`;
     throw new CommandError(`${core.name} has no ${missing.join(", ")}: prepare it by ${advice}`);
   }
   const system = await readObject(worker, "/api/v1/namespaces/kube-system");
@@ -138,8 +139,8 @@ async function checkBefore(target: JoinTarget): Promise<string> {
   for (const component of COMPONENTS) ids.push((await heldKubeconfig(target, component))?.cell ?? cell);
   const other = ids.find((id) => id !== cell);
   if (other === undefined) return cluster;
-  const flags = `--core-context ${core.name} --context ${worker.name} --yes${target.repeated}`;
-  const advice = `kubectl podseidon leave ${other} ${flags}`;
+  const flags = flagsText({ "core-context": core.name, context: worker.name });
+  const advice = `kubectl podseidon leave ${other}${flags} --yes${target.repeated}`;
   throw new CommandError(
     `${worker.name} has joined as ${other}, and would count twice: first ${advice} (docs/operations.md, Rename a cell)`,
   );
@@ -164,10 +165,11 @@ async function checkCore(target: JoinTarget, { server }: CoreAddress): Promise<v
     if (held?.server === undefined || held.server === server) continue;
     if ((await acceptsToken(core, namespace, held.token)) === true) continue;
     const secrets = COMPONENTS.map(kubeconfigSecretName).join(" ");
+    const context = flagsText({ context: worker.name });
     throw new CommandError(
       `${worker.name} has a kubeconfig for another core (${held.server}) than ${core.name} (${server}). To leave it: ` +
-        `kubectl podseidon leave ${cell} --core-context OTHER --context ${worker.name} --yes. If it is gone: ` +
-        `kubectl --context ${worker.name} --namespace ${namespace} delete secret ${secrets}`,
+        `kubectl podseidon leave ${cell} --core-context OTHER${context} --yes. If it is gone: ` +
+        `kubectl${context} --namespace ${namespace} delete secret ${secrets}`,
     );
   }
 }
@@ -269,7 +271,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     for (const component of COMPONENTS) await joining.component(component, address, bound, lifeMs);
   };
   await context.progress.during(`joining ${worker.name} to ${core.name}`, join);
-  const apply = `kubectl${context.repeated("kubeconfig")} --context ${worker.name} apply -k FOLDER`;
+  const apply = `kubectl${context.repeated("kubeconfig")}${flagsText({ context: worker.name })} apply -k FOLDER`;
   const next =
     `${worker.name} may use ${core.name} (${address.server}) as cell ${cell}. Its pods start once the manifests with ` +
     `this id are applied (docs/install.md):\n  ${apply}\n`;

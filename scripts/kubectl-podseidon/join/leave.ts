@@ -4,6 +4,7 @@ import { CALL_TIMEOUT_MS, type ClusterClient } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE, YES } from "../invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
 import { inLine } from "../invocation/output.ts";
+import { flagsText } from "../invocation/printed-commands.ts";
 import { accountObjects, boundSecret, type CellObject, COMPONENTS, kubeconfigSecret } from "./cell-objects.ts";
 import { heldKubeconfig, type JoinTarget, type Step, stepsText, targetOf } from "./join.ts";
 
@@ -56,7 +57,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   }
   const advice = done
     ? `The pods of ${cell} still count as they did last. If the cluster is gone for good, or gets another id:\n` +
-      `  kubectl podseidon remove-cell ${cell} --all-namespaces --core-context ${core.name} --yes` +
+      `  kubectl podseidon remove-cell ${cell} --all-namespaces${flagsText({ "core-context": core.name })} --yes` +
       `${context.repeated("kubeconfig", "system-namespace")}\n`
     : "Nothing was changed. Repeat the command with --yes to do it: then the cluster's webhook denies deletions.\n";
   context.print({ cell, done, steps, ...(left !== "" && { warning: left }) }, `${stepsText(steps)}${left}\n${advice}`);

@@ -12,16 +12,20 @@ export interface ListeningApiserver {
   readonly close: () => void;
 }
 
-/** `namespace`: of the kubeconfig's context. */
-export async function listeningApiserver(answer: RequestListener, namespace?: string): Promise<ListeningApiserver> {
+/** `namespace`: of the kubeconfig's context, which has this name. */
+export async function listeningApiserver(
+  answer: RequestListener,
+  namespace?: string,
+  context = "c",
+): Promise<ListeningApiserver> {
   const server = createServer(answer).listen(0, "127.0.0.1");
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
   const directory = mkdtempSync(join(tmpdir(), "podseidon-apiserver-"));
   const kubeconfig = join(directory, "kubeconfig");
   const config = {
-    "current-context": "c",
-    contexts: [{ name: "c", context: { cluster: "c", user: "u", namespace } }],
+    "current-context": context,
+    contexts: [{ name: context, context: { cluster: "c", user: "u", namespace } }],
     clusters: [{ name: "c", cluster: { server: `http://127.0.0.1:${port}` } }],
     users: [{ name: "u", user: {} }],
   };
