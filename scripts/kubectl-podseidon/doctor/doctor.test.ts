@@ -174,10 +174,21 @@ test("a context that can't be used is no problem of the installation, and the ot
   expect(code).toBe(2);
 });
 
-test("credentials that are not accepted are the user's, and no problem of the installation", async () => {
-  const { kubeconfig, close } = await listeningApiserver((_, response) =>
-    response.writeHead(401).end(JSON.stringify({ kind: "Status", message: "Unauthorized" })),
-  );
+test.each<[string, RequestListener, object, RegExp]>([
+  [
+    "that are not accepted",
+    (_, response) => response.writeHead(401).end(JSON.stringify({ kind: "Status", message: "Unauthorized" })),
+    {},
+    /^\? +c +apiserver +c: \S+ Unauthorized: .* log in again$/m,
+  ],
+  [
+    "whose plugin fails",
+    (_, response) => response.end("{}"),
+    { exec: { apiVersion: "client.authentication.k8s.io/v1", command: "false", interactiveMode: "Never" } },
+    /^\? +c +apiserver +c: .*credential plugin of context "c" failed: exit code 1/m,
+  ],
+])("credentials %s are the user's, and no problem of the installation", async (_, answer, user, text) => {
+  const { kubeconfig, close } = await listeningApiserver(answer, undefined, "c", user);
   cleanups.push(close);
   let out = "";
   const say = (text: string): void => {
@@ -186,7 +197,7 @@ test("credentials that are not accepted are the user's, and no problem of the in
   const terminal = { out: say, err: say, interactive: false };
   const args = ["doctor", "--kubeconfig", kubeconfig];
   expect(await runCommandLine(args, { terminal, ports: systemPorts, environment: {} })).toBe(2);
-  expect(out).toMatch(/^\? +c +apiserver +Unauthorized$/m);
+  expect(out).toMatch(text);
 });
 
 test("backups, and what limits the accounts of components, are looked at where they are", async () => {

@@ -1,14 +1,15 @@
 /** Whether `doctor` can look at a cluster, and what keeps it from that. */
 import * as v from "valibot";
 import type { ApiResponse } from "../../../shared/kube/client/transport.ts";
-import { type ClusterClient, statusOf } from "../invocation/cluster.ts";
-import { messageOf, orElse } from "../invocation/errors.ts";
+import { type ClusterClient, isCredentials, statusOf } from "../invocation/cluster.ts";
+import { CommandError, messageOf, orElse } from "../invocation/errors.ts";
 import { clockFinding, type DoctorFinding, type Finding, ok, problem, unknown, warning } from "./findings.ts";
 
 /** The oldest minor version of Kubernetes that this version was tested with. */
 const OLDEST_MINOR = 30;
 const Version = v.looseObject({ gitVersion: v.string(), minor: v.string() });
-const LOG_IN = "your credentials of this context are not accepted, or have ended: log in again (kubectl auth whoami)";
+
+const LOG_IN = "the installation may be in order: log in to this context again (kubectl auth whoami)";
 
 interface Reached {
   readonly findings: readonly Finding[];
@@ -24,9 +25,10 @@ export async function reach(cluster: ClusterClient, nowMs: () => number): Promis
   try {
     response = await cluster.raw("GET", "/version");
   } catch (error) {
+    if (error instanceof CommandError && isCredentials(error.cause))
+      return silent(unknown("apiserver", messageOf(error), LOG_IN));
     return silent(problem("apiserver", messageOf(error), "is the context right, and the cluster up?"));
   }
-  if (response.status === 401) return silent(unknown("apiserver", statusOf(response).message, LOG_IN));
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Version), response.body);
   if (response.status !== 200 || !parsed.success)
     return silent(problem("apiserver", statusOf(response).message, "is the context right?"));

@@ -5,7 +5,12 @@ import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { podProtectorPath, withQuery } from "../../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../../shared/kube/client/api-result.ts";
 import { createHttpsTransport } from "../../../shared/kube/client/https-transport.ts";
-import { type ApiResponse, isOversized, type Transport } from "../../../shared/kube/client/transport.ts";
+import {
+  type ApiResponse,
+  isOversized,
+  type Transport,
+  TransportError,
+} from "../../../shared/kube/client/transport.ts";
 import {
   AccessError,
   type ClusterAccess,
@@ -13,7 +18,7 @@ import {
 } from "../../../shared/kube/credentials/cluster-access.ts";
 import { impersonated } from "../../../shared/kube/credentials/impersonation.ts";
 import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.ts";
-import { parseListPage } from "../../../shared/kube/stream/raw-object.ts";
+import { parseListPage, type RawPage } from "../../../shared/kube/stream/raw-object.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import { version } from "../../../shared/runtime/version.ts";
 import { GROUP } from "../../../shared/schema/annotations.ts";
@@ -24,6 +29,9 @@ import { type KubectlOverrides, withPlace } from "./kubectl-flags.ts";
 
 /** Longer than an apiserver waits for a webhook. */
 export const CALL_TIMEOUT_MS = 35_000;
+const LOG_IN = "the token or client certificate is not accepted, or has ended: log in again";
+const NO_APISERVER =
+  "the answer is not JSON, as an apiserver's: is the address right, or does a proxy ask for a login?";
 const PAGE_SIZE = 500;
 /** Of pages after one that was too large for a response, where somebody has made objects of megabytes. */
 const SMALL_PAGE_SIZE = 6;
@@ -81,11 +89,19 @@ export class ClusterClient {
         return await this.raw("GET", page(limit));
       });
       if (response.status !== 200) throw new CommandError(`${this.name}: ${listFailure(path, response)}`);
-      const { items, continueToken } = parseListPage(response.body);
+      const { items, continueToken } = this.#pageOf(path, response);
       all.push(...items.map(parse));
       token = continueToken;
     } while (token !== undefined && all.length < MAX_OBJECTS);
     return all;
+  }
+
+  #pageOf(path: string, { body }: ApiResponse): RawPage {
+    try {
+      return parseListPage(body);
+    } catch (error) {
+      throw new CommandError(`${this.name}: GET ${path}: ${messageOf(error)}`);
+    }
   }
 
   /** The protectors of one namespace, or of all (`undefined`), in their order by name. */
@@ -99,9 +115,9 @@ export class ClusterClient {
     try {
       return await this.transport.request({ method, path, ...text, timeoutMs: CALL_TIMEOUT_MS });
     } catch (error) {
-      throw new CommandError(`${this.name} (${this.access.server}) gives no answer: ${messageOf(error)}`, {
-        cause: error,
-      });
+      const isAnswer = isCredentials(error) || (error instanceof TransportError && error.tag === "protocol");
+      const what = isAnswer ? this.name : `${this.name} (${this.access.server}) gives no answer`;
+      throw new CommandError(`${what}: ${messageOf(error)}`, { cause: error });
     }
   }
 
@@ -148,6 +164,24 @@ export function listFailure(path: string, response: ApiResponse): string {
 
 export function chosenKubeconfig(flag: string | undefined, environment: PluginEnvironment): Promise<Kubeconfig> {
   return readKubeconfigs(kubeconfigPaths(flag, environment), flag !== undefined && flag !== "");
+}
+
+/** The user has no credentials that the server accepts. */
+export function isCredentials(error: unknown): boolean {
+  return error instanceof TransportError && error.tag === "credentials";
+}
+
+/**
+ * The response, if it is one of an apiserver to somebody whom it knows. A proxy in between answers 200 with a page to
+ * log in.
+ */
+function checked(response: ApiResponse, method: string, server: string): ApiResponse {
+  const { status, body } = response;
+  if (status === 401 && !statusOf(response).message.startsWith("admission webhook"))
+    throw new TransportError("credentials", false, `${server}: ${statusOf(response).message}: ${LOG_IN}`);
+  if (status >= 200 && status < 300 && !/^\s*\{/.test(body))
+    throw new TransportError("protocol", method !== "GET", `${server}: ${NO_APISERVER}`);
+  return response;
 }
 
 /** As often as client-go asks a server again that is overloaded. */
@@ -209,7 +243,7 @@ export async function connect(
     const within: Transport["request"] = (call) =>
       transport.request({ ...call, timeoutMs: timeoutMs ?? call.timeoutMs });
     return new ClusterClient(inCluster ? "in-cluster" : name, access, {
-      request: (call) => untilServed(within, call, ports),
+      request: async (call) => checked(await untilServed(within, call, ports), call.method, access.server),
       stream: (call) => transport.stream(call),
       close: () => transport.close(),
     });

@@ -12,11 +12,12 @@ export interface ListeningApiserver {
   readonly close: () => void;
 }
 
-/** `namespace`: of the kubeconfig's context, which has this name. */
+/** `namespace`: of the kubeconfig's context, which has this name, and this user. */
 export async function listeningApiserver(
   answer: RequestListener,
   namespace?: string,
   context = "c",
+  user: object = {},
 ): Promise<ListeningApiserver> {
   const server = createServer(answer).listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -27,7 +28,7 @@ export async function listeningApiserver(
     "current-context": context,
     contexts: [{ name: context, context: { cluster: "c", user: "u", namespace } }],
     clusters: [{ name: "c", cluster: { server: `http://127.0.0.1:${port}` } }],
-    users: [{ name: "u", user: {} }],
+    users: [{ name: "u", user }],
   };
   writeFileSync(kubeconfig, JSON.stringify(config));
   const close = (): void => {
