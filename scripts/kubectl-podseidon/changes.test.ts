@@ -168,6 +168,18 @@ describe("a suspension", () => {
     expect([code, writes]).toEqual([2, []]);
   });
 
+  test.each([
+    [["east"], [], ["it is suspended already in east alone, until", "the other cells are new: --cells east leaves"]],
+    [["east"], ["--cells", "west"], ["already in east alone, until", "this ends its suspension in east\n"]],
+    [["east"], ["--cells", "east"], ["already in east alone, until"]],
+    [undefined, ["--cells", "west"], ["it is suspended already, until", "this ends its suspension in east\n"]],
+    [undefined, [], ["it is suspended already, until"]],
+  ])("of the cells %j says what the next one, with %j, adds and ends", async (cells, flags, texts) => {
+    const { said } = await against(stored({ suspend: { enabled: true, cells } }), "suspend", "web", ...flags);
+    for (const text of texts) expect(said).toContain(text);
+    expect(said.match(/^Warning: (?:it is suspended|the other|this ends)/gm)).toHaveLength(texts.length);
+  });
+
   test("takes blanks between cells, and says which cell nobody knows", async () => {
     const { said, patches } = await against(stored(), "suspend", "web", "--cells", "east, wset", "--yes");
     expect(patches).toMatchObject([{ spec: { suspend: { cells: ["east", "wset"] } } }]);

@@ -19,13 +19,13 @@ import {
 } from "../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
-import { ownName, requireProtector } from "./find-protectors.ts";
+import { ownName, requireProtector, sourceName } from "./find-protectors.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, parseDuration, plural } from "./invocation/output.ts";
 import { withFlags } from "./invocation/printed-commands.ts";
-import { viewProtector } from "./view.ts";
+import { type ProtectorView, viewProtector } from "./view.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -100,7 +100,7 @@ async function refuseWhereSourceDecides(core: ClusterClient, protector: PodProte
   if (!finalizers.includes(GENERATOR_FINALIZER) || !SUSPENDING_KINDS.includes(kind)) return;
   if ((await findSource(core, protector)) === undefined) return;
   throw new CommandError(
-    `of ${idOf(protector)} spec.suspend in its ${kind} ${labels[SOURCE_NAME_LABEL]} ` +
+    `of ${idOf(protector)} spec.suspend in its ${kind} ${sourceName(protector.metadata)} ` +
       "decides, so the generator would take this back: change it there",
   );
 }
@@ -137,6 +137,23 @@ function unknownCells({ status }: PodProtector, cells: readonly string[] = []): 
   return cells.filter((cell) => !known.has(cell)).map((cell) => `it is not counted in a cell ${cell}: is that the id?`);
 }
 
+/** What becomes of the suspension that this one takes the place of. */
+function alreadyWarnings(
+  { status }: PodProtector,
+  before: NonNullable<ProtectorView["suspended"]>,
+  cells: readonly string[] | undefined,
+): readonly string[] {
+  const ends = (before.cells ?? status?.cells?.map(({ cellID }) => cellID) ?? []).filter(
+    (cell) => cells?.includes(cell) === false,
+  );
+  const only = before.cells === undefined ? "" : ` in ${before.cells.join(", ")} alone`;
+  return [
+    `it is suspended already${only}, until ${before.until ?? "it is resumed"}`,
+    ...(only !== "" && cells === undefined ? [`the other cells are new: --cells ${before.cells} leaves them out`] : []),
+    ...(ends.length > 0 ? [`this ends its suspension in ${ends.join(", ")}`] : []),
+  ];
+}
+
 async function suspendIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
   await refuseWhereSourceDecides(core, protector);
@@ -158,7 +175,7 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
     `while ${idOf(protector)} is suspended every deletion of its pods${where} is allowed`,
     ...(forever ? ["it stays so until somebody resumes it"] : []),
     ...unknownCells(protector, cells),
-    ...(before === undefined ? [] : [`it is suspended already, until ${before.until ?? "it is resumed"}`]),
+    ...(before === undefined ? [] : alreadyWarnings(protector, before, cells)),
     ...(reason === undefined || context.text("reason") !== undefined ? [] : [`the reason stays: ${reason}`]),
   ];
   const ends = until === undefined ? "until it is resumed" : `for ${age(forMs)}, until ${until}`;
@@ -243,13 +260,13 @@ async function releaseIt(context: Context, args: readonly string[]): Promise<Exi
     ? patch(core, protector, { metadata: { annotations: { [RELEASED_ANNOTATION]: mark } } }, !done)
     : patchAt(core, source, { metadata: { annotations: { [PROTECT_ANNOTATION]: "false" } } }, !done));
   const view = viewProtector(protector, context.nowMs());
-  const of = protector.metadata.labels ?? {};
+  const kind = protector.metadata.labels?.[SOURCE_KIND_LABEL];
   const warnings = [
     `${plural(view.available, "available pod")} of ${id} will no longer be protected`,
     ...(source === undefined
       ? []
       : [
-          `${of[SOURCE_KIND_LABEL]} ${of[SOURCE_NAME_LABEL]} is there: it gets the annotation ` +
+          `${kind} ${sourceName(protector.metadata)} is there: it gets the annotation ` +
             `${PROTECT_ANNOTATION}=false, and a deletion of it that waits goes on; ` +
             "to let everything pass for a while, use suspend",
         ]),

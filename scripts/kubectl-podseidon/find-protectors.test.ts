@@ -3,6 +3,7 @@ import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { makeCell, makeProtector } from "../../test/support/decide/fixtures.ts";
 import { findProtectors, requireProtector } from "./find-protectors.ts";
 import { CommandError } from "./invocation/errors.ts";
+import { viewProtector } from "./view.ts";
 
 function of(kind: string, workload: string, name = `${kind.toLowerCase()}-${workload}`): PodProtector {
   const protector = makeProtector([makeCell("a", 3)]);
@@ -54,4 +55,14 @@ describe("a protector is found as people name it", () => {
   ])("%s is refused", (word, text) => {
     expect(() => requireProtector(word, known, "shop")).toThrow(new CommandError(text));
   });
+});
+
+test("a workload whose name is too long for a label is found by that name", () => {
+  const long = "w".repeat(253);
+  const made = of("Deployment", `${"w".repeat(54)}-1a2b3c4d`, "deployment-long");
+  const owner = { apiVersion: "apps/v1", kind: "Deployment", name: long, uid: "u1", controller: true };
+  const protector = { ...made, metadata: { ...made.metadata, ownerReferences: [owner] } };
+  for (const word of [long, `deployment/${long}`, `deployment.apps/${long}`])
+    expect(findProtectors(word, [...known, protector])).toEqual([protector]);
+  expect(viewProtector(protector, 0).source).toBe(`Deployment ${long}`);
 });

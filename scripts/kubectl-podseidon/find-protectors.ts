@@ -27,6 +27,16 @@ const SHORT_NAMES: Readonly<Record<string, string>> = {
 /** The protector's name in a word that may begin with the kind, as in kubectl's output. */
 export const ownName = (word: string): string => word.replace(OWN_KIND, "");
 
+/**
+ * The name of the protector's workload. A label has no room for each name, so that a long one is shortened there and
+ * stands in full in the owner reference alone.
+ */
+export function sourceName({ labels, ownerReferences = [] }: PodProtector["metadata"]): string | undefined {
+  const label = labels?.[SOURCE_NAME_LABEL];
+  if (label === undefined) return undefined;
+  return ownerReferences.find(({ controller }) => controller === true)?.name ?? label;
+}
+
 /** `KIND/NAME` or `KIND.GROUP/NAME`, a workload in kubectl's words. */
 const WORKLOAD = /^([^./]+)(?:\.([^/]+))?\/(.+)$/;
 
@@ -37,10 +47,11 @@ export function findProtectors(word: string, protectors: readonly PodProtector[]
   if (named.length > 0 || own !== word) return named;
   const [, resource, group, name = word] = WORKLOAD.exec(word.toLowerCase()) ?? [];
   const kind = resource === undefined ? undefined : (SHORT_NAMES[resource] ?? resource);
-  return protectors.filter(({ metadata: { labels = {} } }) => {
+  return protectors.filter(({ metadata }) => {
+    const { labels = {} } = metadata;
     const kinds = [labels[SOURCE_KIND_LABEL], labels[SOURCE_RESOURCE_LABEL]].map((one) => one?.toLowerCase());
     if (group !== undefined && group !== labels[SOURCE_GROUP_LABEL]) return false;
-    return labels[SOURCE_NAME_LABEL] === name && (kind === undefined || kinds.includes(kind));
+    return sourceName(metadata) === name && (kind === undefined || kinds.includes(kind));
   });
 }
 
@@ -71,8 +82,8 @@ export function requireProtector(word: string, protectors: readonly PodProtector
 
 function nearNames(word: string, protectors: readonly PodProtector[]): readonly string[] {
   const wanted = word.replace(/^[^/]*\//, "");
-  const near = protectors.filter(({ metadata: { name, labels = {} } }) =>
-    [name, labels[SOURCE_NAME_LABEL] ?? name].some((one) => isNear(one, wanted)),
+  const near = protectors.filter(({ metadata }) =>
+    [metadata.name, sourceName(metadata) ?? metadata.name].some((one) => isNear(one, wanted)),
   );
   return near.map(({ metadata }) => metadata.name);
 }

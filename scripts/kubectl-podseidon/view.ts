@@ -9,10 +9,10 @@ import {
   GENERATOR_FINALIZER,
   RELEASED_ANNOTATION,
   SOURCE_KIND_LABEL,
-  SOURCE_NAME_LABEL,
 } from "../../shared/schema/annotations.ts";
 import { type Condition, isDeleting, type PodProtector, STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { parseMs } from "../../shared/schema/time.ts";
+import { sourceName } from "./find-protectors.ts";
 import type { HealthState } from "./health.ts";
 
 export interface CellView {
@@ -101,12 +101,11 @@ export function viewProtector(protector: PodProtector, nowMs: number): Protector
   const cells = [...state.cells.values()].map((cell) => viewCell(cell, nowMs));
   const reservations = [...state.cells.values()].flatMap((cell) => viewReservations(cell, nowMs));
   const suspended = state.spec.suspendedUntilMs > nowMs;
-  const labels = metadata.labels ?? {};
-  const kind = labels[SOURCE_KIND_LABEL];
+  const kind = metadata.labels?.[SOURCE_KIND_LABEL];
   const facts = {
     namespace: metadata.namespace ?? "",
     name: metadata.name,
-    source: kind === undefined ? undefined : `${kind} ${labels[SOURCE_NAME_LABEL] ?? ""}`,
+    source: kind === undefined ? undefined : `${kind} ${sourceName(metadata) ?? ""}`,
     managed: metadata.finalizers?.includes(GENERATOR_FINALIZER) ?? false,
     derivation: metadata.annotations?.[DERIVATION_ANNOTATION],
     required: spec.minAvailable,
