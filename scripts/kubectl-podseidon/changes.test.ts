@@ -323,3 +323,45 @@ test.each<[string, string, Readonly<Record<string, unknown>>]>([
   const { said } = await against(objects, command, "b", "--core-context", "my prod", ...yes);
   expect(said).toContain(text);
 });
+
+describe("who may not do all of it hears what is done already", () => {
+  const refused = (path: string): RegExp => new RegExp(`^error: c: .*${path}: HTTP 403: it is forbidden; `);
+
+  test("leave, of the tokens that it has revoked", async () => {
+    const path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/podseidon-webhook-core.b";
+    const args = ["leave", "b", "--core-context", "c"];
+    const objects = { [BOUND]: {}, [path]: FORBIDDEN };
+    const { code, said } = await against(objects, ...args, "--yes");
+    expect(said).toMatch(refused(path));
+    expect(said).toMatch(/; before that: secret\/podseidon-cell\.b deleted \(c\)\. The command can be repeated\n$/);
+    expect(code).toBe(2);
+    expect((await against(objects, ...args)).said).toMatch(/it is forbidden\n$/);
+  });
+
+  test("remove-cell, of the protectors that it has changed", async () => {
+    const item = (name: string): object => ({
+      metadata: {
+        namespace: "shop",
+        name,
+        uid: name,
+        resourceVersion: "1",
+        finalizers: ["podseidon.kubewharf.io/generator"],
+      },
+      spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
+      status: { cells: [makeCell("b", 1)], summary },
+    });
+    const path = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
+    const of = (name: string): string => `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/${name}`;
+    // The refusal of the latter is the last of eight calls at once.
+    const many = Array.from({ length: 8 }, () => item("mine"));
+    const list = { metadata: { resourceVersion: "1" }, items: [...many, item("others")] };
+    const objects = { [path]: list, [of("mine")]: item("mine"), [of("others")]: FORBIDDEN };
+    const { code, said } = await against(objects, "remove-cell", "b", "-A", "--yes");
+    expect(said).toMatch(refused(of("others")));
+    expect(said).toMatch(
+      /; at least \d protectors? \(shop\/mine.*\) will be rid of b all the same\. The command can be repeated\n/,
+    );
+    expect(code).toBe(2);
+    expect((await against(objects, "remove-cell", "b", "-A")).said).toMatch(/it is forbidden\n$/);
+  });
+});

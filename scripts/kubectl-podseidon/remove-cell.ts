@@ -10,7 +10,7 @@ import { requireProtectors } from "./find-protectors.ts";
 import { mapAtOnce } from "./invocation/at-once.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
-import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
 
@@ -38,10 +38,22 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   if (protectors.length === 0 && !acknowledges)
     throw new CommandError(`no protector of ${namespace ?? "any namespace"} counts a cell ${cell}`);
   const done = context.is("yes");
+  const asked: string[] = [];
   const removed = await mapAtOnce(context, `removing cell ${cell}`, protectors, async (protector) => {
     const warnings = cellWarnings(protector, cell, context.nowMs());
-    return await removeFrom(core, protector, cell, { done, warnings });
-  });
+    const change = await removeFrom(core, protector, cell, { done, warnings });
+    if (done && isManaged(protector)) asked.push(idOf(protector));
+    return change;
+  }).catch(
+    orElse(({ message }) => {
+      if (asked.length === 0) throw new CommandError(message);
+      const names = `${asked.slice(0, MAX_NAMED).join(", ")}${asked.length > MAX_NAMED ? ", ..." : ""}`;
+      throw new CommandError(
+        `${message}; at least ${plural(asked.length, "protector")} (${names}) will be rid of ${cell} all the same. ` +
+          "The command can be repeated",
+      );
+    }),
+  );
   const changes: Change[] = removed.filter((change) => change !== undefined);
   if (done) await waitForRemoval(context, core, protectors);
   if (acknowledges) {

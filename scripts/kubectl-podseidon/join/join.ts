@@ -66,6 +66,17 @@ export interface Step {
   readonly outcome: string;
 }
 
+/** Does the work; an error says which steps were done before it, in `done`. */
+export async function tellingSteps(done: () => readonly Step[], work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    const made = done().map(({ cluster, object, outcome }) => `${object} ${outcome} (${cluster})`);
+    if (!(error instanceof CommandError) || made.length === 0) throw error;
+    throw new CommandError(`${error.message}; before that: ${made.join(", ")}. The command can be repeated`);
+  }
+}
+
 /** The clusters and the cell of one call. */
 export interface JoinTarget {
   readonly cell: string;
@@ -270,7 +281,8 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     }
     for (const component of COMPONENTS) await joining.component(component, address, bound, lifeMs);
   };
-  await context.progress.during(`joining ${worker.name} to ${core.name}`, join);
+  const made = (): readonly Step[] => joining.steps.filter(({ outcome }) => !outcome.startsWith("unchanged"));
+  await context.progress.during(`joining ${worker.name} to ${core.name}`, () => tellingSteps(made, join));
   const apply = `kubectl${context.repeated("kubeconfig")}${flagsText({ context: worker.name })} apply -k FOLDER`;
   const next =
     `${worker.name} may use ${core.name} (${address.server}) as cell ${cell}. Its pods start once the manifests with ` +

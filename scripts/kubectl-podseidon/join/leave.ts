@@ -6,15 +6,16 @@ import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/erro
 import { inLine } from "../invocation/output.ts";
 import { flagsText } from "../invocation/printed-commands.ts";
 import { accountObjects, boundSecret, type CellObject, COMPONENTS, kubeconfigSecret } from "./cell-objects.ts";
-import { heldKubeconfig, type JoinTarget, type Step, stepsText, targetOf } from "./join.ts";
+import { heldKubeconfig, type JoinTarget, type Step, stepsText, targetOf, tellingSteps } from "./join.ts";
 
 const GONE = "was not there";
+const DELETED = "deleted";
 
 async function remove(cluster: ClusterClient, { name, path }: CellObject, done: boolean): Promise<Step> {
   const result = await cluster.api.delete(path, { timeoutMs: CALL_TIMEOUT_MS, dryRun: !done });
   if (result.kind !== "ok" && result.kind !== "gone")
     throw new CommandError(`${cluster.name}: ${name}: ${describeFailure(result)}`);
-  const outcome = result.kind === "gone" ? GONE : done ? "deleted" : "would be deleted (server dry run)";
+  const outcome = result.kind === "gone" ? GONE : done ? DELETED : "would be deleted (server dry run)";
   return { cluster: cluster.name, object: name, outcome };
 }
 
@@ -40,7 +41,8 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const revoke = async (): Promise<void> => {
     for (const one of [boundSecret(cell, namespace, ""), ...accounts]) steps.push(await remove(core, one, done));
   };
-  await context.progress.during(`revoking ${cell} in ${core.name}`, revoke);
+  const made = (): readonly Step[] => steps.filter(({ outcome }) => outcome === DELETED);
+  await context.progress.during(`revoking ${cell} in ${core.name}`, () => tellingSteps(made, revoke));
   let left = "";
   try {
     steps.push(...(await removeKubeconfigs(target, done)));
