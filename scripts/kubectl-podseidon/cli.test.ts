@@ -45,6 +45,9 @@ describe("the command line", () => {
     [["status", "-o", "xml"], "must be json, yaml or wide"],
     [["status"], "there is no kubeconfig"],
     [["status", "--kubeconfig", "/nonexistent/file"], "/nonexistent/file can't be read"],
+    [["status", "--kubeconfig", "/a:/b"], "KUBECONFIG takes several files"],
+    [["status", "--token", "t"], "'--token': a command may ask several clusters, so write it into a kubeconfig"],
+    [["--server", "https://a", "status"], "'--server': a command may ask several clusters"],
     [["completion", "fish"], "bash and zsh"],
   ])("%j is refused with exit code 2", async (args, text) => {
     const { code, err } = await cli(...args);

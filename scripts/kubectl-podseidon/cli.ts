@@ -15,6 +15,7 @@ import { gates } from "./gates.ts";
 import { type Command, Context, type FlagValues, GLOBAL_FLAGS, type Surroundings } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
 import type { Flag } from "./invocation/flag.ts";
+import { FOREIGN_FLAGS, foreignFlagAdvice } from "./invocation/kubectl-flags.ts";
 import { didYouMean, isNear } from "./invocation/near-names.ts";
 import { inLine } from "./invocation/output.ts";
 import { plainTerminal } from "./invocation/progress.ts";
@@ -93,7 +94,7 @@ const separated = (args: readonly string[]): string[] => args.map((word) => word
  * command may be the name of an object.
  */
 function wordsOf(args: readonly string[]): readonly string[] {
-  const options: Flags = Object.assign({}, GLOBAL_FLAGS, ...COMMANDS.map(({ flags }) => flags));
+  const options: Flags = Object.assign({}, FOREIGN_FLAGS, GLOBAL_FLAGS, ...COMMANDS.map(({ flags }) => flags));
   return parseArgs({ args: separated(args), options, strict: false, allowPositionals: true }).positionals;
 }
 
@@ -107,7 +108,8 @@ function parse(args: readonly string[], command: Command): { values: FlagValues;
     ]);
     return { values: Object.fromEntries(plain), positionals };
   } catch (error) {
-    throw new CommandError(`${messageOf(error).split(". ")[0]}; see kubectl podseidon ${command.name} --help`);
+    const [what = ""] = messageOf(error).split(". ");
+    throw new CommandError(`${what}${foreignFlagAdvice(what)}; see kubectl podseidon ${command.name} --help`);
   }
 }
 

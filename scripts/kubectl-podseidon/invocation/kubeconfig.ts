@@ -69,7 +69,8 @@ async function readText(path: string, explicit: boolean): Promise<string | undef
   } catch (error) {
     const missing = error instanceof Error && "code" in error && error.code === "ENOENT";
     if (missing && !explicit) return undefined;
-    throw new CommandError(`the kubeconfig ${path} can't be read: ${messageOf(error)}`);
+    const several = explicit && path.includes(delimiter) ? "; KUBECONFIG takes several files, --kubeconfig one" : "";
+    throw new CommandError(`the kubeconfig ${path} can't be read: ${messageOf(error)}${several}`);
   }
 }
 

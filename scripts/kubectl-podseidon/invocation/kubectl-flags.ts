@@ -21,6 +21,20 @@ export const KUBECTL_FLAGS = {
   },
 } as const satisfies Record<string, Flag>;
 
+/** Flags of kubectl that are for one cluster, or for kubectl alone. */
+const SINGLE = ["server", "token", "certificate-authority", "client-certificate", "client-key", "tls-server-name"];
+export const FOREIGN_FLAGS: Readonly<Record<string, Pick<Flag, "type">>> = {
+  ...Object.fromEntries([...SINGLE, "username", "password"].map((name) => [name, { type: "string" }])),
+  "insecure-skip-tls-verify": { type: "boolean" },
+};
+
+/** What to do in place of a flag of kubectl that the plugin lacks; empty for any other error of the command line. */
+export function foreignFlagAdvice(error: string): string {
+  const [, name = ""] = /^Unknown option '--([\w-]+)/.exec(error) ?? [];
+  if (!Object.hasOwn(FOREIGN_FLAGS, name)) return "";
+  return ": a command may ask several clusters, so write it into a kubeconfig (kubectl config), and name its --context";
+}
+
 /** For printed commands. */
 export const IMPERSONATION_FLAGS = ["as", "as-uid", "as-group"] as const;
 export const PLACE_FLAGS = ["cluster", "user"] as const;
