@@ -58,6 +58,14 @@ test.each<[string, number | undefined]>([
   expect(parseDuration(text)).toBe(ms);
 });
 
+test("columns stay in line where characters take two columns of a terminal, or none", () => {
+  const rows = [
+    ["\u751f\u4ea7\u{1f680}", "a"],
+    ["e\u0301t\u00e9", "b"],
+  ];
+  expect(table(["CLUSTER", "X"], rows)).toBe("CLUSTER   X\n\u751f\u4ea7\u{1f680}    a\ne\u0301t\u00e9       b\n");
+});
+
 test("columns are as wide as their longest cell, and nothing trails", () => {
   expect(table(["A", "LONG"], [["first", "x"]], "  ")).toBe("  A       LONG\n  first   x\n");
 });

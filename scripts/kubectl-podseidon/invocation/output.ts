@@ -18,7 +18,7 @@ export function columns(texts: readonly (readonly string[])[], separator: string
   const rows = texts.map((row) => row.map(inLine));
   const count = Math.max(0, ...rows.map((row) => row.length));
   const widths = Array.from({ length: count }, (_, column) =>
-    Math.max(...rows.map((row) => lengthOf(row[column] ?? ""))),
+    Math.max(...rows.map((row) => widthOf(row[column] ?? ""))),
   );
   return rows.map((row) => widths.map((width, column) => pad(row[column] ?? "", width)).join(separator));
 }
@@ -30,12 +30,29 @@ export function table(head: readonly string[], rows: readonly (readonly string[]
     .join("");
 }
 
-function lengthOf(text: string): number {
-  return [...text].length;
+/** Characters that terminals show in two columns, and in none. */
+const WIDE =
+  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Emoji_Presentation}\u3001-\u303e\uff01-\uff60]/gu;
+const NONE = /[\p{Mn}\p{Me}\u200b-\u200d]/gu;
+
+/** The columns of a terminal that the text takes: names of contexts may be Chinese. */
+export function widthOf(text: string): number {
+  if (/^[ -~]*$/.test(text)) return text.length;
+  return [...text].length + (text.match(WIDE)?.length ?? 0) - (text.match(NONE)?.length ?? 0);
+}
+
+/** The beginning of the text that fits. */
+export function cut(text: string, width: number): string {
+  let beginning = "";
+  for (const character of text) {
+    if (widthOf(beginning + character) > width) break;
+    beginning += character;
+  }
+  return beginning;
 }
 
 function pad(cell: string, width: number): string {
-  return cell + " ".repeat(Math.max(0, width - lengthOf(cell)));
+  return cell + " ".repeat(Math.max(0, width - widthOf(cell)));
 }
 
 /** `Name:   value` lines. */

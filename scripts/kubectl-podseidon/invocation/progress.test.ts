@@ -36,6 +36,18 @@ class Screen implements Terminal {
   }
 }
 
+/** The line of a step that takes 12 s, on a terminal of 40 columns. */
+async function shows(what: string, line: string): Promise<void> {
+  const time = new VirtualTime();
+  const screen = Object.assign(new Screen(true), { width: () => 40 });
+  const work = Promise.withResolvers<void>();
+  const done = new ProgressLine(screen, time).during(what, () => work.promise);
+  await time.advance(12_000);
+  expect(screen.line).toBe(line);
+  work.resolve();
+  await done;
+}
+
 describe("what is shown of work", () => {
   async function shown(interactive: boolean, workMs: number): Promise<string> {
     const time = new VirtualTime();
@@ -65,15 +77,15 @@ describe("what is shown of work", () => {
   });
 
   test("fits a narrow terminal, where a line that wraps could not be taken back", async () => {
-    const time = new VirtualTime();
-    const screen = Object.assign(new Screen(true), { width: () => 40 });
-    const work = Promise.withResolvers<void>();
     const what = "reading the pods of tainted nodes of arn:aws:eks:eu-west-1:1:cluster/production";
-    const done = new ProgressLine(screen, time).during(what, () => work.promise);
-    await time.advance(12_000);
-    expect(screen.line).toBe("reading the pods of tainted no ... 12 s");
-    work.resolve();
-    await done;
+    await shows(what, "reading the pods of tainted no ... 12 s");
+  });
+
+  test("fits it with characters that take two columns each, of which none is cut in two", async () => {
+    await shows(
+      `reading \u751f\u4ea7\u96c6\u7fa4 ${"\u{1f680}".repeat(20)}`,
+      `reading \u751f\u4ea7\u96c6\u7fa4 ${"\u{1f680}".repeat(6)} ... 12 s`,
+    );
   });
 
   test("its part that is under way, and the whole again when that is done; quick parts add up", async () => {

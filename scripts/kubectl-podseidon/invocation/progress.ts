@@ -4,7 +4,7 @@
  */
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
 import { coloured } from "./colour.ts";
-import { escapeControls } from "./output.ts";
+import { cut, escapeControls, widthOf } from "./output.ts";
 
 export interface Terminal {
   out(text: string): void;
@@ -88,7 +88,7 @@ export class ProgressLine {
   #fitted(line: string, tookMs: number): string {
     const took = ` ${Math.floor(tookMs / 1000)} s`;
     const room = (this.#terminal.width?.() || Infinity) - took.length - 1;
-    return (line.length <= room ? line : `${line.slice(0, Math.max(0, room - ELLIPSIS.length))}${ELLIPSIS}`) + took;
+    return (widthOf(line) <= room ? line : cut(line, room - ELLIPSIS.length) + ELLIPSIS) + took;
   }
 
   #begin(): void {
