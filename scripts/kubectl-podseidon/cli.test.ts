@@ -135,23 +135,19 @@ describe("a cluster without the CRD", () => {
 
 const EVERY = [["status"], ["suspend", "web", "--yes"], ["why", "p"], ["gates", "p"], ["drain-check", "n"]];
 
-describe("an answer that helps nobody is told with its cluster, and what to do", () => {
-  test.each<[string, number, string, RegExp]>([
-    ["of an ended token", 401, JSON.stringify({ kind: "Status", message: "Unauthorized" }), /Unauthorized: .*log in/],
-    ["of a proxy's page", 200, "<html>secret</html>", /not JSON.* proxy/],
-  ])("%s", async (_, status, body, text) => {
-    const { kubeconfig, close } = await listeningApiserver((_request, response) =>
-      response.writeHead(status).end(body),
-    );
-    for (const args of EVERY) {
-      const { code, err } = await cli(...args, "--kubeconfig", kubeconfig);
-      expect(err).toMatch(text);
-      expect(err).toMatch(/^error: c: http:[^\n]*\n$/);
-      expect(err).not.toMatch(/gives no answer|secret/);
-      expect(code).toBe(2);
-    }
-    close();
-  });
+test.each<[string, number, string, RegExp]>([
+  ["of an ended token", 401, JSON.stringify({ kind: "Status", message: "Unauthorized" }), /Unauthorized: .*log in/],
+  ["of a proxy's page", 200, "<html>secret</html>", /not JSON.* proxy/],
+])("an answer %s is told with its cluster, and what to do", async (_, status, body, text) => {
+  const { kubeconfig, close } = await listeningApiserver((_request, response) => response.writeHead(status).end(body));
+  for (const args of EVERY) {
+    const { code, err } = await cli(...args, "--kubeconfig", kubeconfig);
+    expect(err).toMatch(text);
+    expect(err).toMatch(/^error: c: http:[^\n]*\n$/);
+    expect(err).not.toMatch(/gives no answer|secret/);
+    expect(code).toBe(2);
+  }
+  close();
 });
 
 describe("a cluster of pods that is not there", () => {

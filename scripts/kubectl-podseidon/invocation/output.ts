@@ -31,8 +31,8 @@ export function table(head: readonly string[], rows: readonly (readonly string[]
 }
 
 /** Characters that terminals show in two columns, and in none. */
-const WIDE =
-  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Emoji_Presentation}\u3001-\u303e\uff01-\uff60]/gu;
+const SCRIPTS = String.raw`\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}`;
+const WIDE = new RegExp(String.raw`[${SCRIPTS}\p{Emoji_Presentation}\u3001-\u303e\uff01-\uff60]`, "gu");
 const NONE = /[\p{Mn}\p{Me}\u200b-\u200d]/gu;
 
 /** The columns of a terminal that the text takes: names of contexts may be Chinese. */
