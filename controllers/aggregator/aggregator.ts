@@ -129,8 +129,8 @@ export class Aggregator {
   }
 
   /**
-   * Counts and settles until `signal` aborts; resolves when the last write has ended. Calls `onCounted` once each
-   * protector of every core has been tried once.
+   * Counts and settles until `signal` aborts; resolves when the last write has ended. Calls `onCounted` once every core
+   * has the counts of each protector.
    */
   async lead(signal: AbortSignal, onCounted: () => void = () => {}): Promise<void> {
     const { pods, ports, cellClient, onEvent, cores } = this.#options;

@@ -24,7 +24,7 @@ describe("counting", () => {
     });
   });
 
-  test("says that it has counted once each protector of every core was tried, stored or not", async () => {
+  test("says that it has counted once every core has the count of each protector", async () => {
     const none = await new AggregatorHarness({ coreNames: ["east", "west"] }).start();
     expect(none.countedTerms).toBe(1);
 
@@ -40,6 +40,38 @@ describe("counting", () => {
     expect(harness.countedTerms).toBe(1);
     await harness.run(2 * HEARTBEAT_MS);
     expect(harness.countedTerms).toBe(1);
+  });
+
+  test("a count that is not stored is none: its write fails, or waits for the aggregation rate", async () => {
+    const harness = new AggregatorHarness();
+    const { core, cell } = harness;
+    const told = (): unknown => [harness.countedTerms, core.entry("p")?.aggregation?.availableReplicas];
+    const nextTerm = async (change: () => void): Promise<void> => {
+      await harness.loseLeadership();
+      change();
+      harness.isLeader = true;
+      harness.lead();
+    };
+    core.put("p", { admissionHistoryConfig: { aggregationRateMillis: 5_000 } });
+    for (const name of ["a", "b", "c"]) cell.put(name);
+    await harness.start();
+    expect(told()).toEqual([1, 3]);
+
+    await nextTerm(() => cell.remove("a"));
+    await harness.run(4_000);
+    expect(told()).toEqual([1, 3]);
+    await harness.run(2_000);
+    expect(told()).toEqual([2, 2]);
+
+    await nextTerm(() => {
+      core.answer = "unavailable";
+      cell.remove("b");
+    });
+    await harness.run(10_000);
+    expect(told()).toEqual([2, 2]);
+    core.answer = "ok";
+    await harness.run(60_000);
+    expect(told()).toEqual([3, 1]);
   });
 
   test("a first count waits until its namespace is marked; what was counted before is counted on", async () => {

@@ -47,7 +47,7 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
   /** Whether the webhook is asked about the pods of a namespace. */
   readonly isAsked: (namespace: string) => boolean;
   readonly onQueueEvent?: (core: string, event: QueueEvent) => void;
-  /** Called once each protector of the start has been tried once, or is gone. */
+  /** Called once the core has the counts of each protector of the start. */
   readonly onCounted: () => void;
 }
 
@@ -76,8 +76,8 @@ export class CoreReconciler implements MembershipListener {
   /** Last entries of deleted protectors: a new protector of the same name has lost its predecessor's history. */
   readonly #departed = new Map<string, { readonly known: KnownEntry; readonly atMs: number }>();
   readonly #waitingForProgress = new Set<TrackedProtector>();
-  /** The protectors of the start that have not been tried yet. */
-  readonly #untried: Set<TrackedProtector>;
+  /** The protectors of the start whose stored counts may be those of before. */
+  readonly #uncounted: Set<TrackedProtector>;
   readonly #unlisten: (() => void)[];
   readonly #workers: Workers;
   readonly #writer: StatusWriter;
@@ -94,9 +94,9 @@ export class CoreReconciler implements MembershipListener {
       onEvent: (event) => options.onQueueEvent?.(core.name, event),
     });
     this.#unlisten = [membership.listen(this), cell.pods.subscribe({ advanced: () => this.#positionMoved() })];
-    this.#untried = new Set(membership.protectors(core.name));
-    for (const tracked of this.#untried) this.queue.add(tracked);
-    if (this.#untried.size === 0) options.onCounted();
+    this.#uncounted = new Set(membership.protectors(core.name));
+    for (const tracked of this.#uncounted) this.queue.add(tracked);
+    if (this.#uncounted.size === 0) options.onCounted();
     this.#workers = runWorkers(this.queue, (tracked) => this.#reconcile(tracked), { workers, ports });
   }
 
@@ -156,7 +156,7 @@ export class CoreReconciler implements MembershipListener {
     this.#options.evidence.need(tracked, undefined);
     this.#options.forget(tracked);
     this.queue.forget(tracked);
-    this.#tried(tracked);
+    this.#counted(tracked);
   }
 
   podGone(tracked: TrackedProtector, pod: Pod): void {
@@ -196,12 +196,11 @@ export class CoreReconciler implements MembershipListener {
     const startedMs = ports.clock.monotonicMs();
     const [result, outcome] = await this.#reconcileWithRetries(tracked);
     onEvent({ kind: "reconciled", id: tracked.id, result, durationMs: ports.clock.monotonicMs() - startedMs });
-    this.#tried(tracked);
     return outcome;
   }
 
-  #tried(tracked: TrackedProtector): void {
-    if (this.#untried.delete(tracked) && this.#untried.size === 0) this.#options.onCounted();
+  #counted(tracked: TrackedProtector): void {
+    if (this.#uncounted.delete(tracked) && this.#uncounted.size === 0) this.#options.onCounted();
   }
 
   async #reconcileWithRetries(tracked: TrackedProtector): Promise<readonly [ReconcileResult, ReconcileOutcome]> {
@@ -211,16 +210,23 @@ export class CoreReconciler implements MembershipListener {
       if (membership.protector(core.name, namespacedName(tracked.id)) !== tracked) return ["gone", DONE];
       if (this.queue.stopped) return ["stopped", DONE];
       // The next change of its labels or pods reconciles again.
-      if (this.#options.selects?.(tracked.protector.metadata.labels ?? {}) === false) return ["leftOut", DONE];
+      if (this.#options.selects?.(tracked.protector.metadata.labels ?? {}) === false) {
+        this.#counted(tracked);
+        return ["leftOut", DONE];
+      }
       const state = this.#stateOf(tracked);
       const waitMs = this.#firstCountInMs(tracked, state);
-      if (waitMs > 0) return ["waiting", later(waitMs)];
+      if (waitMs > 0) {
+        this.#counted(tracked);
+        return ["waiting", later(waitMs)];
+      }
       const plan = planReconcile(gather(tracked, state, this.#context));
       this.#remember(tracked, state, plan);
       // The pods that this count contains; later ones wait for the next write.
       const waiting = gate.waitingOf(tracked);
       if (plan.isStored) gate.counted(tracked, waiting);
       if (plan.status === undefined) {
+        if (!plan.isPostponed) this.#counted(tracked);
         return [plan.result.stale === undefined ? "unchanged" : "refused", this.#again(state, plan)];
       }
       if (!mayWrite()) return ["stopped", later(LEADERLESS_RETRY_MS)];
@@ -231,6 +237,7 @@ export class CoreReconciler implements MembershipListener {
       if (written.kind === "conflict") continue;
       this.#wrote(tracked, state, plan, written.object, startedMs);
       gate.counted(tracked, waiting);
+      this.#counted(tracked);
       return ["written", this.#again(state, plan)];
     }
     return ["failed", failed(new Error(`${MAX_CONFLICTS} conflicts in a row`), true)];

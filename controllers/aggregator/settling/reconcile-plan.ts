@@ -21,6 +21,8 @@ export interface ReconcilePlan {
   readonly status: PodProtectorStatus | undefined;
   /** The stored entry says what the snapshot says. */
   readonly isStored: boolean;
+  /** The stored entry may lack what the snapshot says, and will be written later. */
+  readonly isPostponed: boolean;
   /** Since when (monotonic) the stored position is newer than the snapshot. */
   readonly staleSinceMs: number | undefined;
   /** Since when (monotonic) a write waits for the window of the aggregation rate. */
@@ -60,6 +62,7 @@ export function planReconcile(input: ReconcileInput): ReconcilePlan {
     result,
     status,
     isStored: mayWrite && status === undefined && result.reasons.length === 0 && result.stale === undefined,
+    isPostponed: !mayWrite || rateWaitMs > 0 || result.stale !== undefined,
     staleSinceMs,
     windowSinceMs,
     isCellRestored: staleSinceMs !== undefined && reachedSentMs >= staleSinceMs,

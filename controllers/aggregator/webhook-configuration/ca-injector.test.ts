@@ -79,6 +79,24 @@ test("none without an authority gets one before the pods are counted", async () 
   await running;
 });
 
+test("where deletions pass without an answer, nothing waits", async () => {
+  const { time, cell, injector } = start();
+  cell.put(GATE);
+  const fails = cell.configurations.get(VALIDATING)?.webhooks ?? [];
+  for (const webhook of [...cell.configurations.values()].flatMap(({ webhooks }) => webhooks))
+    webhook.failurePolicy = fails[0] === webhook ? "Fail" : "Ignore";
+  const end = new AbortController();
+  const running = injector.run(end.signal, new Promise(() => {}));
+  await time.advance(2_000);
+  const trusted = [encodeCaBundle(PEM), encodeCaBundle(PEM)];
+  expect([VALIDATING, MUTATING, GATE].map((path) => cell.bundles(path))).toEqual([
+    ...[[undefined, undefined], trusted, trusted],
+  ]);
+  end.abort();
+  await time.advance(10_000);
+  await running;
+});
+
 test("it waits a minute at most, also in the next term", async () => {
   const { time, cell, injector } = start();
   for (const _ of [1, 2]) {

@@ -20,7 +20,6 @@ import { type ApiFailure, describeFailure } from "../../../shared/kube/client/ap
 import { sleep } from "../../../shared/runtime/clock.ts";
 import { type ConfigurationOptions, configurationPath, type OpenWatch, whenCounted } from "./configuration-watch.ts";
 import {
-  bundlesOf,
   type ConfigurationResource,
   encodeCaBundle,
   GATE,
@@ -30,6 +29,7 @@ import {
   parseLiveConfiguration,
   RESOURCES,
   trusts,
+  waitsForCounts,
 } from "./desired-configuration.ts";
 import { FIELD_MANAGER } from "./field-ownership.ts";
 
@@ -148,8 +148,7 @@ export class CaInjector {
     for (const { resource, watch } of this.#watches) {
       for (const configuration of watch.values()) {
         if (trusts(configuration, published)) continue;
-        // It may be new: pods were deleted before without a question, and the stored counts have them still.
-        if (!this.#isCounted && Object.keys(bundlesOf(configuration)).length === 0) continue;
+        if (!this.#isCounted && waitsForCounts(configuration)) continue;
         await this.#inject(resource, configuration, published);
       }
     }

@@ -11,10 +11,10 @@ const CA = "Y2E=";
 const VALIDATING = "validatingwebhookconfigurations/podseidon";
 
 /** A cell whose webhook configurations are on record, with a CA, and away. */
-function start(counted: Promise<void>) {
+function start(counted: Promise<void>, failurePolicy = "Fail") {
   const time = new VirtualTime();
   const cell = new ConfigurationTable();
-  const webhooks = [{ name: "one", clientConfig: { url: "https://w:8443/webhook/cell" } }];
+  const webhooks = [{ name: "one", failurePolicy, clientConfig: { url: "https://w:8443/webhook/cell" } }];
   for (const kind of Object.values(KINDS)) {
     const declared = { kind, metadata: { name: "podseidon" }, webhooks };
     cell.record[kind] = JSON.stringify({ declared, bundles: { one: CA } });
@@ -57,6 +57,13 @@ test("what was away is restored without its CA, which comes once the pods are co
   await time.advance(1_000);
   expect(cell.bundles(VALIDATING)).toEqual([CA]);
   expect(events).toEqual([...RESOURCES, ...RESOURCES].map(missing));
+  await stop();
+});
+
+test("where deletions pass without an answer, it is restored with its CA at once", async () => {
+  const { time, cell, stop } = start(new Promise(() => {}), "Ignore");
+  await time.advance(1_000);
+  expect(cell.bundles(VALIDATING)).toEqual([CA]);
   await stop();
 });
 

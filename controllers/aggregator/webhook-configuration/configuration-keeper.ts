@@ -30,6 +30,7 @@ import {
   recordChange,
   restoredConfiguration,
   updatedConfiguration,
+  waitsForCounts,
 } from "./desired-configuration.ts";
 import { FIELD_MANAGER, lastWriter } from "./field-ownership.ts";
 
@@ -194,9 +195,9 @@ export class ConfigurationKeeper {
   }
 
   async #create(resource: ConfigurationResource, desired: DesiredConfiguration, signal: AbortSignal): Promise<boolean> {
-    // Pods went while nobody was asked, and the stored counts have them still: without an authority, deletions fail.
-    const isEarly = !this.#isCounted;
-    const body = restoredConfiguration(isEarly ? { ...desired, bundles: {} } : desired);
+    const bare = restoredConfiguration({ ...desired, bundles: {} });
+    const isEarly = !this.#isCounted && waitsForCounts(bare);
+    const body = isEarly ? bare : restoredConfiguration(desired);
     const path = configurationPath(resource);
     const result = await this.#options.api.create(path, body, parseLiveConfiguration, this.#call(signal));
     if (isEarly && result.kind === "ok") this.#early.add(result.object.metadata.uid);
@@ -210,7 +211,7 @@ export class ConfigurationKeeper {
     signal: AbortSignal,
   ): Promise<boolean> {
     const { api, name } = this.#options;
-    if (!this.#isCounted && Object.keys(bundlesOf(live)).length === 0) return true;
+    if (!this.#isCounted && waitsForCounts(live)) return true;
     const path = configurationPath(resource, name);
     const body = updatedConfiguration(desired, live);
     const call = this.#call(signal);

@@ -59,6 +59,19 @@ test("a configuration is written once more, five seconds after each change of it
   await stop();
 });
 
+test("also five seconds after it was created again, with generation 1", async () => {
+  const { time, cell, stop, refreshed } = start(VALIDATING);
+  await time.advance(6_000);
+  cell.remove(VALIDATING);
+  await time.advance(1_000);
+  cell.put(VALIDATING);
+  await time.advance(4_000);
+  expect(refreshed(VALIDATING)).toBeUndefined();
+  await time.advance(2_000);
+  expect(refreshed(VALIDATING)).toBe("1");
+  await stop();
+});
+
 test("a write that fails, or may not be made, is made later", async () => {
   const { time, cell, failures, state, stop, refreshed } = start(VALIDATING);
   state.mayWrite = false;

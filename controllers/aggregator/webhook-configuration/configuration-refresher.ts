@@ -26,7 +26,7 @@ export interface ConfigurationRefresherOptions extends ConfigurationOptions {
 export class ConfigurationRefresher {
   readonly #options: ConfigurationRefresherOptions;
   /** When this process first saw the present webhooks of a configuration. */
-  readonly #seen = new Map<string, { readonly generation: string; readonly atMs: number }>();
+  readonly #seen = new Map<string, { readonly uid: string; readonly generation: string; readonly atMs: number }>();
   #changed = new AbortController();
 
   constructor(options: ConfigurationRefresherOptions) {
@@ -55,11 +55,14 @@ export class ConfigurationRefresher {
   async #refresh(path: string, watch: Reflector<LiveConfiguration>, signal: AbortSignal): Promise<number> {
     const { api, ports, timeoutMs, mayWrite, onFailed } = this.#options;
     const [live] = watch.values();
-    const { generation, annotations } = live?.metadata ?? {};
+    if (live === undefined) return PAUSE_MS;
+    const { uid, generation, annotations } = live.metadata;
     if (generation === undefined || annotations?.[REFRESHED_GENERATION_ANNOTATION] === `${generation}`) return PAUSE_MS;
     const nowMs = ports.clock.monotonicMs();
     const last = this.#seen.get(path);
-    const seen = last?.generation === `${generation}` ? last : { generation: `${generation}`, atMs: nowMs };
+    // Another object of this name begins again with generation 1.
+    const isSeen = last?.uid === uid && last.generation === `${generation}`;
+    const seen = isSeen ? last : { uid, generation: `${generation}`, atMs: nowMs };
     this.#seen.set(path, seen);
     const inMs = seen.atMs + REFRESH_AFTER_MS - nowMs;
     if (inMs > 0) return inMs;

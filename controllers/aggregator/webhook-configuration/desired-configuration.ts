@@ -25,6 +25,7 @@ export const CONFIGURATIONS = [...RESOURCES.map((resource) => ({ resource, suffi
 const Texts = v.optional(v.nullable(v.record(v.string(), v.string())));
 const Webhook = v.looseObject({
   name: v.string(),
+  failurePolicy: v.optional(v.nullable(v.string())),
   clientConfig: v.looseObject({ caBundle: v.optional(v.nullable(v.string())) }),
 });
 type ConfiguredWebhook = v.InferOutput<typeof Webhook>;
@@ -103,6 +104,15 @@ export function bundlesOf({ webhooks }: Pick<LiveConfiguration, "webhooks">): Re
       caBundle === undefined || caBundle === null || caBundle === "" ? [] : [[name, caBundle]],
     ),
   );
+}
+
+/**
+ * The configuration may be new: pods went before without a question, and the stored counts have them still. Without an
+ * authority deletions fail. Where they pass instead, nothing is won by a wait.
+ */
+export function waitsForCounts({ webhooks }: Pick<LiveConfiguration, "webhooks">): boolean {
+  const isOpen = (webhooks ?? []).every(({ failurePolicy }) => failurePolicy === "Ignore");
+  return !isOpen && Object.keys(bundlesOf({ webhooks })).length === 0;
 }
 
 /** The declared webhooks with their last known `caBundle`; a new webhook gets the `caBundle` of another one. */

@@ -230,6 +230,8 @@ describe("the webhook configuration", () => {
     expect(told([good, hook("evictions", "")], [good])).toBe(
       "problem CA in the webhook configuration: of evictions: there is none",
     );
+    const none = webhookConfigurationFindings({ webhooks: [hook("pods", "")] }, undefined, NOW_MS).at(-1);
+    expect(none?.advice).toContain("an aggregator adds it once its term has counted the pods");
     expect(told([good], [hook("bind", authority(-1))])).toMatch(
       /^problem CA in the webhook configuration: of bind: expired /,
     );

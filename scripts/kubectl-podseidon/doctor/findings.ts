@@ -265,6 +265,8 @@ export function ownCertificateFinding(check: string, chain: string, nowMs: numbe
   return certificateFinding(check, [chain.match(PEM)?.[0] ?? ""], nowMs);
 }
 
+export const NO_CERTIFICATE = "there is none";
+
 /** About authorities that are trusted together: the last one to expire counts. */
 export function certificateFinding(check: string, bundles: readonly string[], nowMs: number): Finding {
   const ends: number[] = [];
@@ -278,7 +280,7 @@ export function certificateFinding(check: string, bundles: readonly string[], no
   if (ends.length === 0)
     return problem(
       check,
-      "there is none",
+      NO_CERTIFICATE,
       "without it no call to the webhook succeeds; see docs/runbooks/PodseidonCertificateExpiring.md",
     );
   // The newest certificate of a CA bundle counts: the old one stays in the bundle while it is replaced.

@@ -5,7 +5,7 @@ import { OWN_NAMESPACE } from "../../../shared/recovery/register/register-format
 import { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import { plural } from "../invocation/output.ts";
 import { cellOfWebhookConfiguration } from "../question.ts";
-import { certificateFinding, type Finding, ok, problem, warning } from "./findings.ts";
+import { certificateFinding, type Finding, NO_CERTIFICATE, ok, problem, warning } from "./findings.ts";
 
 const Names = v.optional(v.array(v.string()), []);
 const Webhooks = v.looseObject({
@@ -126,6 +126,10 @@ function asksAbout(rules: Webhook["rules"], operation: string, resource: string)
 
 type Webhook = v.InferOutput<typeof Webhooks>["webhooks"][number];
 
+const NO_AUTHORITY =
+  "until it is there, deletions fail: an aggregator adds it once its term has counted the pods, a minute after it " +
+  "leads at the latest; then docs/runbooks/PodseidonRegistrationMissing.md";
+
 /** About the worst of the webhooks: one without a valid authority fails, whatever the others trust. */
 function authorityFinding(webhooks: readonly Webhook[], nowMs: number): Finding {
   const check = "CA in the webhook configuration";
@@ -138,7 +142,9 @@ function authorityFinding(webhooks: readonly Webhook[], nowMs: number): Finding 
     found.find(({ finding }) => finding.level === "warning") ??
     found[0];
   if (worst === undefined) return certificateFinding(check, [], nowMs);
-  const { name, finding } = worst;
+  const { name } = worst;
+  const isMissing = worst.finding.found === NO_CERTIFICATE;
+  const finding = isMissing ? { ...worst.finding, advice: NO_AUTHORITY } : worst.finding;
   const isAlone = found.some((one) => one.finding.level !== finding.level);
   return isAlone ? { ...finding, found: `of ${name}: ${finding.found}` } : finding;
 }

@@ -13,7 +13,11 @@ interface StoredConfiguration {
     generation: number;
     annotations: Record<string, string>;
   };
-  readonly webhooks: { readonly name: string; clientConfig: { caBundle?: string; service?: unknown; url?: string } }[];
+  readonly webhooks: {
+    readonly name: string;
+    failurePolicy?: string;
+    clientConfig: { caBundle?: string; service?: unknown; url?: string };
+  }[];
 }
 
 /** Webhook configurations by plural and name, and the acknowledgements that the publisher got. */
@@ -27,6 +31,7 @@ export class ConfigurationTable implements Transport {
   isRefusing = false;
   readonly #streams: { readonly of: string; readonly stream: ScriptedStream }[] = [];
   #version = 100;
+  #uids = 0;
 
   constructor(published = "") {
     this.published = published;
@@ -34,7 +39,7 @@ export class ConfigurationTable implements Transport {
 
   put(path: string): void {
     const name = path.split("/")[1] ?? "";
-    const metadata = { name, uid: `uid-${name}`, resourceVersion: this.#next(), generation: 1, annotations: {} };
+    const metadata = { name, uid: this.#uid(name), resourceVersion: this.#next(), generation: 1, annotations: {} };
     this.configurations.set(path, {
       metadata,
       webhooks: [
@@ -104,7 +109,7 @@ export class ConfigurationTable implements Transport {
     const plural = where.split("/").find((part) => part.endsWith("webhookconfigurations")) ?? "";
     const key = `${plural}/${name}`;
     const before = this.configurations.get(key)?.metadata;
-    const uid = before?.uid ?? `uid-${name}`;
+    const uid = before?.uid ?? this.#uid(name);
     const generation = (before?.generation ?? 0) + 1;
     const metadata = { ...body.metadata, uid, resourceVersion: this.#next(), generation };
     const stored = { ...body, metadata };
@@ -112,6 +117,10 @@ export class ConfigurationTable implements Transport {
     this.configurations.set(key, stored);
     this.#notify(before === undefined ? "ADDED" : "MODIFIED", key);
     return answer(stored);
+  }
+
+  #uid(name: string): string {
+    return `uid-${name}-${++this.#uids}`;
   }
 
   #next(): string {

@@ -78,6 +78,7 @@ export class PluginEstate {
       return raw.status === 200;
     });
     await estate.untilCounted(PODS.length);
+    await cell.waitFor("a backup", async () => (await estate.plugin("doctor")).stdout.includes("of 1 protector\n"));
     return estate;
   }
 
