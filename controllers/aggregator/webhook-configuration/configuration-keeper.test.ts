@@ -60,6 +60,21 @@ test("what was away is restored without its CA, which comes once the pods are co
   await stop();
 });
 
+test("what is altered after that is told of as altered", async () => {
+  const counted = Promise.withResolvers<void>();
+  const { time, cell, events, stop } = start(counted.promise);
+  await time.advance(10_000);
+  counted.resolve();
+  await time.advance(10_000);
+  events.length = 0;
+  cell.alter(VALIDATING, (webhook) => {
+    webhook.failurePolicy = "Ignore";
+  });
+  await time.advance(1_000);
+  expect(events).toMatchObject([{ kind: "restored", why: "altered", alteration: { changes: [{}] } }]);
+  await stop();
+});
+
 test("it waits a minute at most", async () => {
   const { time, cell, stop } = start(new Promise(() => {}));
   await time.advance(50_000);

@@ -13,7 +13,13 @@ interface StoredConfiguration {
     generation: number;
     annotations: Record<string, string>;
   };
-  readonly webhooks: { readonly name: string; clientConfig: { caBundle?: string; service?: unknown; url?: string } }[];
+  readonly webhooks: StoredWebhook[];
+}
+
+interface StoredWebhook {
+  readonly name: string;
+  failurePolicy?: string;
+  clientConfig: { caBundle?: string; service?: unknown; url?: string };
 }
 
 /** Webhook configurations by plural and name, and the acknowledgements that the publisher got. */
@@ -48,6 +54,16 @@ export class ConfigurationTable implements Transport {
   remove(path: string): void {
     this.#notify("DELETED", path);
     this.configurations.delete(path);
+  }
+
+  /** Changes each webhook, as anybody with the permission can. */
+  alter(path: string, change: (webhook: StoredWebhook) => void): void {
+    const found = this.configurations.get(path);
+    if (found === undefined) throw new Error(`there is no ${path}`);
+    found.webhooks.forEach(change);
+    found.metadata.resourceVersion = this.#next();
+    found.metadata.generation++;
+    this.#notify("MODIFIED", path);
   }
 
   bundles(path: string): (string | undefined)[] {
