@@ -14,12 +14,14 @@ const VALIDATING = "validatingwebhookconfigurations/podseidon";
 function start(counted: Promise<void>) {
   const time = new VirtualTime();
   const cell = new ConfigurationTable();
-  const webhooks = [{ name: "one", clientConfig: { url: "https://w:8443/webhook/cell" } }];
+  const rules = [{ operations: ["DELETE"], resources: ["pods"] }];
+  const webhooks = [{ name: "one", clientConfig: { url: "https://w:8443/webhook/cell" }, rules }];
   for (const kind of Object.values(KINDS)) {
     const declared = { kind, metadata: { name: "podseidon" }, webhooks };
     cell.record[kind] = JSON.stringify({ declared, bundles: { one: CA } });
   }
   const events: ConfigurationEvent[] = [];
+  const lease = { mayWrite: true };
   const keeper = new ConfigurationKeeper({
     watches: new ConfigurationWatches({ transport: cell, ports: time, onEvent: () => {} }),
     api: new ApiClient(cell),
@@ -27,19 +29,21 @@ function start(counted: Promise<void>) {
     name: "podseidon",
     namespace: "podseidon-system",
     timeoutMs: 1_000,
-    mayWrite: () => true,
+    mayWrite: () => lease.mayWrite,
     declared: new Map(),
     onEvent: (event) => events.push(event),
     onRecordFailed: (message) => events.push({ kind: "failed", resource: RESOURCES[0], what: "record", message }),
   });
-  const end = new AbortController();
-  const running = keeper.run(end.signal, counted);
-  const stop = async (): Promise<void> => {
-    end.abort();
-    await time.advance(10_000);
-    await running;
+  const term = (waitsFor: Promise<void>): (() => Promise<void>) => {
+    const end = new AbortController();
+    const running = keeper.run(end.signal, waitsFor);
+    return async () => {
+      end.abort();
+      await time.advance(10_000);
+      await running;
+    };
   };
-  return { time, cell, events, stop };
+  return { time, cell, events, keeper, lease, term, stop: term(counted) };
 }
 
 const missing = (resource: string): unknown => ({
@@ -92,4 +96,46 @@ test("once the pods are counted, it is restored with its CA", async () => {
   expect(cell.bundles(VALIDATING)).toEqual([CA]);
   expect(events).toEqual([...RESOURCES, VALIDATING.split("/")[0] ?? ""].map(missing));
   await stop();
+});
+
+test("each term waits until it has counted the pods", async () => {
+  const { time, cell, term, stop } = start(Promise.resolve());
+  await time.advance(2_000);
+  await stop();
+  cell.remove(VALIDATING);
+  const end = term(new Promise(() => {}));
+  await time.advance(50_000);
+  expect(cell.bundles(VALIDATING)).toEqual([undefined]);
+  await end();
+});
+
+test("nothing is written without the lease", async () => {
+  const { time, cell, events, keeper, lease, stop } = start(Promise.resolve());
+  await time.advance(2_000);
+  lease.mayWrite = false;
+  events.length = 0;
+  cell.remove(VALIDATING);
+  await time.advance(60_000);
+  expect(events).toEqual([]);
+  expect(cell.configurations.has(VALIDATING)).toBe(false);
+  expect(keeper.isKept).toBe(false);
+  await stop();
+});
+
+test("it says whether both webhook configurations are as declared, and which namespaces are asked about", async () => {
+  const { time, cell, keeper, lease, stop } = start(Promise.resolve());
+  expect([keeper.isKept, keeper.isAsked({})]).toEqual([undefined, false]);
+  await time.advance(5_000);
+  expect([keeper.isKept, keeper.isAsked({})]).toEqual([true, true]);
+  lease.mayWrite = false;
+  cell.alter(VALIDATING, (webhook) => {
+    webhook.failurePolicy = "Ignore";
+  });
+  await time.advance(100);
+  expect([keeper.isKept, keeper.isAsked({})]).toEqual([false, false]);
+  cell.remove(VALIDATING);
+  await time.advance(100);
+  expect([keeper.isKept, keeper.isAsked({})]).toEqual([false, false]);
+  await stop();
+  expect([keeper.isKept, keeper.isAsked({})]).toEqual([undefined, false]);
 });

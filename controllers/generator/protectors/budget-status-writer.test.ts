@@ -15,6 +15,7 @@ const PATH = "/apis/policy.kruise.io/v1beta1/namespaces/shop/podunavailablebudge
 const METADATA = { namespace: "shop", name: "web", uid: "b1", resourceVersion: "7", generation: 4 };
 const OTHER = { manager: "kruise-manager", operation: "Update", fieldsV1: { "f:status": {} } };
 const NOT_SERVED: ApiResponse = { status: 404, headers: {}, body: "404 page not found" };
+const UNAVAILABLE: ApiResponse = { status: 503, headers: {}, body: "{}" };
 const FORBIDDEN: ApiResponse = { status: 403, headers: {}, body: '{"kind":"Status","reason":"Forbidden"}' };
 
 function counted(available: number): PodProtector {
@@ -137,6 +138,17 @@ test("what the generator has written is removed, and nothing of others", async (
   store.managedFields = [OTHER];
   await store.clear();
   expect(store.asked).toEqual([...SWAP, ...SWAP, "GET "]);
+});
+
+test("what could not be removed in an outage is removed after it, within the minute, too", async () => {
+  const store = new Store();
+  await store.show(5);
+  store.refusal = UNAVAILABLE;
+  await store.clear();
+  store.refusal = undefined;
+  await store.time.advance(1_000);
+  await store.clear();
+  expect(store.status).toBeUndefined();
 });
 
 describe("the figures", () => {
