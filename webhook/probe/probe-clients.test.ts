@@ -166,7 +166,7 @@ test.each<[string, OutgoingHttpHeaders, number[], RegExp]>([
   odd.close();
 });
 
-test("a gRPC call that is given up ends no other call of its connection", async () => {
+test("a gRPC call that is given up ends no other call of its connection, which takes no new one", async () => {
   const on = connect("GRPC");
   const giveUp = new AbortController();
   const answer = Promise.withResolvers<Said>();
@@ -176,9 +176,12 @@ test("a gRPC call that is given up ends no other call of its connection", async 
   while (server.requests.length < 2) await new Promise((resolve) => setImmediate(resolve));
   giveUp.abort();
   await expect(given).rejects.toThrow("no answer in time");
+  server.opinion = () => ({ is_allowed: false });
+  expect(await ask(on)).toMatchObject({ isAllowed: false });
+  expect(server.connections).toBe(2);
   answer.resolve({ is_allowed: true });
   expect(await asking).toMatchObject({ isAllowed: true });
-  expect(server.requests).toHaveLength(2);
+  expect(server.requests).toHaveLength(3);
 });
 
 test("a gRPC server without the service says so", async () => {

@@ -79,6 +79,23 @@ test("none without an authority gets one before the pods are counted", async () 
   await running;
 });
 
+test("a cell without its webhook configuration acknowledges nothing", async () => {
+  const { time, cell, injector } = start();
+  cell.remove(VALIDATING);
+  const end = new AbortController();
+  const running = injector.run(end.signal);
+  await time.advance(5_000);
+  expect(injector.isTrusting).toBe(false);
+  expect(cell.acknowledgements).toEqual([]);
+  cell.put(VALIDATING);
+  await time.advance(5_000);
+  expect(injector.isTrusting).toBe(true);
+  expect(cell.acknowledgements).toHaveLength(1);
+  end.abort();
+  await time.advance(10_000);
+  await running;
+});
+
 test("it waits a minute at most, also in the next term", async () => {
   const { time, cell, injector } = start();
   for (const _ of [1, 2]) {
