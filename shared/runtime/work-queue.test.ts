@@ -136,6 +136,8 @@ describe("work queue", () => {
     queue.addNow("a");
     expect(takeAll(queue)).toEqual(["a"]);
     expect(time.pendingTimers).toBe(0);
+    queue.add("a");
+    expect(takeAll(queue)).toEqual(["a"]);
   });
 
   it("does not let an add during failing work overtake the backoff", async () => {
