@@ -10,8 +10,8 @@ import { KINDS, RESOURCES } from "./desired-configuration.ts";
 const CA = "Y2E=";
 const VALIDATING = "validatingwebhookconfigurations/podseidon";
 
-/** A cell whose webhook configurations are on record, with a CA, and away. */
-function start(counted: Promise<void>) {
+/** A cell whose webhook configurations are on record, with a CA, and away; `prepare` changes that. */
+function start(counted: Promise<void>, prepare: (cell: ConfigurationTable) => void = () => {}) {
   const time = new VirtualTime();
   const cell = new ConfigurationTable();
   const rules = [{ operations: ["DELETE"], resources: ["pods"] }];
@@ -20,6 +20,7 @@ function start(counted: Promise<void>) {
     const declared = { kind, metadata: { name: "podseidon" }, webhooks };
     cell.record[kind] = JSON.stringify({ declared, bundles: { one: CA } });
   }
+  prepare(cell);
   const events: ConfigurationEvent[] = [];
   const lease = { mayWrite: true };
   const keeper = new ConfigurationKeeper({
@@ -107,6 +108,63 @@ test("each term waits until it has counted the pods", async () => {
   await time.advance(50_000);
   expect(cell.bundles(VALIDATING)).toEqual([undefined]);
   await end();
+});
+
+test("one with a CA is put back before the pods are counted, too", async () => {
+  const { time, cell, events, stop } = start(new Promise(() => {}), (made) => {
+    made.put(VALIDATING);
+    made.alter(VALIDATING, ({ clientConfig }) => {
+      clientConfig.caBundle = CA;
+    });
+  });
+  await time.advance(10_000);
+  expect(cell.configurations.get(VALIDATING)?.webhooks).toMatchObject([
+    { name: "one", clientConfig: { caBundle: CA } },
+  ]);
+  expect(events).toContainEqual(expect.objectContaining({ kind: "restored", why: "altered" }));
+  await stop();
+});
+
+test("refused writes are told of and repeated", async () => {
+  const { time, cell, events, stop } = start(Promise.resolve());
+  cell.isRefusing = true;
+  await time.advance(5_000);
+  const failures = events.filter(({ kind }) => kind === "failed");
+  expect(failures.length).toBeGreaterThan(3);
+  expect(failures[0]).toMatchObject({ resource: RESOURCES[0], what: "restore (missing)" });
+  expect(events).toHaveLength(failures.length);
+  cell.isRefusing = false;
+  await time.advance(2_000);
+  expect(cell.bundles(VALIDATING)).toEqual([CA]);
+  await stop();
+});
+
+test("the record is read until it is known, and nothing is written before", async () => {
+  const { time, cell, stop } = start(Promise.resolve(), (made) => {
+    made.isRecordAway = true;
+  });
+  await time.advance(10_000);
+  expect(cell.configurations.size).toBe(0);
+  cell.isRecordAway = false;
+  await time.advance(5_000);
+  expect(cell.bundles(VALIDATING)).toEqual([CA]);
+  await stop();
+});
+
+test("without a record, what is there is adopted, and what is not there is unknown", async () => {
+  const { time, cell, events, stop } = start(Promise.resolve(), (made) => {
+    made.record = {};
+    made.put(VALIDATING);
+  });
+  await time.advance(5_000);
+  expect(events).toContainEqual({ kind: "adopted", resource: RESOURCES[0] });
+  expect(events).toContainEqual({ kind: "unknown", resource: RESOURCES[1] });
+  expect(Object.keys(cell.record)).toEqual([KINDS[RESOURCES[0]]]);
+  events.length = 0;
+  cell.remove(VALIDATING);
+  await time.advance(1_000);
+  expect(events).toContainEqual(missing(RESOURCES[0]));
+  await stop();
 });
 
 test("nothing is written without the lease", async () => {
