@@ -31,7 +31,7 @@ test.each<[string, Pick<typeof shipped, "webhooks">, Readonly<Record<string, str
   ["about all operations of all resources", ruled(["*"], ["*"]), SHOP, true],
   ["about all of all subresources", ruled(["*"], ["*/*"]), SHOP, true],
   ["about changes alone", ruled(["CREATE", "UPDATE"], ["pods"]), SHOP, false],
-  ["that can't be read", { webhooks: [{ ...changed({}).webhooks?.[0], name: "odd", rules: "all" }] }, SHOP, false],
+  ["that can't be read", changed({ rules: "all" }), SHOP, false],
   ["without webhooks", { webhooks: null }, SHOP, false],
 ])("a configuration %s", (_, configuration, labels, expected) => {
   expect(isAskedBy(configuration, labels)).toBe(expected);
