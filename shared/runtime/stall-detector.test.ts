@@ -50,9 +50,12 @@ describe("a process that stalls", () => {
     await time.advance(1_000);
     expect(time.pendingTimers).toBe(1);
     looking[1]?.stop();
+    expect(time.pendingTimers).toBe(1);
     await time.advance(1_000);
     expect(told).toEqual([]);
     for (const one of looking) one.stop();
     expect(time.pendingTimers).toBe(0);
+    looking[0]?.start();
+    expect(time.pendingTimers).toBe(1);
   });
 });

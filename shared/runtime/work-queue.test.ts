@@ -136,6 +136,45 @@ describe("work queue", () => {
     queue.addNow("a");
     expect(takeAll(queue)).toEqual(["a"]);
     expect(time.pendingTimers).toBe(0);
+    queue.add("a");
+    expect(takeAll(queue)).toEqual(["a"]);
+  });
+
+  it("takes a plain delay again after it has passed, and counts no delay meanwhile", async () => {
+    const { queue, time } = queueOf();
+    for (let round = 0; round < 2; round += 1) {
+      queue.addAfter("a", 100);
+      expect(queue.delayed).toBe(1);
+      await time.advance(100);
+      expect(queue.delayed).toBe(0);
+      expect(takeAll(queue)).toEqual(["a"]);
+    }
+  });
+
+  it("hands a key to a worker that waits, and to no other", async () => {
+    const { queue } = queueOf();
+    const waiting = queue.take();
+    queue.add("a");
+    expect(await waiting).toBe("a");
+    expect([queue.depth, queue.processing, queue.tryTake()]).toEqual([0, 1, undefined]);
+  });
+
+  it("takes keys that it knows when it is full", async () => {
+    const { queue, time } = queueOf({ maxKeys: 1, backoff: { initialMs: 1000, maxMs: 1000, jitter: 0 } });
+    queue.add("a");
+    queue.tryTake();
+    queue.add("b");
+    expect([queue.add("c"), queue.add("b"), queue.add("a")]).toEqual([false, true, true]);
+    queue.done("a");
+    expect(takeAll(queue)).toEqual(["b", "a"]);
+    queue.add("a");
+    queue.tryTake();
+    queue.add("b");
+    expect(queue.addRateLimited("a")).toBe(true);
+    queue.done("a");
+    expect(takeAll(queue)).toEqual(["b"]);
+    await time.advance(1000);
+    expect(takeAll(queue)).toEqual(["a"]);
   });
 
   it("does not let an add during failing work overtake the backoff", async () => {

@@ -1,6 +1,7 @@
 /** Both clients against a server on real sockets: the contract, and every way to break it. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
+import { createServer as createHttp2Server, type OutgoingHttpHeaders } from "node:http2";
 import { createServer, type Socket } from "node:net";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { issueCertificate } from "../../shared/certificates/x509.ts";
@@ -135,6 +136,52 @@ describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
     clients.push(nowhere);
     await expect(ask(nowhere)).rejects.toThrow(/ECONNREFUSED|closed/);
   });
+});
+
+const GRPC = { ":status": 200, "content-type": "application/grpc" };
+const YES = [0x08, 1];
+
+test.each<[string, OutgoingHttpHeaders, number[], RegExp]>([
+  ["of another HTTP status", { ...GRPC, ":status": 503 }, [0, 0, 0, 0, 2, ...YES], /HTTP status 503/],
+  ["of another type", { ...GRPC, "content-type": "text/html" }, [0, 0, 0, 0, 2, ...YES], /not gRPC/],
+  ["of no type", { ":status": 200 }, [0, 0, 0, 0, 2, ...YES], /not gRPC/],
+  ["whose headers say that it failed", { ...GRPC, "grpc-status": "14" }, [0, 0, 0, 0, 2, ...YES], /gRPC status 14/],
+  ["that is compressed", GRPC, [1, 0, 0, 0, 2, ...YES], /compressed/],
+  ["that is longer than its message", GRPC, [0, 0, 0, 0, 2, ...YES, 0x08, 0], /exactly one message/],
+  ["that ends before its message does", GRPC, [0, 0, 0, 0, 4, ...YES], /exactly one message/],
+  ["without a message", GRPC, [0, 0], /no message/],
+])("an answer %s is no yes", async (_, headers, bytes, message) => {
+  const odd = createHttp2Server();
+  odd.on("stream", (stream) => {
+    stream.on("error", () => undefined);
+    stream.respond(headers, { waitForTrailers: true });
+    stream.on("wantTrailers", () => stream.sendTrailers({ "grpc-status": "0" }));
+    stream.end(Buffer.from(bytes));
+  });
+  await once(odd.listen(0, "127.0.0.1"), "listening");
+  const endpoint = `127.0.0.1:${String(Reflect.get(Object(odd.address()), "port"))}`;
+  const on = new GrpcProbeClient({ endpoint, caBundle: undefined, insecure: true });
+  clients.push(on);
+  await expect(ask(on)).rejects.toThrow(message);
+  odd.close();
+});
+
+test("a gRPC call that is given up ends no other call of its connection, which takes no new one", async () => {
+  const on = connect("GRPC");
+  const giveUp = new AbortController();
+  const answer = Promise.withResolvers<Said>();
+  server.opinion = () => (server.requests.length === 1 ? answer.promise : "silence");
+  const asking = ask(on);
+  const given = ask(on, giveUp.signal);
+  while (server.requests.length < 2) await new Promise((resolve) => setImmediate(resolve));
+  giveUp.abort();
+  await expect(given).rejects.toThrow("no answer in time");
+  server.opinion = () => ({ is_allowed: false });
+  expect(await ask(on)).toMatchObject({ isAllowed: false });
+  expect(server.connections).toBe(2);
+  answer.resolve({ is_allowed: true });
+  expect(await asking).toMatchObject({ isAllowed: true });
+  expect(server.requests).toHaveLength(3);
 });
 
 test("a gRPC server without the service says so", async () => {

@@ -11,7 +11,7 @@ const EVE = { address: "10.0.0.7", username: "eve" };
 /** What the object has stored for long, and what the cell has. */
 interface Found {
   readonly stored: boolean;
-  readonly live: LiveRead["kind"] | "terminating" | "finished" | "changed";
+  readonly live: LiveRead["kind"] | "terminating" | "finished" | "changed" | "replaced";
 }
 
 class World {
@@ -36,7 +36,9 @@ class World {
     if (live === "failed") return { kind: "failed", message: "no answer" };
     const changed = { terminating: live === "terminating", generation: live === "changed" ? 2 : 1 };
     const phase = live === "finished" ? "Failed" : "Running";
-    return { kind: "found", pod: { ...makePod(name), ...changed, phase }, sentMs: 0 };
+    const pod = makePod(name);
+    const uid = live === "replaced" ? "another" : pod.uid;
+    return { kind: "found", pod: { ...pod, ...changed, phase, uid }, sentMs: 0 };
   }
 
   reserve(caller: Requester, name = "x", operation: "DELETE" | "EVICT" | "UPDATE" = "DELETE"): void {
@@ -67,6 +69,7 @@ test("a caller whose reservation did not happen leaves a share of that protector
 test.each<[string, Found, "DELETE" | "UPDATE", number]>([
   ["is settled", { stored: false, live: "found" }, "DELETE", 0],
   ["has happened, and no aggregator has seen it", { stored: true, live: "gone" }, "DELETE", 1],
+  ["has happened, and another pod has the name", { stored: true, live: "replaced" }, "DELETE", 1],
   ["is happening", { stored: true, live: "terminating" }, "DELETE", 1],
   ["has ended its pod", { stored: true, live: "finished" }, "DELETE", 1],
   ["has changed its pod", { stored: true, live: "changed" }, "UPDATE", 1],
@@ -77,6 +80,26 @@ test.each<[string, Found, "DELETE" | "UPDATE", number]>([
   await world.time.advance(61_000);
   expect(world.keeps(EVE)).toBe(false);
   expect(world.reads).toBe(reads);
+});
+
+test.each<[string, Found, "DELETE" | "UPDATE"]>([
+  ["a deletion whose pod was only changed", { stored: true, live: "changed" }, "DELETE"],
+  ["a change that left the pod as it was", { stored: true, live: "found" }, "UPDATE"],
+])("%s did not happen", async (_, found, operation) => {
+  const world = new World(found);
+  world.reserve(EVE, "x", operation);
+  await world.time.advance(61_000);
+  expect(world.keeps(EVE)).toBe(true);
+});
+
+test("what can't be told changes nothing", async () => {
+  const world = new World();
+  world.reserve(EVE);
+  await world.time.advance(61_000);
+  world.found = { stored: true, live: "failed" };
+  for (const name of ["y", "z"]) world.reserve(EVE, name);
+  await world.time.advance(61_000);
+  expect(world.keeps(EVE)).toBe(true);
 });
 
 test("a caller leaves nothing while most of what its address reserves happens", async () => {
@@ -123,4 +146,10 @@ test("no more than 2,000 reservations are watched, and those that have happened 
     expect(world.keeps({ address: "10.1.0", username: "u" })).toBe(false);
     expect(world.keeps({ address: "10.1.1999", username: "u" })).toBe(stored);
   }
+  const world = new World({ stored: false, live: "found" });
+  for (let index = 0; index < 2_000; index++) world.reserve({ address: `10.1.${index}`, username: "u" }, `x${index}`);
+  world.found = { stored: true, live: "found" };
+  world.reserve(EVE);
+  await world.time.advance(61_000);
+  expect(world.keeps(EVE)).toBe(true);
 });

@@ -22,6 +22,7 @@ function start() {
   const cell = new ConfigurationTable(PEM);
   for (const path of [VALIDATING, MUTATING]) cell.put(path);
   const events: CaInjectorEvent[] = [];
+  const lease = { mayWrite: true };
   const injector = new CaInjector({
     cellID: CELL,
     watches: new ConfigurationWatches({ transport: cell, ports: time, onEvent: () => {} }),
@@ -32,10 +33,10 @@ function start() {
     ports: time,
     intervalMs: 1_000,
     timeoutMs: 1_000,
-    mayWrite: () => true,
+    mayWrite: () => lease.mayWrite,
     onEvent: (event) => events.push(event),
   });
-  return { time, cell, events, injector };
+  return { time, cell, events, injector, lease };
 }
 
 test("both webhook configurations get the published authority, and the counted gate's once it appears", async () => {
@@ -47,6 +48,9 @@ test("both webhook configurations get the published authority, and the counted g
   await time.advance(2_000);
   expect(cell.bundles(VALIDATING)).toEqual(trusted);
   expect(cell.bundles(MUTATING)).toEqual(trusted);
+  expect(cell.configurations.get(VALIDATING)?.webhooks[0]?.clientConfig.service).toMatchObject({
+    path: "/webhook/cell",
+  });
   expect(injector.isTrusting).toBe(true);
   expect(cell.acknowledgements).toEqual([{ data: { [cellKey(CELL)]: expect.any(String) } }]);
 
@@ -92,6 +96,58 @@ test("where deletions pass without an answer, nothing waits", async () => {
   expect([VALIDATING, MUTATING, GATE].map((path) => cell.bundles(path))).toEqual([
     ...[[undefined, undefined], trusted, trusted],
   ]);
+  end.abort();
+  await time.advance(10_000);
+  await running;
+});
+
+test("a cell without its webhook configuration acknowledges nothing", async () => {
+  const { time, cell, injector } = start();
+  cell.remove(VALIDATING);
+  const end = new AbortController();
+  const running = injector.run(end.signal);
+  await time.advance(5_000);
+  expect(injector.isTrusting).toBe(false);
+  expect(cell.acknowledgements).toEqual([]);
+  cell.put(VALIDATING);
+  await time.advance(5_000);
+  expect(injector.isTrusting).toBe(true);
+  expect(cell.acknowledgements).toHaveLength(1);
+  end.abort();
+  await time.advance(10_000);
+  await running;
+});
+
+test("nothing is written without the lease, and an acknowledgement is repeated every ten minutes", async () => {
+  const { time, cell, injector, lease } = start();
+  lease.mayWrite = false;
+  const end = new AbortController();
+  const running = injector.run(end.signal);
+  await time.advance(5_000);
+  expect(cell.bundles(VALIDATING)).toEqual([undefined, undefined]);
+  lease.mayWrite = true;
+  await time.advance(2_000);
+  expect(cell.acknowledgements).toHaveLength(1);
+  await time.advance(590_000);
+  expect(cell.acknowledgements).toHaveLength(1);
+  await time.advance(20_000);
+  expect(cell.acknowledgements).toHaveLength(2);
+  lease.mayWrite = false;
+  await time.advance(700_000);
+  expect(cell.acknowledgements).toHaveLength(2);
+  end.abort();
+  await time.advance(10_000);
+  await running;
+});
+
+test("a refused write is told of", async () => {
+  const { time, cell, events, injector } = start();
+  cell.isRefusing = true;
+  const end = new AbortController();
+  const running = injector.run(end.signal);
+  await time.advance(1_500);
+  expect(events).toContainEqual(expect.objectContaining({ kind: "failed", what: "validatingwebhookconfigurations" }));
+  expect(events.some(({ kind }) => kind === "injected")).toBe(false);
   end.abort();
   await time.advance(10_000);
   await running;

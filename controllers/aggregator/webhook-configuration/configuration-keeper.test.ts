@@ -10,16 +10,19 @@ import { KINDS, RESOURCES } from "./desired-configuration.ts";
 const CA = "Y2E=";
 const VALIDATING = "validatingwebhookconfigurations/podseidon";
 
-/** A cell whose webhook configurations are on record, with a CA, and away. */
-function start(counted: Promise<void>, failurePolicy = "Fail") {
+/** A cell whose webhook configurations are on record, with a CA, and away; `prepare` changes that. */
+function start(counted: Promise<void>, prepare: (cell: ConfigurationTable) => void = () => {}, failurePolicy = "Fail") {
   const time = new VirtualTime();
   const cell = new ConfigurationTable();
-  const webhooks = [{ name: "one", failurePolicy, clientConfig: { url: "https://w:8443/webhook/cell" } }];
+  const rules = [{ operations: ["DELETE"], resources: ["pods"] }];
+  const webhooks = [{ name: "one", failurePolicy, clientConfig: { url: "https://w:8443/webhook/cell" }, rules }];
   for (const kind of Object.values(KINDS)) {
     const declared = { kind, metadata: { name: "podseidon" }, webhooks };
     cell.record[kind] = JSON.stringify({ declared, bundles: { one: CA } });
   }
+  prepare(cell);
   const events: ConfigurationEvent[] = [];
+  const lease = { mayWrite: true };
   const keeper = new ConfigurationKeeper({
     watches: new ConfigurationWatches({ transport: cell, ports: time, onEvent: () => {} }),
     api: new ApiClient(cell),
@@ -27,19 +30,21 @@ function start(counted: Promise<void>, failurePolicy = "Fail") {
     name: "podseidon",
     namespace: "podseidon-system",
     timeoutMs: 1_000,
-    mayWrite: () => true,
+    mayWrite: () => lease.mayWrite,
     declared: new Map(),
     onEvent: (event) => events.push(event),
     onRecordFailed: (message) => events.push({ kind: "failed", resource: RESOURCES[0], what: "record", message }),
   });
-  const end = new AbortController();
-  const running = keeper.run(end.signal, counted);
-  const stop = async (): Promise<void> => {
-    end.abort();
-    await time.advance(10_000);
-    await running;
+  const term = (waitsFor: Promise<void>): (() => Promise<void>) => {
+    const end = new AbortController();
+    const running = keeper.run(end.signal, waitsFor);
+    return async () => {
+      end.abort();
+      await time.advance(10_000);
+      await running;
+    };
   };
-  return { time, cell, events, stop };
+  return { time, cell, events, keeper, lease, term, stop: term(counted) };
 }
 
 const missing = (resource: string): unknown => ({
@@ -61,9 +66,24 @@ test("what was away is restored without its CA, which comes once the pods are co
 });
 
 test("where deletions pass without an answer, it is restored with its CA at once", async () => {
-  const { time, cell, stop } = start(new Promise(() => {}), "Ignore");
+  const { time, cell, stop } = start(new Promise(() => {}), undefined, "Ignore");
   await time.advance(1_000);
   expect(cell.bundles(VALIDATING)).toEqual([CA]);
+  await stop();
+});
+
+test("what is altered after that is told of as altered", async () => {
+  const counted = Promise.withResolvers<void>();
+  const { time, cell, events, stop } = start(counted.promise);
+  await time.advance(10_000);
+  counted.resolve();
+  await time.advance(10_000);
+  events.length = 0;
+  cell.alter(VALIDATING, (webhook) => {
+    webhook.failurePolicy = "Ignore";
+  });
+  await time.advance(1_000);
+  expect(events).toMatchObject([{ kind: "restored", why: "altered", alteration: { changes: [{}] } }]);
   await stop();
 });
 
@@ -84,4 +104,103 @@ test("once the pods are counted, it is restored with its CA", async () => {
   expect(cell.bundles(VALIDATING)).toEqual([CA]);
   expect(events).toEqual([...RESOURCES, VALIDATING.split("/")[0] ?? ""].map(missing));
   await stop();
+});
+
+test("each term waits until it has counted the pods", async () => {
+  const { time, cell, term, stop } = start(Promise.resolve());
+  await time.advance(2_000);
+  await stop();
+  cell.remove(VALIDATING);
+  const end = term(new Promise(() => {}));
+  await time.advance(50_000);
+  expect(cell.bundles(VALIDATING)).toEqual([undefined]);
+  await end();
+});
+
+test("one with a CA is put back before the pods are counted, too", async () => {
+  const { time, cell, events, stop } = start(new Promise(() => {}), (made) => {
+    made.put(VALIDATING);
+    made.alter(VALIDATING, ({ clientConfig }) => {
+      clientConfig.caBundle = CA;
+    });
+  });
+  await time.advance(10_000);
+  expect(cell.configurations.get(VALIDATING)?.webhooks).toMatchObject([
+    { name: "one", clientConfig: { caBundle: CA } },
+  ]);
+  expect(events).toContainEqual(expect.objectContaining({ kind: "restored", why: "altered" }));
+  await stop();
+});
+
+test("refused writes are told of and repeated", async () => {
+  const { time, cell, events, stop } = start(Promise.resolve());
+  cell.isRefusing = true;
+  await time.advance(5_000);
+  const failures = events.filter(({ kind }) => kind === "failed");
+  expect(failures.length).toBeGreaterThan(3);
+  expect(failures[0]).toMatchObject({ resource: RESOURCES[0], what: "restore (missing)" });
+  expect(events).toHaveLength(failures.length);
+  cell.isRefusing = false;
+  await time.advance(2_000);
+  expect(cell.bundles(VALIDATING)).toEqual([CA]);
+  await stop();
+});
+
+test("the record is read until it is known, and nothing is written before", async () => {
+  const { time, cell, stop } = start(Promise.resolve(), (made) => {
+    made.isRecordAway = true;
+  });
+  await time.advance(10_000);
+  expect(cell.configurations.size).toBe(0);
+  cell.isRecordAway = false;
+  await time.advance(5_000);
+  expect(cell.bundles(VALIDATING)).toEqual([CA]);
+  await stop();
+});
+
+test("without a record, what is there is adopted, and what is not there is unknown", async () => {
+  const { time, cell, events, stop } = start(Promise.resolve(), (made) => {
+    made.record = {};
+    made.put(VALIDATING);
+  });
+  await time.advance(5_000);
+  expect(events).toContainEqual({ kind: "adopted", resource: RESOURCES[0] });
+  expect(events).toContainEqual({ kind: "unknown", resource: RESOURCES[1] });
+  expect(Object.keys(cell.record)).toEqual([KINDS[RESOURCES[0]]]);
+  events.length = 0;
+  cell.remove(VALIDATING);
+  await time.advance(1_000);
+  expect(events).toContainEqual(missing(RESOURCES[0]));
+  await stop();
+});
+
+test("nothing is written without the lease", async () => {
+  const { time, cell, events, keeper, lease, stop } = start(Promise.resolve());
+  await time.advance(2_000);
+  lease.mayWrite = false;
+  events.length = 0;
+  cell.remove(VALIDATING);
+  await time.advance(60_000);
+  expect(events).toEqual([]);
+  expect(cell.configurations.has(VALIDATING)).toBe(false);
+  expect(keeper.isKept).toBe(false);
+  await stop();
+});
+
+test("it says whether both webhook configurations are as declared, and which namespaces are asked about", async () => {
+  const { time, cell, keeper, lease, stop } = start(Promise.resolve());
+  expect([keeper.isKept, keeper.isAsked({})]).toEqual([undefined, false]);
+  await time.advance(5_000);
+  expect([keeper.isKept, keeper.isAsked({})]).toEqual([true, true]);
+  lease.mayWrite = false;
+  cell.alter(VALIDATING, (webhook) => {
+    webhook.failurePolicy = "Ignore";
+  });
+  await time.advance(100);
+  expect([keeper.isKept, keeper.isAsked({})]).toEqual([false, false]);
+  cell.remove(VALIDATING);
+  await time.advance(100);
+  expect([keeper.isKept, keeper.isAsked({})]).toEqual([false, false]);
+  await stop();
+  expect([keeper.isKept, keeper.isAsked({})]).toEqual([undefined, false]);
 });

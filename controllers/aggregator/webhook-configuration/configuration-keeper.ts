@@ -89,7 +89,7 @@ export class ConfigurationKeeper {
   readonly #kept = new Map<ConfigurationResource, string>();
   /** Whether this term has counted the pods, or waits no longer for that. */
   #isCounted = false;
-  /** UIDs of the objects that were created before that. */
+  /** UIDs of the objects that were created before that, until they are as desired. */
   readonly #early = new Set<string>();
   #wake = new AbortController();
 
@@ -220,6 +220,7 @@ export class ConfigurationKeeper {
     if (completed.kind !== "ok") return this.#failed(resource, "compare", completed);
     if (hasSameWebhooks(completed.object, live, desired.declared)) {
       this.#kept.set(resource, live.metadata.resourceVersion);
+      this.#early.delete(live.metadata.uid);
       return true;
     }
     const changes = changesBetween(completed.object.webhooks ?? [], live.webhooks ?? []);

@@ -14,7 +14,10 @@ const plugin = pluginNamed("podunavailablebudget");
 const PATH = "/apis/policy.kruise.io/v1beta1/namespaces/shop/podunavailablebudgets/web";
 const METADATA = { namespace: "shop", name: "web", uid: "b1", resourceVersion: "7", generation: 4 };
 const OTHER = { manager: "kruise-manager", operation: "Update", fieldsV1: { "f:status": {} } };
+const OWN = { manager: "podseidon-generator", operation: "Update", fieldsV1: { "f:status": {} } };
+const SPEC_ONLY = { manager: "kubectl", operation: "Update", fieldsV1: { "f:spec": {} } };
 const NOT_SERVED: ApiResponse = { status: 404, headers: {}, body: "404 page not found" };
+const UNAVAILABLE: ApiResponse = { status: 503, headers: {}, body: "{}" };
 const FORBIDDEN: ApiResponse = { status: 403, headers: {}, body: '{"kind":"Status","reason":"Forbidden"}' };
 
 function counted(available: number): PodProtector {
@@ -27,6 +30,7 @@ class Store {
   readonly asked: string[] = [];
   readonly events: GeneratorEvent[] = [];
   managedFields: object[] = [];
+  uid = METADATA.uid;
   status: unknown;
   /** Instead of taking a write. */
   refusal: ApiResponse | undefined;
@@ -60,13 +64,16 @@ class Store {
     return { source, context };
   }
 
-  async #answer({ method, path, body }: ApiRequest): Promise<ApiResponse> {
+  async #answer({ method, path, body, ignoresManagedFields }: ApiRequest): Promise<ApiResponse> {
     this.asked.push(`${method} ${path.replace(PATH, "")}`);
     if (method === "PUT") {
       if (this.refusal !== undefined) return this.refusal;
-      this.status = JSON.parse(body ?? "{}").status;
+      const { metadata, status } = JSON.parse(body ?? "{}");
+      if (metadata?.resourceVersion !== METADATA.resourceVersion) throw new Error("no compare-and-swap");
+      this.status = status;
     }
-    const object = { metadata: { ...METADATA, managedFields: this.managedFields }, status: this.status };
+    const managedFields = ignoresManagedFields === true ? [] : this.managedFields;
+    const object = { metadata: { ...METADATA, uid: this.uid, managedFields }, status: this.status };
     return { status: 200, headers: {}, body: JSON.stringify(object) };
   }
 }
@@ -86,6 +93,24 @@ describe("a status is written", () => {
     expect(await store.show(3)).toEqual({ kind: "done" });
     expect(store.asked).toEqual([...SWAP, ...SWAP]);
     expect(store.status).toMatchObject({ observedGeneration: 4, currentAvailable: 3, desiredAvailable: 2 });
+  });
+
+  test("over its own, beside managers of other fields", async () => {
+    const store = new Store();
+    store.managedFields = [SPEC_ONLY, OWN];
+    await store.show(5);
+    await store.time.advance(2_000);
+    await store.show(4);
+    expect(store.asked).toEqual([...SWAP, ...SWAP]);
+    expect(store.status).toMatchObject({ currentAvailable: 4 });
+    expect(store.events.map(({ kind }) => kind)).toEqual(["statusWritten", "statusWritten"]);
+  });
+
+  test("not to a newer budget of the same name", async () => {
+    const store = new Store();
+    store.uid = "b2";
+    expect(await store.show(5)).toEqual({ kind: "done" });
+    expect(store.asked).toEqual(["GET "]);
   });
 
   test("not over another manager's, which is looked at again after a minute", async () => {
@@ -116,6 +141,7 @@ describe("a status is written", () => {
   test.each([
     ["is not served", NOT_SERVED, []],
     ["is forbidden", FORBIDDEN, ["failed"]],
+    ["gets no answer", UNAVAILABLE, ["failed"]],
   ])("no more than once a minute where that %s", async (_, refusal, kinds) => {
     const store = new Store();
     store.refusal = refusal;
@@ -137,6 +163,17 @@ test("what the generator has written is removed, and nothing of others", async (
   store.managedFields = [OTHER];
   await store.clear();
   expect(store.asked).toEqual([...SWAP, ...SWAP, "GET "]);
+});
+
+test("what could not be removed in an outage is removed after it, within the minute, too", async () => {
+  const store = new Store();
+  await store.show(5);
+  store.refusal = UNAVAILABLE;
+  await store.clear();
+  store.refusal = undefined;
+  await store.time.advance(1_000);
+  await store.clear();
+  expect(store.status).toBeUndefined();
 });
 
 describe("the figures", () => {

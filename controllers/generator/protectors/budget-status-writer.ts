@@ -64,7 +64,8 @@ export class BudgetStatusWriter {
   /** Removes the status that this generator has written: an unprotected budget must not show old numbers. */
   async clear(context: StepContext, source: ProtectionSource): Promise<void> {
     if (source.budgetStatus?.stored === undefined) return;
-    if (this.#waitMs(context.key, source) > PAUSE_MS) return;
+    // After a failure, it is tried each time: once the budget has lost its finalizer, nobody comes back to it.
+    if (this.#pauses.get(context.key)?.isOthers === true && this.#waitMs(context.key, source) > 0) return;
     await this.#swap(context, source, undefined);
   }
 

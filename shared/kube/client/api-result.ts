@@ -68,8 +68,8 @@ export function unavailable(error: unknown, sent: boolean, status?: number): Una
 export function failureOf(response: ApiResponse, what: string): ApiFailure {
   const { code, status, retryAfterMs, message } = readFailure(response, what);
   if (code === 409) return { kind: "conflict", message };
-  // The Status of a missing object names the object. A missing API answers in plain text, and the Status of a missing
-  // namespace names no object.
+  // The Status of a missing object names the object, or the missing namespace of a creation. A missing API answers in
+  // plain text.
   if (code === 404 && status?.reason === "NotFound" && status.name !== undefined) return { kind: "gone" };
   if (code >= 400 && code < 500 && ![401, 404, 408, 429].includes(code)) {
     return { kind: "rejected", status: code, reason: status?.reason, message };

@@ -101,6 +101,21 @@ describe("evidence", () => {
     it.reach("15");
     expect([it.log, it.confirmation.confirmedSentMs]).toEqual([[], undefined]);
   });
+
+  test("a confirmation from before a restore is none after it", () => {
+    const it = new Harness();
+    it.confirmation.accept({ sentMs: 50, version: "10" });
+    expect(it.confirmation.confirmedSentMs).toBe(50);
+    it.confirmation.forget();
+    expect(it.confirmation.confirmedSentMs).toBeUndefined();
+  });
+
+  test("a LIST that was sent earlier takes nothing back", () => {
+    const it = new Harness();
+    it.confirmation.accept({ sentMs: 50, version: "10" });
+    it.confirmation.accept({ sentMs: 20, version: "10" });
+    expect([it.log, it.confirmation.confirmedSentMs]).toEqual([["confirmed 50"], 50]);
+  });
 });
 
 describe("a LIST in flight", () => {

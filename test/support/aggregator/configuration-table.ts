@@ -13,11 +13,13 @@ interface StoredConfiguration {
     generation: number;
     annotations: Record<string, string>;
   };
-  readonly webhooks: {
-    readonly name: string;
-    failurePolicy?: string;
-    clientConfig: { caBundle?: string; service?: unknown; url?: string };
-  }[];
+  readonly webhooks: StoredWebhook[];
+}
+
+interface StoredWebhook {
+  readonly name: string;
+  failurePolicy?: string;
+  clientConfig: { caBundle?: string; service?: unknown; url?: string };
 }
 
 /** Webhook configurations by plural and name, and the acknowledgements that the publisher got. */
@@ -27,8 +29,10 @@ export class ConfigurationTable implements Transport {
   published: string;
   /** What the keeper's record says, by kind. */
   record: Record<string, string> = {};
-  /** Whether it answers 403 to each patch of a webhook configuration. */
+  /** Whether it answers 403 to each write of a webhook configuration. */
   isRefusing = false;
+  /** Whether calls about the keeper's record get no answer. */
+  isRecordAway = false;
   readonly #streams: { readonly of: string; readonly stream: ScriptedStream }[] = [];
   #version = 100;
   #uids = 0;
@@ -55,6 +59,16 @@ export class ConfigurationTable implements Transport {
     this.configurations.delete(path);
   }
 
+  /** Changes each webhook, as anybody with the permission can. */
+  alter(path: string, change: (webhook: StoredWebhook) => void): void {
+    const found = this.configurations.get(path);
+    if (found === undefined) throw new Error(`there is no ${path}`);
+    found.webhooks.forEach(change);
+    found.metadata.resourceVersion = this.#next();
+    found.metadata.generation++;
+    this.#notify("MODIFIED", path);
+  }
+
   bundles(path: string): (string | undefined)[] {
     return (this.configurations.get(path)?.webhooks ?? []).map(({ clientConfig }) => clientConfig.caBundle);
   }
@@ -66,8 +80,15 @@ export class ConfigurationTable implements Transport {
       this.acknowledgements.push(JSON.parse(body));
       return answer({});
     }
-    if (where.endsWith("/podseidon-registration")) return answer({ metadata: RECORD, data: this.record });
+    if (where.endsWith("/podseidon-registration")) {
+      if (this.isRecordAway) return { status: 503, headers: {}, body: "{}" };
+      if (method === "PATCH") Object.assign(this.record, JSON.parse(body).data);
+      return answer({ metadata: RECORD, data: this.record });
+    }
     const plural = where.split("/").at(-1) ?? "";
+    if (method !== "GET" && this.isRefusing) {
+      return { status: 403, headers: {}, body: JSON.stringify({ reason: "Forbidden" }) };
+    }
     if (method === "POST" || method === "PUT") return this.#store(where, query, JSON.parse(body));
     if (method === "GET" && query === undefined) {
       const found = this.configurations.get(where.split("/").slice(-2).join("/"));
@@ -81,7 +102,6 @@ export class ConfigurationTable implements Transport {
     const key = where.split("/").slice(-2).join("/");
     const found = this.configurations.get(key);
     if (found === undefined) throw new Error(`there is no ${key}`);
-    if (this.isRefusing) return { status: 403, headers: {}, body: JSON.stringify({ reason: "Forbidden" }) };
     const patch = JSON.parse(body);
     if (!Array.isArray(patch)) Object.assign(found.metadata.annotations, patch.metadata.annotations);
     else found.metadata.generation++;
