@@ -22,6 +22,9 @@ const SUBJECT = [
   "protector",
 ];
 
+/** Told for each admission request: a client that repeats its deletion makes them, and not the component. */
+const ANSWERED = "A review could not be decided";
+
 interface Complaint {
   /** Milliseconds since the fault. */
   readonly afterMs: number;
@@ -64,7 +67,7 @@ export class EvidenceMark {
   storms(): string[] {
     const counts = new Map<string, number>();
     for (const { subject, afterMs } of this.complaints())
-      if (afterMs <= WINDOW_MS) counts.set(subject, (counts.get(subject) ?? 0) + 1);
+      if (afterMs <= WINDOW_MS && !subject.startsWith(ANSWERED)) counts.set(subject, (counts.get(subject) ?? 0) + 1);
     return [...counts].filter(([, count]) => count > MAX_REQUESTS).map(([subject, count]) => `${count} x ${subject}`);
   }
 }
