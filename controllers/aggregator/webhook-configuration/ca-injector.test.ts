@@ -36,13 +36,22 @@ function start() {
     mayWrite: () => lease.mayWrite,
     onEvent: (event) => events.push(event),
   });
-  return { time, cell, events, injector, lease };
+  /** One term; returns what ends it. */
+  const lead = (counted?: Promise<void>): (() => Promise<void>) => {
+    const end = new AbortController();
+    const running = injector.run(end.signal, counted);
+    return async () => {
+      end.abort();
+      await time.advance(10_000);
+      await running;
+    };
+  };
+  return { time, cell, events, injector, lease, lead };
 }
 
 test("both webhook configurations get the published authority, and the counted gate's once it appears", async () => {
-  const { time, cell, events, injector } = start();
-  const end = new AbortController();
-  const running = injector.run(end.signal);
+  const { time, cell, events, injector, lead } = start();
+  const end = lead();
   const trusted = [encodeCaBundle(PEM), encodeCaBundle(PEM)];
 
   await time.advance(2_000);
@@ -60,17 +69,14 @@ test("both webhook configurations get the published authority, and the counted g
   expect(injector.isTrusting).toBe(true);
   expect(events.map(({ kind }) => kind)).toEqual(["injected", "injected", "acknowledged", "injected"]);
 
-  end.abort();
-  await time.advance(10_000);
-  await running;
+  await end();
 });
 
 test("none without an authority gets one before the pods are counted", async () => {
-  const { time, cell, injector } = start();
+  const { time, cell, lead } = start();
   for (const { clientConfig } of cell.configurations.get(MUTATING)?.webhooks ?? []) clientConfig.caBundle = "b2xk";
-  const end = new AbortController();
   const counted = Promise.withResolvers<void>();
-  const running = injector.run(end.signal, counted.promise);
+  const end = lead(counted.promise);
   await time.advance(30_000);
   expect(cell.bundles(VALIDATING)).toEqual([undefined, undefined]);
   expect(cell.bundles(MUTATING)).toEqual([encodeCaBundle(PEM), encodeCaBundle(PEM)]);
@@ -78,34 +84,28 @@ test("none without an authority gets one before the pods are counted", async () 
   counted.resolve();
   await time.advance(10);
   expect(cell.bundles(VALIDATING)).toEqual([encodeCaBundle(PEM), encodeCaBundle(PEM)]);
-  end.abort();
-  await time.advance(10_000);
-  await running;
+  await end();
 });
 
 test("where deletions pass without an answer, nothing waits", async () => {
-  const { time, cell, injector } = start();
+  const { time, cell, lead } = start();
   cell.put(GATE);
   const fails = cell.configurations.get(VALIDATING)?.webhooks ?? [];
   for (const webhook of [...cell.configurations.values()].flatMap(({ webhooks }) => webhooks))
     webhook.failurePolicy = fails[0] === webhook ? "Fail" : "Ignore";
-  const end = new AbortController();
-  const running = injector.run(end.signal, new Promise(() => {}));
+  const end = lead(new Promise(() => {}));
   await time.advance(2_000);
   const trusted = [encodeCaBundle(PEM), encodeCaBundle(PEM)];
   expect([VALIDATING, MUTATING, GATE].map((path) => cell.bundles(path))).toEqual([
     ...[[undefined, undefined], trusted, trusted],
   ]);
-  end.abort();
-  await time.advance(10_000);
-  await running;
+  await end();
 });
 
 test("a cell without its webhook configuration acknowledges nothing", async () => {
-  const { time, cell, injector } = start();
+  const { time, cell, injector, lead } = start();
   cell.remove(VALIDATING);
-  const end = new AbortController();
-  const running = injector.run(end.signal);
+  const end = lead();
   await time.advance(5_000);
   expect(injector.isTrusting).toBe(false);
   expect(cell.acknowledgements).toEqual([]);
@@ -113,16 +113,13 @@ test("a cell without its webhook configuration acknowledges nothing", async () =
   await time.advance(5_000);
   expect(injector.isTrusting).toBe(true);
   expect(cell.acknowledgements).toHaveLength(1);
-  end.abort();
-  await time.advance(10_000);
-  await running;
+  await end();
 });
 
 test("nothing is written without the lease, and an acknowledgement is repeated every ten minutes", async () => {
-  const { time, cell, injector, lease } = start();
+  const { time, cell, lease, lead } = start();
   lease.mayWrite = false;
-  const end = new AbortController();
-  const running = injector.run(end.signal);
+  const end = lead();
   await time.advance(5_000);
   expect(cell.bundles(VALIDATING)).toEqual([undefined, undefined]);
   lease.mayWrite = true;
@@ -135,36 +132,28 @@ test("nothing is written without the lease, and an acknowledgement is repeated e
   lease.mayWrite = false;
   await time.advance(700_000);
   expect(cell.acknowledgements).toHaveLength(2);
-  end.abort();
-  await time.advance(10_000);
-  await running;
+  await end();
 });
 
 test("a refused write is told of", async () => {
-  const { time, cell, events, injector } = start();
+  const { time, cell, events, lead } = start();
   cell.isRefusing = true;
-  const end = new AbortController();
-  const running = injector.run(end.signal);
+  const end = lead();
   await time.advance(1_500);
   expect(events).toContainEqual(expect.objectContaining({ kind: "failed", what: "validatingwebhookconfigurations" }));
   expect(events.some(({ kind }) => kind === "injected")).toBe(false);
-  end.abort();
-  await time.advance(10_000);
-  await running;
+  await end();
 });
 
 test("it waits a minute at most, also in the next term", async () => {
-  const { time, cell, injector } = start();
+  const { time, cell, lead } = start();
   for (const _ of [1, 2]) {
-    const end = new AbortController();
-    const running = injector.run(end.signal, new Promise(() => {}));
+    const end = lead(new Promise(() => {}));
     await time.advance(59_000);
     expect(cell.bundles(VALIDATING)).toEqual([undefined, undefined]);
     await time.advance(2_000);
     expect(cell.bundles(VALIDATING)).toEqual([encodeCaBundle(PEM), encodeCaBundle(PEM)]);
-    end.abort();
-    await time.advance(10_000);
-    await running;
+    await end();
     cell.put(VALIDATING);
   }
 });
@@ -175,9 +164,8 @@ test.each([
   ["a certificate that can't be read", UNREADABLE],
   ["one that can't be read beside the authority", PEM + UNREADABLE],
 ])("what is published and can't be used is told of, and the last authority stays: %s", async (_, text) => {
-  const { time, cell, events, injector } = start();
-  const end = new AbortController();
-  const running = injector.run(end.signal);
+  const { time, cell, events, lead } = start();
+  const end = lead();
   await time.advance(2_000);
   cell.published = text;
   await time.advance(2_000);
@@ -188,7 +176,5 @@ test.each([
     ...{ kind: "failed", what: PUBLISHED_CONFIG_MAP, tag: "unavailable" },
     message: expect.stringMatching(/ca\.crt has (no certificate|a certificate that can't be read)/),
   });
-  end.abort();
-  await time.advance(10_000);
-  await running;
+  await end();
 });

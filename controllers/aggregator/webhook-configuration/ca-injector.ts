@@ -108,8 +108,7 @@ export class CaInjector {
   async run(signal: AbortSignal, counted: Promise<void> = Promise.resolve()): Promise<void> {
     const { ports, intervalMs, name } = this.#options;
     this.#isCounted = false;
-    void whenCounted(counted, ports, signal).then(() => {
-      if (signal.aborted) return;
+    void whenCounted(counted, ports, signal, () => {
       this.#isCounted = true;
       this.#changed.abort();
     });

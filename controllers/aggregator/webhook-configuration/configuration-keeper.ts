@@ -123,8 +123,7 @@ export class ConfigurationKeeper {
     this.#bundles.clear();
     this.#kept.clear();
     this.#isCounted = false;
-    void whenCounted(counted, ports, signal).then(() => {
-      if (signal.aborted) return;
+    void whenCounted(counted, ports, signal, () => {
       this.#isCounted = true;
       this.#wake.abort();
     });

@@ -93,7 +93,13 @@ export class ConfigurationWatches {
  */
 const COUNT_WITHIN_MS = 60_000;
 
-/** Resolves with `counted`, or when the wait takes too long. */
-export async function whenCounted(counted: Promise<void>, ports: Ports, signal: AbortSignal): Promise<void> {
+/** Calls `then` once `counted` resolves, or when the wait takes too long, unless the term has ended by then. */
+export async function whenCounted(
+  counted: Promise<void>,
+  ports: Ports,
+  signal: AbortSignal,
+  then: () => void,
+): Promise<void> {
   await Promise.race([counted, sleep(ports, COUNT_WITHIN_MS, signal)]);
+  if (!signal.aborted) then();
 }

@@ -74,13 +74,13 @@ export function lastApplied({ metadata }: LiveConfiguration): DeclaredConfigurat
 /** The declaration without the fields that others change, as text. Declarations with equal texts are equal. */
 export function declarationText({ kind, metadata, webhooks }: DeclaredConfiguration): string {
   const { name, labels, annotations } = metadata;
-  const { [LAST_APPLIED]: _, [REFRESHED_GENERATION_ANNOTATION]: ___, ...kept } = annotations ?? {};
+  const { [LAST_APPLIED]: _, [REFRESHED_GENERATION_ANNOTATION]: __, ...kept } = annotations ?? {};
   return JSON.stringify({
     apiVersion: "admissionregistration.k8s.io/v1",
     kind,
     metadata: { name, labels: labels ?? {}, annotations: kept },
     webhooks: (webhooks ?? []).map((webhook) => {
-      const { caBundle: __, ...clientConfig } = webhook.clientConfig;
+      const { caBundle: ___, ...clientConfig } = webhook.clientConfig;
       return withSegment({ ...webhook, clientConfig }, "");
     }),
   });
