@@ -188,6 +188,28 @@ describe("the network", () => {
     },
   );
 
+  test.each(["DELETED", "ADDED"])("an event that never arrives (%s) is noticed by counting", async (type) => {
+    const startMs = performance.now();
+    const maps = () => [...harness.source.values()].map(({ name }) => name);
+    const name = `lost-${type.toLowerCase()}`;
+    const send = (method: "POST" | "DELETE", path: string) =>
+      cluster.admin.request(method, path, method === "POST" ? { metadata: { name } } : undefined);
+    if (type === "DELETED") {
+      await send("POST", PATH);
+      await harness.until("the object", () => maps().includes(name));
+    }
+    const lost = proxy.loseNextEvent(`"type":"${type}"`, `"name":"${name}"`);
+    await (type === "DELETED" ? send("DELETE", `${PATH}/${name}`) : send("POST", PATH));
+    await lost;
+    await harness.until("the lost change", () => maps().includes(name) === (type === "ADDED"));
+    expect(harness.failures(startMs)).toContain("watch missed-event");
+    expect(harness.listReasons(startMs)).toEqual(["missedEvent"]);
+    await churn.stop();
+    const { held, truth } = await harness.caughtUp(cluster.admin);
+    expect(held).toEqual(truth);
+    churn.start();
+  });
+
   test("a slow network that cuts lines and characters everywhere loses nothing", async () => {
     const outcome = await during(
       "20 kB/s in pieces, 100 ms late",

@@ -58,6 +58,13 @@ export class ObjectStore<T> {
     return new Map(this.#learned);
   }
 
+  /** The newest version that is known. Another apiserver than the one that showed what is owed may lag behind it. */
+  newest(owed: ReadonlyMap<string, string>): string | undefined {
+    let newest = this.#position;
+    for (const version of owed.values()) if (isOlderVersion(newest, version)) newest = version;
+    return newest;
+  }
+
   /** An object was added or modified at `version`. */
   upsert(key: string, object: T, version: string): void {
     const before = this.#objects.get(key);

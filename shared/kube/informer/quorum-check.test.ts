@@ -8,17 +8,21 @@ class Harness {
   readonly transport = new ScriptedTransport();
   readonly log: string[] = [];
   position: string | undefined = "10";
+  size = 0;
+  leavesOut = false;
   readonly confirmation: QuorumCheck;
   readonly stopping = new AbortController();
 
-  constructor(intervalMs?: number) {
+  constructor(intervalMs?: number, query: Readonly<Record<string, string>> = {}) {
     this.confirmation = new QuorumCheck({
       name: "things",
       transport: this.transport,
       ports: this.time,
-      collection: { path: "/things", query: {} },
+      collection: { path: "/things", query },
       intervalMs,
-      position: () => this.position,
+      store: this,
+      leavesOut: () => this.leavesOut,
+      miscounted: (message) => this.log.push(message),
       confirmed: (sentMs) => this.log.push(`confirmed ${Math.round(sentMs)}`),
       wentBack: (from, to) => this.log.push(`back ${from} > ${to}`),
       failed: (failure) => this.log.push(failure.tag),
@@ -115,6 +119,115 @@ describe("evidence", () => {
     it.confirmation.accept({ sentMs: 50, version: "10" });
     it.confirmation.accept({ sentMs: 20, version: "10" });
     expect([it.log, it.confirmation.confirmedSentMs]).toEqual([["confirmed 50"], 50]);
+  });
+});
+
+describe("a LIST that counts", () => {
+  /** The page of a LIST with `limit=1`, of `total` objects. */
+  function counted(version: string, total: number): ReturnType<typeof page> {
+    const remainingItemCount = total > 1 ? total - 1 : undefined;
+    const metadata = { resourceVersion: version, continue: total > 1 ? "token" : "", remainingItemCount };
+    return { status: 200, body: { metadata, items: total > 0 ? [{}] : [] } };
+  }
+
+  const MISSED = "the server has 2 objects at version 15, and its stream has shown";
+
+  async function afterCount(it: Harness, version = "15", total = 2): Promise<void> {
+    it.transport.confirmations.push(counted(version, total));
+    it.confirmation.request();
+    await it.time.advance(1000);
+  }
+
+  test.each([
+    [2, false, "confirmed 0"],
+    [3, false, `${MISSED} 3`],
+    [1, false, `${MISSED} 1`],
+    [1, true, "confirmed 0"],
+    [3, true, `${MISSED} 3`],
+  ])("of 2 objects, beside %i in the store (some left out: %s): %s", async (size, leavesOut, line) => {
+    const it = new Harness();
+    Object.assign(it, { size, leavesOut });
+    await afterCount(it);
+    it.confirmation.passing("15");
+    expect(it.log).toEqual([]);
+    it.reach("15");
+    expect(it.log).toEqual([line]);
+    expect(it.confirmation.confirmedSentMs).toBe(line === "confirmed 0" ? 0 : undefined);
+  });
+
+  test.each([0, 1])("counts a collection of %i objects", async (total) => {
+    const it = new Harness();
+    it.size = 5;
+    await afterCount(it, "10", total);
+    expect(it.log[0]).toMatch(`the server has ${total} objects at version 10, and its stream has shown 5`);
+  });
+
+  test("is compared before an event that passes its version is applied", async () => {
+    const it = new Harness();
+    it.size = 2;
+    await afterCount(it);
+    it.confirmation.passing("17");
+    it.size = 3;
+    it.reach("17");
+    expect(it.log).toEqual(["confirmed 0"]);
+  });
+
+  test("is not compared where the stream has passed it already, or a complete list came after it", async () => {
+    const it = new Harness();
+    it.position = "11";
+    const answer = it.transport.request.bind(it.transport);
+    it.transport.request = async (request) => {
+      it.position = "20";
+      return await answer(request);
+    };
+    await afterCount(it);
+    await afterCount(it, "30");
+    it.confirmation.listed();
+    it.reach("30");
+    expect(it.log.filter((line) => !line.startsWith("confirmed"))).toEqual([]);
+  });
+
+  test("is not compared where the server did not count, or a selector leaves objects out", async () => {
+    const it = new Harness();
+    it.size = 7;
+    it.transport.confirmations.push({
+      status: 200,
+      body: { metadata: { resourceVersion: "15", continue: "token" }, items: [{}] },
+    });
+    it.confirmation.request();
+    await it.time.settle();
+    it.reach("15");
+    const selected = new Harness(undefined, { labelSelector: "a=b" });
+    selected.size = 7;
+    await afterCount(selected);
+    selected.reach("15");
+    expect([it.log, selected.log]).toEqual([["confirmed 0"], ["confirmed 0"]]);
+  });
+
+  test("costs a server that counts badly one complete list in ten seconds", async () => {
+    const it = new Harness();
+    it.size = 7;
+    for (let second = 0; second < 25; second++) {
+      await afterCount(it, `${100 + second}`);
+      it.reach(`${100 + second}`);
+    }
+    expect(it.log.filter((line) => line.startsWith("the server has"))).toHaveLength(3);
+  });
+
+  test.each([
+    [{}, 600_000, 1],
+    [{}, 599_000, 0],
+    [{ labelSelector: "a=b" }, 600_000, 0],
+  ])("is sent where nothing else asks (query %j, %i ms after the list: %i)", async (query, afterMs, lists) => {
+    const it = new Harness(undefined, query);
+    it.confirmation.listed();
+    await it.time.advance(afterMs);
+    for (let stream = 0; stream < 3; stream++) {
+      it.transport.confirmations.push(counted("10", 0));
+      it.confirmation.streamEnded(it.time.clock.monotonicMs());
+      await it.time.advance(300);
+    }
+    expect(it.transport.requests).toHaveLength(lists);
   });
 });
 

@@ -4,7 +4,7 @@ import { hasReached, isOlderVersion } from "../../schema/resource-version.ts";
 import { withQuery } from "../client/api-path.ts";
 import type { Transport } from "../client/transport.ts";
 import type { Collection } from "../stream/list.ts";
-import { parseListPage } from "../stream/raw-object.ts";
+import { parseListPage, type RawPage } from "../stream/raw-object.ts";
 import { failureOfResponse, retryDelayMs, WatchFailure } from "../stream/watch-failure.ts";
 
 const LIST_TIMEOUT_MS = 10_000;
@@ -17,6 +17,11 @@ const OVERDUE_AFTER_MS = 7_000;
 /** A stream that ends on time has reached every LIST of this long before: its last bookmarks carry their versions. */
 const LAGS_AFTER_MS = 3_000;
 
+/** A stream shows no sign of an event that the server did not send. So the objects are counted at least this often. */
+const COUNT_EVERY_MS = 600_000;
+/** A server that counts badly costs at most one complete list in this time. */
+const MISCOUNT_PAUSE_MS = 10_000;
+
 /** A quorum LIST: the collection at `version` contains everything committed before `sentMs` (monotonic). */
 interface QuorumRead {
   readonly sentMs: number;
@@ -28,10 +33,14 @@ interface QuorumCheckOptions {
   readonly transport: Transport;
   readonly ports: Ports;
   readonly collection: Collection;
-  /** Undefined for checks only on demand. */
+  /** Undefined for checks on demand, and those that count. */
   readonly intervalMs: number | undefined;
-  /** The present position of the stream. */
-  readonly position: () => string | undefined;
+  /** The present position of the stream, and the number of objects there. */
+  readonly store: { readonly position: string | undefined; readonly size: number };
+  /** True where objects that can't be parsed may be missing in the store. */
+  readonly leavesOut: () => boolean;
+  /** The store has other objects than a quorum LIST counted at the same version: the server did not send an event. */
+  readonly miscounted: (message: string) => void;
   /** The stream has reached a LIST sent at `sentMs`. */
   readonly confirmed: (sentMs: number) => void;
   /**
@@ -56,6 +65,12 @@ export class QuorumCheck {
   #confirmedSentMs: number | undefined;
   #wantedSinceMs: number | undefined;
   #lastSentMs = Number.NEGATIVE_INFINITY;
+  readonly #canCount: boolean;
+  /** The newest LIST whose objects are to be compared with the cache when the stream is at its version. */
+  #counted: { readonly version: string; readonly total: number } | undefined;
+  /** Of the last complete list. */
+  #listedMs = Number.NEGATIVE_INFINITY;
+  #miscountedMs = Number.NEGATIVE_INFINITY;
   /** Ends the wait for the interval. */
   #wake: (() => void) | undefined;
   /** Incremented by `forget`, after which earlier LISTs prove nothing. */
@@ -68,6 +83,8 @@ export class QuorumCheck {
     const { path, query } = options.collection;
     // Permissions may depend on the field selector. With a label selector, the server would search for a first match.
     this.#path = withQuery(path, { fieldSelector: query.fieldSelector, limit: 1 });
+    // No server counts what a selector leaves.
+    this.#canCount = Object.keys(query).length === 0;
     this.#backoff = new Backoff({ initialMs: 250, maxMs: 5_000, factor: 2, jitter: 0.5 }, options.ports.random);
   }
 
@@ -83,13 +100,17 @@ export class QuorumCheck {
   /** A complete list was made. */
   listed(): void {
     this.#unconfirmed = 0;
+    this.#counted = undefined;
+    this.#listedMs = this.#options.ports.clock.monotonicMs();
   }
 
   /** A stream that began at `startedMs` has ended on time. True where a complete list has to confirm the cache. */
   streamEnded(startedMs: number): boolean {
+    const nowMs = this.#options.ports.clock.monotonicMs();
+    if (this.#canCount && nowMs - Math.max(this.#lastSentMs, this.#listedMs) >= COUNT_EVERY_MS) this.request();
     const confirmedMs = this.#confirmedSentMs ?? 0;
     this.#unconfirmed = confirmedMs > startedMs ? 0 : this.#unconfirmed + 1;
-    const isOverdue = this.#options.ports.clock.monotonicMs() - confirmedMs >= OVERDUE_AFTER_MS;
+    const isOverdue = nowMs - confirmedMs >= OVERDUE_AFTER_MS;
     return this.#options.intervalMs !== undefined && this.#unconfirmed > 1 && isOverdue;
   }
 
@@ -119,9 +140,15 @@ export class QuorumCheck {
     this.advanced();
   }
 
+  /** An event or bookmark of `version` has arrived. Until now the cache is what it was at each version before. */
+  passing(version: string): void {
+    if (this.#counted !== undefined && isOlderVersion(this.#counted.version, version)) this.#compare(this.#counted);
+  }
+
   /** The position advanced, which confirms the LISTs that it has reached. */
   advanced(): void {
-    const position = this.#options.position();
+    const { position } = this.#options.store;
+    if (this.#counted !== undefined && this.#counted.version === position) this.#compare(this.#counted);
     let sentMs: number | undefined;
     for (let first = this.#pending[0]; first !== undefined && hasReached(position, first.version); ) {
       sentMs = first.sentMs;
@@ -129,6 +156,15 @@ export class QuorumCheck {
       first = this.#pending[0];
     }
     if (sentMs !== undefined) this.#confirm(sentMs);
+  }
+
+  #compare({ version, total }: { readonly version: string; readonly total: number }): void {
+    this.#counted = undefined;
+    const { ports, store, leavesOut, miscounted } = this.#options;
+    if (store.size === total || (store.size < total && leavesOut())) return;
+    this.#miscountedMs = ports.clock.monotonicMs();
+    this.forget();
+    miscounted(`the server has ${total} objects at version ${version}, and its stream has shown ${store.size}`);
   }
 
   #confirm(sentMs: number): void {
@@ -142,6 +178,7 @@ export class QuorumCheck {
     this.#generation++;
     this.#pending = [];
     this.#confirmedSentMs = undefined;
+    this.#counted = undefined;
   }
 
   #remember(evidence: QuorumRead): void {
@@ -176,17 +213,20 @@ export class QuorumCheck {
   async #ask(signal: AbortSignal): Promise<void> {
     const { ports, failed } = this.#options;
     const generation = this.#generation;
-    const shown = [this.#options.position(), ...this.#pending.map((read) => read.version)];
+    const shown = [this.#options.store.position, ...this.#pending.map((read) => read.version)];
     const sentMs = ports.clock.monotonicMs();
     this.#lastSentMs = sentMs;
     try {
-      const version = await this.#list(signal);
+      const { resourceVersion: version, total } = await this.#list(signal);
       if (generation !== this.#generation) return;
       this.#backoff.reset();
       if (this.#wantedSinceMs !== undefined && this.#wantedSinceMs <= sentMs) this.#wantedSinceMs = undefined;
       const newer = shown.find((one) => isOlderVersion(version, one));
       if (newer !== undefined) this.#options.wentBack(newer, version);
-      else this.accept({ sentMs, version });
+      else {
+        this.#count(version, total);
+        this.accept({ sentMs, version });
+      }
     } catch (error) {
       if (signal.aborted) return;
       const failure = WatchFailure.from(error);
@@ -196,10 +236,17 @@ export class QuorumCheck {
     }
   }
 
-  async #list(signal: AbortSignal): Promise<string> {
+  #count(version: string, total: number | undefined): void {
+    const { ports, store } = this.#options;
+    // What the stream has passed can't be compared any more.
+    if (!this.#canCount || total === undefined || !hasReached(version, store.position ?? "")) return;
+    if (ports.clock.monotonicMs() - this.#miscountedMs >= MISCOUNT_PAUSE_MS) this.#counted = { version, total };
+  }
+
+  async #list(signal: AbortSignal): Promise<RawPage> {
     const { transport, name } = this.#options;
     const response = await transport.request({ method: "GET", path: this.#path, timeoutMs: LIST_TIMEOUT_MS, signal });
     if (response.status !== 200) throw failureOfResponse(response, `confirm ${name}`);
-    return parseListPage(response.body).resourceVersion;
+    return parseListPage(response.body);
   }
 }

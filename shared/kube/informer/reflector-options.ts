@@ -1,5 +1,6 @@
 /** What a reflector needs, and what it reports. */
 import type { Ports } from "../../runtime/clock.ts";
+import { isComparableVersion } from "../../schema/resource-version.ts";
 import type { Transport } from "../client/transport.ts";
 import type { WatchFailure, WatchFailureTag } from "../stream/watch-failure.ts";
 
@@ -43,6 +44,20 @@ export interface ReflectorOptions<T> {
   readonly onHeard?: (gapMs: number) => void;
 }
 
+/** kube-apiserver sends the last bookmarks of a watch within this time (docs/decisions/0002-short-watches.md). */
+const LAST_BOOKMARKS_MS = 2_000;
+/** A LIST makes the server's cache catch up with etcd within 100 ms. The bookmark then carries its version. */
+const LIST_BEFORE_BOOKMARK_MS = 300;
+
+/** Draws the server timeout of a watch. A LIST that the last bookmark shall show is sent `listAfterMs` into it. */
+export function drawTimeout({
+  ports,
+  serverTimeoutSeconds: [least, most] = [5, 7],
+}: Pick<ReflectorOptions<never>, "ports" | "serverTimeoutSeconds">) {
+  const timeoutSeconds = least + Math.floor(ports.random.fraction() * (most - least + 1));
+  return { timeoutSeconds, listAfterMs: timeoutSeconds * 1000 - LAST_BOOKMARKS_MS - LIST_BEFORE_BOOKMARK_MS };
+}
+
 /** Why a complete list was made. */
 export const LIST_REASONS = [
   "first",
@@ -52,13 +67,21 @@ export const LIST_REASONS = [
   "outage",
   "standstill",
   "unconfirmed",
+  "missedEvent",
 ] as const;
 export type ListReason = (typeof LIST_REASONS)[number];
 
 /** Returns the reason for a list after a failure; undefined when the stream resumes. */
 export function listReasonAfter({ tag }: WatchFailure): ListReason | undefined {
   if (tag === "expired" || tag === "corrupt") return tag;
+  if (tag === "missed-event") return "missedEvent";
   return tag === "ahead-of-server" ? "versionWentBack" : undefined;
+}
+
+/** Returns the version that a list has to reach; undefined where it has to show the present state (a quorum read). */
+export function listFloor(reason: ListReason, newest: string | undefined): string | undefined {
+  const isQuorum = reason === "versionWentBack" || reason === "unconfirmed" || reason === "missedEvent";
+  return isQuorum || !isComparableVersion(newest) ? undefined : newest;
 }
 
 /** For metrics and logs; contains no objects. */

@@ -150,7 +150,7 @@ describe("a process that stalled", () => {
     await it.start(stream, new ScriptedStream());
     it.process.pause();
     await it.time.advance(2000);
-    it.transport.confirmations.push(page("12", []));
+    it.transport.confirmations.push(page("12", [raw("a", "12"), raw("b", "6")]));
     it.process.resume();
     await it.time.advance(100);
     expect(it.source.hasStalled).toBe(true);

@@ -132,6 +132,20 @@ describe("lists", () => {
     expect(it.relists()).toBe(1);
   });
 
+  test("other objects than the server counts: a quorum list shows what the stream did not", async () => {
+    const it = reflectorHarness();
+    await it.start(new ScriptedStream(), new ScriptedStream());
+    it.transport.confirmations.push(page("10", [raw("b", "6")]));
+    it.transport.lists.push(page("12", [raw("b", "6")]));
+    it.source.requestEvidence();
+    await it.time.advance(1000);
+    expect(it.failures()).toEqual(["watch missed-event"]);
+    expect(it.transport.requests.slice(-2)).toEqual(["LIST limit=250", "WATCH resourceVersion=12"]);
+    expect(it.notices).toContain("a@5 > -");
+    expect([it.state(), it.source.historyInDoubt]).toEqual(["12: b@6", false]);
+    expect(it.events.some(({ kind }) => kind === "versionWentBack")).toBe(false);
+  });
+
   test("a server behind the position gets a quorum list, never a list at version 0", async () => {
     const it = reflectorHarness();
     await it.start(new ScriptedStream().event("ERROR", EXPIRED));

@@ -16,18 +16,24 @@
  */
 import { Backoff } from "../../runtime/backoff.ts";
 import { aborted, sleep } from "../../runtime/clock.ts";
-import { isComparableVersion, isOlderVersion } from "../../schema/resource-version.ts";
+import { isOlderVersion } from "../../schema/resource-version.ts";
 import { type Lister, listNotOlderThan } from "../stream/list.ts";
 import { type EventType, isRawObject, objectParser } from "../stream/raw-object.ts";
 import { readWatch } from "../stream/watch.ts";
-import { retryDelayMs, WatchFailure } from "../stream/watch-failure.ts";
+import { retryDelayMs, WatchFailure, type WatchFailureTag } from "../stream/watch-failure.ts";
 import type { InformerHandler, LearningInformer } from "./informer.ts";
 import { ObjectStore } from "./object-store.ts";
 import { QuorumCheck } from "./quorum-check.ts";
-import { type ListReason, listReasonAfter, type ReflectorEvent, type ReflectorOptions } from "./reflector-options.ts";
+import {
+  drawTimeout,
+  type ListReason,
+  listFloor,
+  listReasonAfter,
+  type ReflectorEvent,
+  type ReflectorOptions,
+} from "./reflector-options.ts";
 import { StreamContinuity } from "./stream-continuity.ts";
 
-const DEFAULT_SERVER_TIMEOUT_SECONDS = [5, 7] as const;
 /** Parsing a page blocks the process: some 10 ms for this many pods. Larger pages save no time and take more memory. */
 const DEFAULT_PAGE_SIZE = 250;
 /** At most seven tries in the first ten seconds of an outage, then one every ten seconds or less often. */
@@ -36,10 +42,6 @@ const BACKOFF = { initialMs: 250, maxMs: 10_000, factor: 2, jitter: 0.5 };
 const MAX_RESUME_DELAY_MS = 5_000;
 /** A list follows a failure at once if the last list is this long ago, and otherwise after a backoff. */
 const LISTS_APART_MS = 10_000;
-/** kube-apiserver sends the last bookmarks of a watch within this time (docs/decisions/0002-short-watches.md). */
-const LAST_BOOKMARKS_MS = 2_000;
-/** A LIST makes the server's cache catch up with etcd within 100 ms. The bookmark then carries its version. */
-const LIST_BEFORE_BOOKMARK_MS = 300;
 /** A stream that lived this long and delivered something was healthy, whatever ended it. */
 const HEALTHY_AFTER_MS = 3_000;
 
@@ -55,8 +57,8 @@ export class Reflector<T> implements LearningInformer<T> {
   #running: Promise<unknown> | undefined;
   /** Ends the open stream. */
   #stream = new AbortController();
-  /** The server was found to be restored. Ends the open stream; the next list is a quorum read. */
-  #rollback: WatchFailure | undefined;
+  /** The server was found to be restored, or an event is missing. Ends the stream; the next list is a quorum read. */
+  #distrust: WatchFailure | undefined;
   /** The versions by which a quorum check found the restore. The next list may be newer than all known versions. */
   #wentBack: { readonly from: string; readonly to: string } | undefined;
   #historyInDoubt = false;
@@ -87,7 +89,9 @@ export class Reflector<T> implements LearningInformer<T> {
       ports,
       collection: this.#lister.collection,
       intervalMs: options.confirmEveryMs,
-      position: () => this.#store.position,
+      store: this.#store,
+      leavesOut: () => this.#hasUnparsable,
+      miscounted: (message) => this.#doubt(message, "missed-event"),
       confirmed: (sentMs) => {
         this.#emit({ kind: "confirmed", sentMs, lagMs: ports.clock.monotonicMs() - sentMs });
         this.#store.tellConfirmed(sentMs);
@@ -213,8 +217,8 @@ export class Reflector<T> implements LearningInformer<T> {
         else if (this.#hasUnparsable && this.#options.unparsable === "listAgain") reason = "corrupt";
       } catch (thrown) {
         if (signal.aborted) break;
-        const failure = this.#rollback ?? WatchFailure.from(thrown);
-        this.#rollback = undefined;
+        const failure = this.#distrust ?? WatchFailure.from(thrown);
+        this.#distrust = undefined;
         // If a list fails for another reason, the first reason for it stays.
         const heldSinceMs = during === "watch" ? this.#continuity.heldSinceMs : undefined;
         // A stream that never lives until its last bookmarks confirms nothing.
@@ -257,11 +261,7 @@ export class Reflector<T> implements LearningInformer<T> {
     this.#listStartedMs = startedMs;
     this.#hasUnparsable = false;
     const owed = this.#store.owed();
-    // Another apiserver than the one that showed what is owed may lag behind it.
-    let newest = this.#store.position;
-    for (const version of owed.values()) if (isOlderVersion(newest, version)) newest = version;
-    const isQuorum = reason === "versionWentBack" || reason === "unconfirmed";
-    const floor = isQuorum || !isComparableVersion(newest) ? undefined : newest;
+    const floor = listFloor(reason, this.#store.newest(owed));
     const listed = await listNotOlderThan(this.#lister, this.#options.pageSize ?? DEFAULT_PAGE_SIZE, floor, signal);
     const restored = this.#store.contradictedBy(listed, owed) ?? this.#wentBack;
     this.#wentBack = undefined;
@@ -269,11 +269,11 @@ export class Reflector<T> implements LearningInformer<T> {
     const isRestored = restored !== undefined || reason === "versionWentBack";
     if (isRestored) this.#quorumCheck.forget();
     // A quorum read shows the present state, whatever a check found meanwhile.
-    if (listed.quorumSentMs !== undefined) this.#rollback = undefined;
+    if (listed.quorumSentMs !== undefined) this.#distrust = undefined;
     this.#heardMs = startedMs;
     this.#quorumCheck.listed();
     this.#continuity.listed(startedMs);
-    this.#historyInDoubt = this.#rollback !== undefined;
+    this.#historyInDoubt = this.#distrust !== undefined;
     this.#isSwapping = true;
     this.#store.swap(listed.objects, listed.version, isRestored);
     this.#isSwapping = false;
@@ -292,10 +292,9 @@ export class Reflector<T> implements LearningInformer<T> {
 
   /** Reads one stream from the position on, to its end on time. Resolves with true where a list has to confirm it. */
   async #watch(isMoved: boolean, signal: AbortSignal): Promise<boolean> {
-    if (this.#rollback !== undefined) throw this.#rollback;
-    const { ports, confirmEveryMs, serverTimeoutSeconds = DEFAULT_SERVER_TIMEOUT_SECONDS } = this.#options;
-    const [least, most] = serverTimeoutSeconds;
-    const timeoutSeconds = least + Math.floor(ports.random.fraction() * (most - least + 1));
+    if (this.#distrust !== undefined) throw this.#distrust;
+    const { ports, confirmEveryMs } = this.#options;
+    const { timeoutSeconds, listAfterMs } = drawTimeout(this.#options);
     const startedMs = ports.clock.monotonicMs();
     this.#continuity.resuming(startedMs);
     const seen = { events: 0, bookmarks: 0 };
@@ -304,7 +303,6 @@ export class Reflector<T> implements LearningInformer<T> {
     const stop = (): void => stream.abort();
     if (signal.aborted) stop();
     signal.addEventListener("abort", stop, { once: true });
-    const listAfterMs = timeoutSeconds * 1000 - LAST_BOOKMARKS_MS - LIST_BEFORE_BOOKMARK_MS;
     const beforeBookmark =
       confirmEveryMs === undefined ? undefined : ports.timers.after(listAfterMs, () => this.#quorumCheck.request());
     const position = this.#store.position ?? "";
@@ -337,7 +335,7 @@ export class Reflector<T> implements LearningInformer<T> {
       const livedMs = ports.clock.monotonicMs() - startedMs;
       if (livedMs >= HEALTHY_AFTER_MS && seen.events + seen.bookmarks > 0) this.#backoff.reset();
     }
-    if (this.#rollback !== undefined) throw this.#rollback;
+    if (this.#distrust !== undefined) throw this.#distrust;
     if (signal.aborted || isLate) return false;
     this.#backoff.reset();
     this.#emit({ kind: "ended", durationMs, ...seen });
@@ -354,6 +352,7 @@ export class Reflector<T> implements LearningInformer<T> {
     if (isOlderVersion(version, position))
       throw new WatchFailure("ahead-of-server", `the stream went back from ${position} to ${version}`);
     this.#heard();
+    this.#quorumCheck.passing(version);
     if (type === "BOOKMARK") {
       this.#store.advance(version);
     } else {
@@ -379,9 +378,9 @@ export class Reflector<T> implements LearningInformer<T> {
     return last !== undefined && this.#options.uidOf(last) === uid ? last : undefined;
   }
 
-  #doubt(message: string): void {
+  #doubt(message: string, tag: WatchFailureTag = "ahead-of-server"): void {
     this.#historyInDoubt = true;
-    this.#rollback = new WatchFailure("ahead-of-server", message);
+    this.#distrust = new WatchFailure(tag, message);
     this.#stream.abort();
   }
 

@@ -83,19 +83,28 @@ export interface RawPage {
   readonly resourceVersion: string;
   readonly continueToken: string | undefined;
   readonly items: readonly unknown[];
+  /** Of a first page: the objects of the whole list. Undefined where the server did not count what is left. */
+  readonly total: number | undefined;
 }
 
 /** Parses one page of a list. Throws {@link MalformedResponse}. */
 export function parseListPage(body: string): RawPage {
   const value = parseJson(body, "a list");
   if (!isRecord(value) || !isRecord(value.metadata)) throw new MalformedResponse("a list has no metadata");
-  const { resourceVersion, continue: token } = value.metadata;
+  const { resourceVersion, continue: token, remainingItemCount } = value.metadata;
   // A list without objects may say `items: null`. A single object, the answer to another request, has none.
   const items: unknown = value.items === null ? [] : value.items;
   if (typeof resourceVersion !== "string" || resourceVersion === "" || !isText(token) || !Array.isArray(items)) {
     throw new MalformedResponse("a list has no resourceVersion or no items");
   }
-  return { resourceVersion, continueToken: typeof token === "string" && token !== "" ? token : undefined, items };
+  const continueToken = typeof token === "string" && token !== "" ? token : undefined;
+  const left = continueToken === undefined ? 0 : remainingItemCount;
+  return {
+    resourceVersion,
+    continueToken,
+    items,
+    total: Number.isInteger(left) ? items.length + Number(left) : undefined,
+  };
 }
 
 /** kube-apiserver writes the metadata of a list first, except for custom resources. */

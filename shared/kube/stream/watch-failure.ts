@@ -22,6 +22,8 @@ export const WATCH_FAILURE_TAGS = [
   "inconsistent-pages",
   // "Too large resource version": the server is behind, or was restored.
   "ahead-of-server",
+  // The server counted other objects than the stream has shown.
+  "missed-event",
   // The server ended the stream much earlier than it was asked to.
   "ended-early",
   "server-error",

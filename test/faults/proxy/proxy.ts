@@ -69,6 +69,7 @@ export class FaultProxy implements AsyncDisposable {
   #conditions: NetworkConditions = {};
   #lineFault: LineFault | undefined;
   #lineFaultDone: (() => void) | undefined;
+  #losingEvent: { readonly parts: readonly string[]; readonly happened: () => void } | undefined;
   #scripted: { readonly response: RawResponse; times: number; readonly only: (path: string) => boolean } | undefined;
   #holding:
     | { readonly only: (request: SeenRequest) => boolean; readonly seen: () => void; readonly go: Promise<void> }
@@ -162,6 +163,13 @@ export class FaultProxy implements AsyncDisposable {
     return new Promise((resolve) => {
       this.#lineFaultDone = resolve;
     });
+  }
+
+  /** The next event of a watch that has all `parts` never arrives, and all others do; resolves when that has happened. */
+  loseNextEvent(...parts: readonly string[]): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#losingEvent = { parts, happened: resolve };
+    return promise;
   }
 
   /** Responds to the next `times` requests in place of the server; 0: to no more requests. */
@@ -305,7 +313,14 @@ export class FaultProxy implements AsyncDisposable {
       this.statuses.push(status);
       connection.exchange?.answered(status);
     }
-    connection.exchange?.streamed(bytes.toString("latin1"));
+    const text = bytes.toString("latin1");
+    const losing = this.#losingEvent;
+    if (losing?.parts.every((part) => text.includes(part)) && isOneChunk(text)) {
+      this.#losingEvent = undefined;
+      losing.happened();
+      return undefined;
+    }
+    connection.exchange?.streamed(text);
     const fault = this.#lineFault;
     // The server sends a watch event as one HTTP chunk, and a chunk as one TLS record.
     if (fault === undefined || !/^[0-9a-f]+\r\n\{"type"/.test(bytes.subarray(0, 40).toString("latin1"))) return bytes;
@@ -327,6 +342,12 @@ export class FaultProxy implements AsyncDisposable {
     this.#lineFault = undefined;
     this.#lineFaultDone?.();
   }
+}
+
+/** True for one whole HTTP chunk of one line. */
+function isOneChunk(text: string): boolean {
+  const size = /^([0-9a-f]+)\r\n/.exec(text);
+  return size !== null && text.length === size[0].length + Number.parseInt(size[1] ?? "", 16) + 2;
 }
 
 /** A scripted response. */
