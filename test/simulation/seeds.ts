@@ -68,6 +68,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a pod is ready again before its eviction is committed, and another eviction of it is denied meanwhile",
   },
   {
+    seed: 3302681,
+    features: ["nodes", "oddPod", "crowded"],
+    what: "a pod is placed on a node whose deletion is being decided, and its own is recorded with it",
+  },
+  {
     seed: 3278560,
     features: ["accidents"],
     what: "a restore lost the second admission of a pod, and kept the record of the first, which settled",

@@ -165,7 +165,7 @@ export class FaultProxy implements AsyncDisposable {
     });
   }
 
-  /** The next event of a watch that has all `parts` never arrives, and all others do; resolves when that has happened. */
+  /** The next event of a watch that has all `parts` never arrives; resolves when that has happened. */
   loseNextEvent(...parts: readonly string[]): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#losingEvent = { parts, happened: resolve };

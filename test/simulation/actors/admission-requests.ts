@@ -92,6 +92,8 @@ export class AdmissionRequests implements AdmissionChain {
   readonly #inFlight = new Map<Json, InFlightRequest>();
   /** `UID/operation` of every request that was no dry run. */
   readonly #requested = new Set<string>();
+  /** Requests for deletions of nodes that are not decided yet. */
+  readonly #nodeRequests = new Set<Json>();
   readonly mutatePod: ((request: Json) => Promise<Json>) | undefined;
 
   constructor(cell: string, etcd: Etcd, world: AdmissionWorld) {
@@ -155,7 +157,14 @@ export class AdmissionRequests implements AdmissionChain {
 
   /** True when such a request was ever made that was no dry run. */
   wasRequested(uid: string, operation: string): boolean {
+    this.#requestPodsOfNodes();
     return this.#requested.has(`${uid}/${operation}`);
+  }
+
+  /** A webhook lists the pods of a node after it was asked about the node, and meanwhile the scheduler places more. */
+  #requestPodsOfNodes(): void {
+    for (const request of this.#nodeRequests)
+      for (const { uid } of requestsOfNode(this.#etcd, this.#cell, request, 0)) this.#requested.add(`${uid}/DELETE`);
   }
 
   async validate(request: Json): Promise<AdmissionVerdict> {
@@ -165,6 +174,8 @@ export class AdmissionRequests implements AdmissionChain {
       this.#requested.add(`${inFlight.uid}/${inFlight.operation}`);
     }
     const verdict = await this.#verdict(request, inFlight);
+    this.#requestPodsOfNodes();
+    this.#nodeRequests.delete(request);
     const rejected = this.#strikes(this.#world.scenario.faults.otherWebhookRejectRate);
     if (rejected) this.#world.coverage.fault("otherWebhookReject");
     const final = verdict.allowed && rejected ? { allowed: false, code: 403, message: OTHER_WEBHOOK_MESSAGE } : verdict;
@@ -342,22 +353,14 @@ export class AdmissionRequests implements AdmissionChain {
       const uid = text(record(options.preconditions).uid);
       const key = `pods/${namespace}/${text(request.name) ?? ""}`;
       const found = uid ?? text(metadataOf(this.#etcd.get(key)?.value ?? {}).uid);
-      return found === undefined
-        ? undefined
-        : {
-            cell: this.#cell,
-            uid: found,
-            key,
-            operation: "EVICT",
-            revision: undefined,
-            forced: isForced(this.#etcd.get(key)?.value ?? {}),
-            askedMs,
-            state: "asked",
-          };
+      if (found === undefined) return undefined;
+      const forced = isForced(this.#etcd.get(key)?.value ?? {});
+      const evicted = { cell: this.#cell, uid: found, key, operation: "EVICT", revision: undefined } as const;
+      return { ...evicted, forced, askedMs, state: "asked" };
     }
     if (record(request.resource).resource === "nodes") {
-      for (const { uid } of requestsOfNode(this.#etcd, this.#cell, request, askedMs))
-        this.#requested.add(`${uid}/DELETE`);
+      this.#nodeRequests.add(request);
+      this.#requestPodsOfNodes();
       return undefined;
     }
     // A status write that ends a pod is decided as its deletion, and one that closes its gate as a change.
@@ -369,16 +372,9 @@ export class AdmissionRequests implements AdmissionChain {
     const pod = record(request.oldObject);
     const meta = metadataOf(pod);
     const key = `pods/${namespace}/${text(meta.name) ?? ""}`;
-    return {
-      cell: this.#cell,
-      uid: text(meta.uid) ?? "",
-      key,
-      operation: isUpdate ? "UPDATE" : "DELETE",
-      revision: Number(meta.resourceVersion),
-      forced: isForced(pod),
-      askedMs,
-      state: "asked",
-    };
+    const operation = isUpdate ? "UPDATE" : "DELETE";
+    const asked = { cell: this.#cell, uid: text(meta.uid) ?? "", key, operation } as const;
+    return { ...asked, revision: Number(meta.resourceVersion), forced: isForced(pod), askedMs, state: "asked" };
   }
 
   #canCommit(inFlight: InFlightRequest): boolean {
