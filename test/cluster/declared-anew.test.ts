@@ -95,6 +95,19 @@ test("by kubectl as before, after another client declared it", async () => {
   }
 });
 
+test("as Helm 4 applies: refused after an edit was put back, until --force-conflicts", async () => {
+  const helm = ["apply", "--server-side", "--field-manager=helm"] as const;
+  await apply({ failurePolicy: "Fail", timeoutSeconds: 3 }, ...helm.slice(1), "--force-conflicts");
+  await untilKept({ failurePolicy: "Fail", timeoutSeconds: 3 });
+  await patch({ failurePolicy: "Ignore" }, "kubectl-edit");
+  await untilKept({ failurePolicy: "Fail", timeoutSeconds: 3 });
+  const next = { failurePolicy: "Ignore", timeoutSeconds: 3 };
+  expect((await declare(next, ...helm)).stderr).toContain('with "podseidon-aggregator"');
+  await untilKept({ failurePolicy: "Fail", timeoutSeconds: 3 });
+  expect(await declare(next, ...helm, "--force-conflicts")).toMatchObject({ code: 0 });
+  await untilKept(next);
+});
+
 test("where another owner keeps server-side apply from a move, kubectl replace makes it", async () => {
   const moved = { failurePolicy: "Fail", timeoutSeconds: 4 };
   for (const client of [{ clientConfig: { service: SERVICE } }, {}]) {
