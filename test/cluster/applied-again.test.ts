@@ -64,7 +64,7 @@ test("labels that kustomize adds to selectors leave the Service without the pods
   expect(field(await read("api/v1"), "spec", "selector")).not.toHaveProperty("team");
 });
 
-test("as Helm 4 applies: the CRD of an earlier release is refused after kubectl's, without --force-conflicts", async () => {
+test("as Helm 4 applies: the CRD of an earlier release is refused after that of kubectl, unless forced", async () => {
   const newer = readFileSync(CRD, "utf8");
   const earlier = newer.replace("description: ", "description: Of an earlier release. ");
   // Not by kubectl: it takes its own fields over from `kubectl apply`.
