@@ -16,6 +16,8 @@ export type RestoreCalls = Pick<ApiClient, "create" | "putPodProtectorStatus" | 
 
 /** The reason in the mark `restored`. A cell writes its name before the reason, which the policy of the core checks. */
 export const RESTORED = "the protector before this one vanished without a release";
+/** The mark of a protector that its source, which has others, asks for now: it may have had this one before, too. */
+export const PERHAPS_RESTORED = "nothing shows that it is the first of this name";
 const CELL = "cell ";
 
 export function markOfCell(cellID: string): string {

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { PERHAPS_RESTORED } from "../../../shared/recovery/restore-protector.ts";
 import {
   DERIVATION_ANNOTATION,
   GENERATOR_FINALIZER,
@@ -74,6 +75,18 @@ describe("what happened to a protector", () => {
       undefined,
       protector({ annotations: { [RESTORED_ANNOTATION]: "it vanished" } }),
       [{ reason: "ProtectorCreated", isWarning: true, message: expect.stringContaining("again, because it vanished") }],
+    ],
+    [
+      "created where others were",
+      undefined,
+      protector({ annotations: { [RESTORED_ANNOTATION]: PERHAPS_RESTORED } }),
+      [
+        {
+          reason: "ProtectorCreated",
+          isWarning: false,
+          message: expect.stringMatching(/on hold at first, because noth/),
+        },
+      ],
     ],
     [
       "deleted by a client, and held by its finalizer",

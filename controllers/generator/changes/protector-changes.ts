@@ -1,6 +1,7 @@
 /** The changes between two versions of a protector, as texts for people. Pure. */
 import { isDeepStrictEqual } from "node:util";
 import { isMadeByHand, isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
+import { PERHAPS_RESTORED } from "../../../shared/recovery/restore-protector.ts";
 import {
   DERIVATION_ANNOTATION,
   RELEASED_ANNOTATION,
@@ -57,8 +58,10 @@ function created(protector: PodProtector): ProtectorChange {
   const { [DERIVATION_ANNOTATION]: derivation, [RESTORED_ANNOTATION]: restored } = metadata.annotations ?? {};
   const why = derivation === undefined ? "" : ` (${derivation})`;
   const promise = `created: ${spec.minAvailable} pods stay available${why}`;
-  const message = restored === undefined ? promise : `${promise}. Created again, because ${restored}`;
-  return change("ProtectorCreated", restored !== undefined, message, { field: "minAvailable" });
+  const isNew = restored === undefined || restored === PERHAPS_RESTORED;
+  const held = isNew ? "Its cells are on hold at first" : "Created again";
+  const message = restored === undefined ? promise : `${promise}. ${held}, because ${restored}`;
+  return change("ProtectorCreated", !isNew, message, { field: "minAvailable" });
 }
 
 function gone(protector: PodProtector): ProtectorChange[] {

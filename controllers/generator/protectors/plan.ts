@@ -3,7 +3,7 @@
  * crash after any step does no harm. Pure; `steps.ts` carries the steps out.
  */
 import { isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
-import { restoredObject } from "../../../shared/recovery/restore-protector.ts";
+import { PERHAPS_RESTORED, RESTORED, restoredObject } from "../../../shared/recovery/restore-protector.ts";
 import { GENERATOR_FINALIZER, REMOVE_CELL_ONCE_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { isDeleting, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import {
@@ -195,7 +195,9 @@ function createOrRepair(facts: SourceFacts, source: ProtectionSource, place: Pla
   if (source.deleting && !isHeld(source)) return [];
   const lost = facts.lost.find(({ metadata }) => metadata.name === name);
   // A source with the finalizer has had a protector, because the finalizer comes first.
-  const object = newProtector(facts.kind, source, required, name, isHeld(source) || lost !== undefined);
+  const mark = lost === undefined && facts.protectors.length > 0 ? PERHAPS_RESTORED : RESTORED;
+  const isMarked = isHeld(source) || lost !== undefined;
+  const object = newProtector(facts.kind, source, required, name, isMarked ? mark : undefined);
   if (lost === undefined) return [{ kind: "create", object }];
   return [{ kind: "restore", object: withOperatorFields(object, lost, isUnproven(lost, source)), lost }];
 }

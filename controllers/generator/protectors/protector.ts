@@ -74,9 +74,9 @@ export function newProtector(
   source: ProtectionSource,
   required: RequiredProtector,
   name: string,
-  again = false,
+  restored?: string,
 ) {
-  const mark = again ? { [RESTORED_ANNOTATION]: RESTORED } : {};
+  const mark = restored === undefined ? {} : { [RESTORED_ANNOTATION]: restored };
   return {
     apiVersion: `${GROUP}/${VERSION}`,
     kind: KIND,

@@ -1,5 +1,6 @@
 /** Sources with several protectors: each is created, repaired and released by itself. All share the finalizer. */
 import { describe, expect, test } from "vitest";
+import { PERHAPS_RESTORED } from "../../../shared/recovery/restore-protector.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import type { ProtectionSource, RequiredProtector } from "../sources/protection-source.ts";
@@ -46,7 +47,10 @@ function steps(
   const named = (name: string): PodProtector | undefined =>
     [...own, ...others].find((one) => one.metadata.name === name);
   return plan({ kind, plugins: [plugin], identity, source: of, protectors: own, named, lost }).map((step) => {
-    if (step.kind === "create") return `create ${step.object.metadata.name}`;
+    if (step.kind === "create") {
+      const mark = step.object.metadata.annotations["podseidon.kubewharf.io/restored"];
+      return `create ${step.object.metadata.name}${mark === undefined ? "" : `, ${mark}`}`;
+    }
     if ("protector" in step) return `${step.kind} ${step.protector.metadata.name}`;
     return step.kind === "restore" ? `restore ${step.lost.metadata.name}` : step.kind;
   });
@@ -73,7 +77,7 @@ describe("a source of two protectors", () => {
     expect(steps(source([a, b]), [present(a), present(b, { deletionTimestamp: DELETED })])).toEqual([
       "replace database-web-b",
     ]);
-    expect(steps(source([a, b]), [present(a)])).toEqual(["create database-web-b"]);
+    expect(steps(source([a, b]), [present(a)])).toEqual([`create database-web-b, ${PERHAPS_RESTORED}`]);
     expect(steps(source([a, b]), [present(a)], [], [present(b)])).toEqual(["restore database-web-b"]);
   });
 
@@ -94,7 +98,7 @@ describe("a source of two protectors", () => {
   test("leaves a name to the source that has it", () => {
     const others = present(b, { ownerReferences: [{ ...owner("web-b"), uid: "u2" }] });
     const second = alternativeName("database-web-b", KEY);
-    expect(steps(source([a, b]), [present(a)], [others])).toEqual([`create ${second}`]);
+    expect(steps(source([a, b]), [present(a)], [others])).toEqual([`create ${second}, ${PERHAPS_RESTORED}`]);
     const own = [present(a), present({ ...b, name: second })];
     expect(steps(source([a, b]), own, [others])).toEqual([]);
   });
