@@ -76,7 +76,7 @@ interface BackupKeeperOptions {
 /** The versions of the cores move all the time; the stored ones may lag by this. */
 const VERSIONS_EVERY_MS = 30_000;
 const RETRY_MS = 5_000;
-/** So many reads that are denied in a row, some 10 s, mean that the cell has no backups: once is an apiserver that starts. */
+/** So many denied reads in a row, within some 10 s, mean that there are no backups; one may be an apiserver's start. */
 const LEAST_DENIALS = 3;
 
 export class BackupKeeper {

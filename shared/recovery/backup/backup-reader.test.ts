@@ -90,7 +90,7 @@ test("a backup says itself whether a restored core lacked its protector", async 
   expect(adopted).toEqual([["2", LOST.uid]]);
 });
 
-test("a cell whose backups may not be read for 10 s is served as one without any, and its backups count later", async () => {
+test("a cell that denies its backups for 10 s is served as one without any, and they count later", async () => {
   const { time, reader, results, adopted } = readerOf(Array.from({ length: 12 }, () => 403));
   expect([reader.problemOf("c"), reader.problemOf("none")]).toEqual([expect.stringMatching(/not read yet/), undefined]);
   reader.start();
@@ -102,7 +102,7 @@ test("a cell whose backups may not be read for 10 s is served as one without any
   expect([reader.problemOf("c"), results.at(-1), adopted]).toEqual([undefined, "read", [["2", LOST.uid]]]);
 });
 
-test("a cell that denies its backups for a moment, as while its roles are applied again, is not served without", async () => {
+test("a cell that denies its backups for a moment, as while its roles are applied, is not served without", async () => {
   const { time, reader, results, adopted } = readerOf([403]);
   reader.start();
   await time.advance(10);
