@@ -132,7 +132,7 @@ test("backups that can't be read or written are in trouble until they are stored
   expect(keeper.trouble).toEqual({ failing: 0, noRoom: 0 });
 });
 
-test("a moment without the permission does not tell which ids the cell had, and 10 s tell that it had none", async () => {
+test("a moment without the permission does not tell which ids the cell had; 10 s tell that it had none", async () => {
   const { time, maps, keeper, run } = rig();
   maps.put("before", {}, { [BACKUP_LABEL]: cellTag("before") }, { [BACKUP_CELL_ANNOTATION]: "before" });
   maps.faults.push(AWAY);
