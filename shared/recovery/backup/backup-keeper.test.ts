@@ -13,6 +13,7 @@ import type { RecoveryEvent } from "../recovery-events.ts";
 import { ReleaseRegister } from "../register/release-register.ts";
 import { BackupChunks } from "./backup-chunks.ts";
 import {
+  BACKUP_CELL_ANNOTATION,
   BACKUP_LABEL,
   CHUNK_CHARACTERS,
   cellTag,
@@ -129,6 +130,25 @@ test("backups that can't be read or written are in trouble until they are stored
   const stored = Object.values(maps.data(chunkName(CELL, 0)) ?? {}).map((text) => decodeBackup(text).object);
   expect(stored.map(({ spec }) => spec.minAvailable)).toEqual([2]);
   expect(keeper.trouble).toEqual({ failing: 0, noRoom: 0 });
+});
+
+test("a moment without the permission does not tell which ids the cell had; 10 s tell that it had none", async () => {
+  const { time, maps, keeper, run } = rig();
+  maps.put("before", {}, { [BACKUP_LABEL]: cellTag("before") }, { [BACKUP_CELL_ANNOTATION]: "before" });
+  maps.faults.push(AWAY);
+  run();
+  await time.advance(2_000);
+  expect(keeper.formerCells).toBe(undefined);
+  await time.advance(5_000);
+  expect([...(keeper.formerCells ?? [])]).toEqual(["before"]);
+
+  const denied = rig();
+  denied.maps.faults.push(...Array.from({ length: 10 }, () => AWAY));
+  denied.run();
+  await denied.time.advance(9_000);
+  expect(denied.keeper.formerCells).toBe(undefined);
+  await denied.time.advance(2_000);
+  expect([...(denied.keeper.formerCells ?? ["unknown"])]).toEqual([]);
 });
 
 test("a protector that has no room is in trouble until it has some, or is gone", async () => {

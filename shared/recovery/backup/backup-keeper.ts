@@ -76,6 +76,8 @@ interface BackupKeeperOptions {
 /** The versions of the cores move all the time; the stored ones may lag by this. */
 const VERSIONS_EVERY_MS = 30_000;
 const RETRY_MS = 5_000;
+/** So many denied reads in a row, within some 10 s, mean that there are no backups; one may be an apiserver's start. */
+const LEAST_DENIALS = 3;
 
 export class BackupKeeper {
   readonly #options: BackupKeeperOptions;
@@ -219,10 +221,11 @@ class KeeperRun {
   /** The backups that the previous leader has stored; undefined when `signal` aborts. */
   async #readFirst(signal: AbortSignal): Promise<BackupContents | undefined> {
     let read = await this.chunks.read(signal);
-    while (read.kind !== "ok" && !signal.aborted) {
+    for (let denials = 0; read.kind !== "ok" && !signal.aborted; ) {
       this.#reportFailure(read);
+      denials = read.kind === "rejected" ? denials + 1 : 0;
       // Without the permission there are no backups of any id.
-      if (read.kind === "rejected") this.formerCells ??= new Set();
+      if (denials >= LEAST_DENIALS) this.formerCells ??= new Set();
       await sleep(this.#options.ports, RETRY_MS, signal);
       read = await this.chunks.read(signal);
     }

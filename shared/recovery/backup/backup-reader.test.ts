@@ -90,12 +90,25 @@ test("a backup says itself whether a restored core lacked its protector", async 
   expect(adopted).toEqual([["2", LOST.uid]]);
 });
 
-test("a cell whose backups may not be read is served as one without any", async () => {
-  const { time, reader, results, adopted } = readerOf([403]);
+test("a cell that denies its backups for 10 s is served as one without any, and they count later", async () => {
+  const { time, reader, results, adopted } = readerOf(Array.from({ length: 12 }, () => 403));
   expect([reader.problemOf("c"), reader.problemOf("none")]).toEqual([expect.stringMatching(/not read yet/), undefined]);
   reader.start();
+  await time.advance(9_000);
+  expect([reader.problemOf("c"), adopted]).toEqual([expect.stringMatching(/cannot be read/), []]);
+  await time.advance(6_000);
+  expect([reader.problemOf("c"), results.at(-1), adopted]).toEqual([undefined, "none", []]);
+  await time.advance(200_000);
+  expect([reader.problemOf("c"), results.at(-1), adopted]).toEqual([undefined, "read", [["2", LOST.uid]]]);
+});
+
+test("a cell that denies its backups for a moment, as while its roles are applied, is not served without", async () => {
+  const { time, reader, results, adopted } = readerOf([403]);
+  reader.start();
   await time.advance(10);
-  expect([reader.problemOf("c"), results, adopted]).toEqual([undefined, ["none"], []]);
+  expect([reader.problemOf("c"), adopted]).toEqual([expect.stringMatching(/cannot be read/), []]);
+  await time.advance(1_000);
+  expect([reader.problemOf("c"), results.at(-1), adopted]).toEqual([undefined, "read", [["2", LOST.uid]]]);
 });
 
 test("a cell that answers no read is asked again, not served, and keeps the replica unready for 10 s", async () => {

@@ -13,6 +13,8 @@ const READ_RETRY = { initialMs: 100, maxMs: 5_000, factor: 2, jitter: 0.5 };
  * A cell that does not answer keeps a starting replica unready for this long at most: the other cells need the replica.
  */
 const MAX_UNREADY_MS = 10_000;
+/** A cell that is served without its backups is asked for them this often. */
+const DENIED_RETRY_MS = 30_000;
 
 /** What the backup of one cell holds of one core. */
 export interface CoreBackup {
@@ -44,7 +46,8 @@ interface BackupReaderOptions {
 
 /**
  * Reads the backup of each cell once, when a webhook replica starts: only the backups know the protectors that were
- * lost while no replica ran. Until a cell's backup is read, the cell's admission requests get an HTTP error.
+ * lost while no replica ran. Until a cell's backup is read, the cell's admission requests get an HTTP error, unless the
+ * cell denies it.
  */
 export class BackupReader {
   readonly #options: BackupReaderOptions;
@@ -107,24 +110,28 @@ export class BackupReader {
     });
   }
 
-  /** Undefined when the cell has no backup to read, or when this reader is stopped. */
+  /** Undefined when this reader is stopped. */
   async #read(cell: string, api: ApiClient): Promise<BackupContents | undefined> {
     const { ports, namespace, onRead } = this.#options;
     const { signal } = this.#stopping;
     const backoff = new Backoff(READ_RETRY, ports.random);
+    let isServed = false;
     while (!signal.aborted) {
       const result = await listConfigMaps(api, namespace, BACKUP_LABEL, { timeoutMs: READ_TIMEOUT_MS, signal });
       if (result.kind === "ok") return readBackup(result.object);
       const message = describeFailure(result);
-      if (result.kind === "rejected" && result.status === 403) {
-        // Without the permission no retry helps: the cell is served like one without a backup.
+      const isDenied = result.kind === "rejected" && result.status === 403;
+      if (!isServed && isDenied && ports.clock.monotonicMs() - this.#startedMs >= MAX_UNREADY_MS) {
+        // It is served like a cell without a backup. A permission that is missing for a moment, as while it is applied
+        // again or an apiserver starts, is no reason.
+        isServed = true;
         this.#problems.delete(cell);
         onRead(cell, "none", message);
-        return undefined;
+      } else if (!isServed) {
+        this.#problems.set(cell, `the backups of protectors in cell ${cell} cannot be read: ${message}`);
+        onRead(cell, "failed", message);
       }
-      this.#problems.set(cell, `the backups of protectors in cell ${cell} cannot be read: ${message}`);
-      onRead(cell, "failed", message);
-      await sleep(ports, backoff.nextMs(), signal);
+      await sleep(ports, isServed ? DENIED_RETRY_MS : backoff.nextMs(), signal);
     }
     return undefined;
   }
