@@ -10,6 +10,9 @@ const PODS = "/api/v1/namespaces/default/pods";
 const GATE = "InPlaceUpdateReady";
 const open = { type: GATE, status: "True" };
 const closed = { type: GATE, status: "False" };
+const healthy = ["Initialized", "PodScheduled", "ContainersReady", "Ready"].map((type) => ({ type, status: "True" }));
+const endsSoon = { type: "DisruptionTarget", status: "True" };
+const ready = { type: "KruisePodReady", status: "True" };
 let cluster: Cluster;
 
 beforeAll(async () => {
@@ -22,6 +25,7 @@ beforeAll(async () => {
     await cluster.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name }, spec });
     await cluster.admin.call("PATCH", `${PODS}/${name}/status`, { status: { phase: "Running", conditions } });
   }
+  await createPodOfManyGates();
   await applyOverlay(cluster, "single-cluster");
   await cluster.waitFor(
     "the webhook to be asked",
@@ -30,6 +34,15 @@ beforeAll(async () => {
 });
 
 afterAll(() => cluster?.stop());
+
+/** As large as etcd lets it be: the cost of a match condition is bounded, and beyond it the write is refused. */
+async function createPodOfManyGates(): Promise<void> {
+  const readinessGates = Array.from({ length: 60_000 }, () => ({ conditionType: "KruisePodReady" }));
+  const spec = { readinessGates, containers: [{ name: "app", image: "app:1" }] };
+  await cluster.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name: "gates" }, spec });
+  const conditions = [...healthy, ready];
+  await cluster.admin.call("PATCH", `${PODS}/gates/status`, { status: { phase: "Running", conditions } });
+}
 
 /** A merge patch replaces the list of conditions. Changes nothing. */
 async function write(pod: string, status: object): Promise<string> {
@@ -46,6 +59,8 @@ test.each<[string, "asked" | "passed", string, object]>([
   ["closes it for a kubelet, for which the first entry counts", "asked", "opened", { conditions: [closed, open] }],
   ["leaves it open", "passed", "opened", { conditions: [open, { type: "example.com/other", status: "False" }] }],
   ["opens it", "passed", "closed", { conditions: [open] }],
+  ["says a preemption or eviction comes", "passed", "gates", { conditions: [...healthy, ready, endsSoon] }],
+  ["closes one of thousands of gates", "asked", "gates", { conditions: healthy }],
 ])("a status write that %s is %s", async (_, expected, pod, status) => {
   expect(await write(pod, status)).toBe(expected);
 });

@@ -78,6 +78,29 @@ test.each<[string, Json, Json, string[]]>([
   expect(restartedContainers(before, after)).toEqual(expected);
 });
 
+test("a pod with many containers and many limits of its own does not cost their product", () => {
+  const readsOf = (count: number): number => {
+    let reads = 0;
+    const named = Array.from({ length: count }, (_, index) => [`hugepages-${index}Ki`, "0"]);
+    const limits = new Proxy<Json>(Object.fromEntries(named), {
+      getOwnPropertyDescriptor: (amounts, name) => {
+        reads++;
+        return Reflect.getOwnPropertyDescriptor(amounts, name);
+      },
+    });
+    const of = (image: string): Json =>
+      pod(
+        Array.from({ length: count }, (_, index) => app({ name: `c${index}`, image })),
+        { resources: { limits } },
+      );
+    expect(restartedContainers(of("app:1"), of("app:2"))).toHaveLength(count);
+    expect(restartedContainers(of("app:1"), of("app:1"))).toEqual([]);
+    return reads;
+  };
+  expect(readsOf(40)).toBeGreaterThan(0);
+  expect(readsOf(80)).toBeLessThan(3 * readsOf(40));
+});
+
 test("anything but a pod restarts nothing", () => {
   for (const odd of [undefined, null, 5, [], {}, { spec: { containers: [null, "a", { name: 5 }] } }]) {
     expect(restartedContainers(odd, odd)).toEqual([]);

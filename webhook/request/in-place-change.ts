@@ -13,8 +13,8 @@ type Json = Readonly<Record<string, unknown>>;
 interface Container {
   readonly name: string;
   readonly image: string;
-  /** By resource name: requests and limits, as text. */
-  readonly resources: ReadonlyMap<string, string>;
+  /** Requests and limit of a resource, as text. */
+  readonly amounts: (resource: string) => string;
   /** Resources whose resize restarts the container. */
   readonly restartedBy: readonly string[];
 }
@@ -31,20 +31,17 @@ function textOf(value: unknown): string {
   return typeof value === "string" ? value : "";
 }
 
-/** As for the kubelet, a container without a limit has the limit of its pod. */
-function resourcesOf({ requests, limits }: Json, podLimits: Json): ReadonlyMap<string, string> {
-  const found = new Map<string, string>();
-  const add = (kind: string, amounts: Json): void => {
-    for (const [name, amount] of Object.entries(amounts))
-      found.set(name, `${found.get(name) ?? ""} ${kind}=${String(amount)}`);
+/**
+ * What the container requests of the resource, and its limit. As for the kubelet, a container without a limit has the
+ * limit of its pod. Read for one resource at a time: containers and resources of a pod may be thousands.
+ */
+function amountsOf({ requests, limits }: Json, podLimits: Json, resource: string): string {
+  const amountIn = (amounts: unknown): string => {
+    const found = objectOf(amounts);
+    return Object.hasOwn(found, resource) ? String(found[resource]) : "";
   };
-  add("requests", objectOf(requests));
-  add("limits", { ...podLimits, ...withoutZeros(objectOf(limits)) });
-  return found;
-}
-
-function withoutZeros(amounts: Json): Json {
-  return Object.fromEntries(Object.entries(amounts).filter(([, amount]) => String(amount) !== "0"));
+  const limit = amountIn(limits);
+  return `${amountIn(requests)}/${limit === "" || limit === "0" ? amountIn(podLimits) : limit}`;
 }
 
 function containerOf({ name, image, resources, resizePolicy }: Json, podLimits: Json): Container {
@@ -52,7 +49,7 @@ function containerOf({ name, image, resources, resizePolicy }: Json, podLimits: 
   return {
     name: textOf(name),
     image: textOf(image),
-    resources: resourcesOf(objectOf(resources), podLimits),
+    amounts: (resource) => amountsOf(objectOf(resources), podLimits, resource),
     restartedBy: restarting.map(({ resourceName }) => textOf(resourceName)),
   };
 }
@@ -67,7 +64,7 @@ function runningContainers(pod: unknown): readonly Container[] {
 
 function isRestarted(before: Container, after: Container): boolean {
   // The resize policy is immutable, so the kubelet follows the policy from before the update.
-  const isResized = (name: string): boolean => before.resources.get(name) !== after.resources.get(name);
+  const isResized = (name: string): boolean => before.amounts(name) !== after.amounts(name);
   return after.image !== before.image || before.restartedBy.some(isResized);
 }
 

@@ -31,9 +31,9 @@ function get(value: unknown, ...path: readonly string[]): unknown {
   return path.reduce<unknown>((found, name) => Reflect.get(Object(found), name), value);
 }
 
-function gatesOf(object: unknown): readonly string[] {
+function hasGate(object: unknown, type: string): boolean {
   const gates = get(object, "spec", "readinessGates");
-  return Array.isArray(gates) ? gates.map((gate) => String(get(gate, "conditionType"))) : [];
+  return Array.isArray(gates) && gates.some((gate) => get(gate, "conditionType") === type);
 }
 
 function isTrue(object: unknown, type: string): boolean {
@@ -61,8 +61,9 @@ export function statusChange(
   const phase = get(object, "status", "phase");
   if (FINAL.has(before)) return undefined;
   if (FINAL.has(phase)) return { operation: "DELETE", done: `set to ${String(phase)}` };
-  const closed = gatesOf(oldObject).find(
-    (gate) => voluntaryGates.includes(gate) && isTrue(oldObject, gate) && !isTrue(object, gate),
+  // Not for each gate of the pod: it may have thousands, and as many conditions.
+  const closed = voluntaryGates.find(
+    (gate) => isTrue(oldObject, gate) && !isTrue(object, gate) && hasGate(oldObject, gate),
   );
   if (closed === undefined || before === "Pending") return undefined;
   return { operation: "UPDATE", done: `taken out of service by its readiness gate ${closed}` };

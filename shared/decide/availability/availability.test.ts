@@ -99,6 +99,28 @@ describe("available", () => {
   });
 });
 
+test("a gated pod with many gates and many conditions does not cost their product", () => {
+  const readsOf = (count: number): number => {
+    let reads = 0;
+    const names = Array.from({ length: count }, (_, index) => `example.com/${index}`);
+    const pod = makePod("x", gated({ ContainersReady: true }, ...names));
+    const conditions = names.map((type) => ({
+      get type() {
+        reads++;
+        return type;
+      },
+      status: true,
+      sinceMs: 1,
+    }));
+    expect(isAvailable({ ...pod, conditions: [...pod.conditions, ...conditions] }, specFacts(makeSpec()), 1)).toBe(
+      true,
+    );
+    return reads;
+  };
+  expect(readsOf(40)).toBeGreaterThan(0);
+  expect(readsOf(80)).toBeLessThan(3 * readsOf(40));
+});
+
 describe("maturity", () => {
   test.each([
     [0, NOW_MS, NOW_MS],

@@ -60,14 +60,17 @@ function isCountedEarly(pod: Pod, { healthCriterion }: AvailabilitySpec): boolea
 }
 
 /** Unix milliseconds since which all conditions of Ready, except for the counted gate, are True. */
-function readyButForCountSinceMs(pod: Pod, gates: readonly string[]): number | undefined {
-  let sinceMs = trueSinceMs(pod, "ContainersReady");
-  for (const gate of gates) {
-    if (gate === COUNTED_CONDITION || sinceMs === undefined) continue;
-    const gateSinceMs = trueSinceMs(pod, gate);
-    sinceMs = gateSinceMs === undefined ? undefined : Math.max(sinceMs, gateSinceMs);
+function readyButForCountSinceMs({ conditions }: Pod, gates: readonly string[]): number | undefined {
+  // A pod may have thousands of gates, and as many conditions. Of conditions of one type, the first counts.
+  const awaited = new Set(gates).add("ContainersReady");
+  awaited.delete(COUNTED_CONDITION);
+  let latestMs = 0;
+  for (const { type, status, sinceMs } of conditions) {
+    if (!awaited.delete(type)) continue;
+    if (!status) return undefined;
+    latestMs = Math.max(latestMs, sinceMs);
   }
-  return sinceMs;
+  return awaited.size === 0 ? latestMs : undefined;
 }
 
 /**
