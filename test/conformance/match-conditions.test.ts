@@ -10,6 +10,8 @@ const PODS = "/api/v1/namespaces/default/pods";
 const GATE = "InPlaceUpdateReady";
 const open = { type: GATE, status: "True" };
 const closed = { type: GATE, status: "False" };
+const ready = { type: "Ready", status: "True" };
+const unready = (reason: string): object => ({ type: "Ready", status: "False", reason });
 let cluster: Cluster;
 
 beforeAll(async () => {
@@ -18,6 +20,8 @@ beforeAll(async () => {
   for (const [name, conditions] of [
     ["opened", [open]],
     ["closed", [closed, open]],
+    ["ready", [ready]],
+    ["unready", [unready("Evict")]],
   ]) {
     await cluster.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name }, spec });
     await cluster.admin.call("PATCH", `${PODS}/${name}/status`, { status: { phase: "Running", conditions } });
@@ -44,6 +48,9 @@ test.each<[string, "asked" | "passed", string, object]>([
   ["closes a voluntary gate", "asked", "opened", { conditions: [closed] }],
   ["takes it away", "asked", "opened", { conditions: [] }],
   ["closes it for a kubelet, for which the first entry counts", "asked", "opened", { conditions: [closed, open] }],
+  ["sets a Ready pod to not Ready to evict it", "asked", "ready", { conditions: [unready("Evict")] }],
+  ["does so for another reason", "passed", "ready", { conditions: [unready("ContainersNotReady")] }],
+  ["finds the pod not Ready already", "passed", "unready", { conditions: [unready("Evict"), open] }],
   ["leaves it open", "passed", "opened", { conditions: [open, { type: "example.com/other", status: "False" }] }],
   ["opens it", "passed", "closed", { conditions: [open] }],
 ])("a status write that %s is %s", async (_, expected, pod, status) => {
