@@ -79,7 +79,9 @@ async function podsOf(name: string): Promise<string[]> {
 /** As Volcano's evictor, and kube-batch's before it: it sets the pod to not Ready, and then deletes it. */
 async function evictAsVolcano(pod: string): Promise<string> {
   const { core } = environment;
-  const conditions = [{ type: "Ready", status: "False", reason: "Evict", message: "Pod is evicted, because of preempt" }];
+  const conditions = [
+    { type: "Ready", status: "False", reason: "Evict", message: "Pod is evicted, because of preempt" },
+  ];
   const write = () => core.admin.request("PATCH", `${PODS}/${pod}/status`, { status: { conditions } }, STRATEGIC);
   const written = await untilDecided(core, write);
   if (written.status !== 200) return messageOf(written);
@@ -99,8 +101,71 @@ test("Volcano's preemption takes no more pods than can be spared", async () => {
   await waitUntilSettled(core, namespace, "job", names.length, WITHIN_MS);
   const answers: string[] = [];
   for (const name of names) answers.push(await evictAsVolcano(name));
-  const denied = /may not be taken out of service for its eviction \(condition Ready: Evict\) now.*job needs 3 available/;
+  const denied =
+    /may not be taken out of service for its eviction \(condition Ready: Evict\) now.*job needs 3 available/;
   expect(answers).toEqual(["evicted", ...names.slice(1).map(() => expect.stringMatching(denied))]);
   await waitUntilSettled(core, namespace, "job", 3, WITHIN_MS);
   expect(await podsOf("job")).toEqual(names.slice(1));
+});
+
+test("a Knative revision goes to zero and comes back, and is collected at zero", async () => {
+  const name = "hello-00001-deployment";
+  await deploy({ name, replicas: 3, maxUnavailable: 0 });
+  for (const pods of [0, 2, 0]) {
+    await scale(name, pods);
+    await environment.core.waitFor(`${pods} pods`, async () => (await podsOf(name)).length === pods, WITHIN_MS);
+    await settled(name, pods);
+  }
+  expect((await environment.core.admin.request("DELETE", `${DEPLOYMENTS}/${name}`)).status).toBe(200);
+  await eventually(environment.core, `${DEPLOYMENTS}/${name}`, (one) => one === undefined, WITHIN_MS);
+});
+
+test("a Deployment that is deleted to stop it, as by KServe, says what to do, and one that is at zero goes", async () => {
+  const name = "model-predictor";
+  await deploy({ name, replicas: 2, maxUnavailable: 1 });
+  const stop = (): Promise<unknown> => environment.core.admin.request("DELETE", `${DEPLOYMENTS}/${name}`);
+  await environment.core.waitFor("the policy to be enforced", async () => {
+    const tried = await environment.core.admin.request("DELETE", `${DEPLOYMENTS}/${name}?dryRun=All`);
+    return tried.status === 403;
+  });
+  expect(await stop()).toMatchObject({ status: 403, text: expect.stringContaining("Scale it to zero and delete it") });
+  await scale(name, 0);
+  expect(await stop()).toMatchObject({ status: 200 });
+  await eventually(environment.core, `${DEPLOYMENTS}/${name}`, (one) => one === undefined, WITHIN_MS);
+});
+
+test("Flagger's primary has no protection from the label of its target, and has it from the annotation", async () => {
+  await deploy({ name: "podinfo", replicas: 3, maxUnavailable: 1 });
+  // What Flagger copies of the target's metadata by default: its annotations, and none of its labels.
+  await create({ name: "podinfo-primary", replicas: 3, maxUnavailable: 1, labels: {} });
+  await scale("podinfo", 0);
+  await settled("podinfo", 0);
+  const path = protectorPath(namespace, "deployment-podinfo-primary");
+  expect(await readObject(environment.core, path)).toBeUndefined();
+  await environment.core.admin.call("PATCH", `${DEPLOYMENTS}/podinfo-primary`, {
+    metadata: { annotations: PROTECTED },
+  });
+  await eventually(environment.core, path, (one) => field(one, "spec", "minAvailable") === 2, WITHIN_MS);
+});
+
+test("replicas that fall to the default of one take the promise along, except that of a budget with a number", async () => {
+  for (const name of ["fallen", "floored"]) await deploy({ name, replicas: 6, maxUnavailable: 1 });
+  const spec = { minAvailable: 4, selector: { matchLabels: { app: "floored" } } };
+  const metadata = { name: "floor", labels: PROTECTED };
+  await environment.core.admin.call("POST", BUDGETS, {
+    apiVersion: "policy/v1",
+    kind: "PodDisruptionBudget",
+    metadata,
+    spec,
+  });
+  await waitUntilSettled(environment.core, namespace, "poddisruptionbudget-floor", 6, WITHIN_MS);
+  // As kubectl apply of a manifest without `replicas`, which had it before an autoscaler came.
+  for (const name of ["fallen", "floored"]) await scale(name, null);
+  await environment.core.waitFor("pods to go", async () => (await podsOf("fallen")).length === 1, WITHIN_MS);
+  await environment.core.waitFor("pods to go", async () => (await podsOf("floored")).length === 4, WITHIN_MS);
+  await waitUntilSettled(environment.core, namespace, "poddisruptionbudget-floor", 4, WITHIN_MS);
+  const answers = await Promise.all(
+    (await podsOf("floored")).map((pod) => ask(environment.core, "DELETE", `${PODS}/${pod}`)),
+  );
+  expect(answers.map(verdictOf)).toEqual(["denial", "denial", "denial", "denial"]);
 });
