@@ -1,5 +1,5 @@
 /**
- * What schedulers and autoscalers send that run beside podseidon (docs/how-to/autoscalers.md), in their order: Volcano's
+ * What schedulers and autoscalers send that run beside podseidon (docs/how-to/autoscalers.md), in order: Volcano's
  * evictions, Knative's revisions, a Deployment that falls to one replica. None of them runs here.
  */
 import { join } from "node:path";
@@ -99,13 +99,15 @@ test("Volcano's preemption takes no more pods than can be spared", async () => {
   }
   await createProtector(core, namespace, "job", { minAvailable: 3, selector: { matchLabels: { app: "job" } } });
   await waitUntilSettled(core, namespace, "job", names.length, WITHIN_MS);
-  const answers: string[] = [];
-  for (const name of names) answers.push(await evictAsVolcano(name));
+  const [first = "", ...others] = names;
+  // A kubelet may set the pod to Ready again before the deletion, which is denied then. Volcano comes back.
+  await core.waitFor("the one to go", async () => (await evictAsVolcano(first)) === "evicted", WITHIN_MS);
+  await waitUntilSettled(core, namespace, "job", others.length, WITHIN_MS);
   const denied =
     /may not be taken out of service for its eviction \(condition Ready: Evict\) now.*job needs 3 available/;
-  expect(answers).toEqual(["evicted", ...names.slice(1).map(() => expect.stringMatching(denied))]);
+  for (const name of others) expect(await evictAsVolcano(name)).toMatch(denied);
   await waitUntilSettled(core, namespace, "job", 3, WITHIN_MS);
-  expect(await podsOf("job")).toEqual(names.slice(1));
+  expect(await podsOf("job")).toEqual(others);
 });
 
 test("a Knative revision goes to zero and comes back, and is collected at zero", async () => {
@@ -120,7 +122,7 @@ test("a Knative revision goes to zero and comes back, and is collected at zero",
   await eventually(environment.core, `${DEPLOYMENTS}/${name}`, (one) => one === undefined, WITHIN_MS);
 });
 
-test("a Deployment that is deleted to stop it, as by KServe, says what to do, and one that is at zero goes", async () => {
+test("a Deployment that is deleted to stop it, as by KServe, says what to do, and one at zero goes", async () => {
   const name = "model-predictor";
   await deploy({ name, replicas: 2, maxUnavailable: 1 });
   const stop = (): Promise<unknown> => environment.core.admin.request("DELETE", `${DEPLOYMENTS}/${name}`);
@@ -148,7 +150,7 @@ test("Flagger's primary has no protection from the label of its target, and has 
   await eventually(environment.core, path, (one) => field(one, "spec", "minAvailable") === 2, WITHIN_MS);
 });
 
-test("replicas that fall to the default of one take the promise along, except that of a budget with a number", async () => {
+test("replicas that fall to one take the promise along, except that of a budget with a number", async () => {
   for (const name of ["fallen", "floored"]) await deploy({ name, replicas: 6, maxUnavailable: 1 });
   const spec = { minAvailable: 4, selector: { matchLabels: { app: "floored" } } };
   const metadata = { name: "floor", labels: PROTECTED };

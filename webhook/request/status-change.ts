@@ -1,8 +1,8 @@
 /**
- * Which status writes disrupt a pod (docs/design.md#status-writes): one that ends a pod that has not ended, one by which
- * a scheduler begins to evict a Ready pod, and one that takes a Ready pod out of service by a voluntary readiness gate.
- * What a node writes about its own pods is a fact, not a request. Compares the raw objects, because the rules are about
- * a difference.
+ * Which status writes disrupt a pod (docs/design.md#status-writes): one that ends a pod that has not ended, one by
+ * which a scheduler begins to evict a Ready pod, and one that takes a Ready pod out of service by a voluntary readiness
+ * gate. What a node writes about its own pods is a fact, not a request. Compares the raw objects, because the rules are
+ * about a difference.
  */
 import type { AdmissionRequest } from "./admission-request.ts";
 
