@@ -28,12 +28,18 @@ function write(object: JsonObject, oldObject: JsonObject = before, request: Json
 
 const FAILED = gated({ phase: "Failed" });
 const KUBELET = { userInfo: { username: "system:node:n", groups: ["system:nodes", "system:authenticated"] } };
+const EVICTED = gated({ conditions: [{ type: "Ready", status: "False", reason: "Evict" }, gate("True")] });
 const CLOSED = gated({ conditions: [READY, gate("False")] });
 
 describe("a status write", () => {
   test.each<[string, string, JsonObject]>([
     ["that fails a running pod is a deletion", write(FAILED), { operation: "DELETE", done: "set to Failed" }],
     ["that ends it well is one too", write(gated({ phase: "Succeeded" })), { operation: "DELETE" }],
+    [
+      "by which Volcano begins an eviction is one too",
+      write(EVICTED),
+      { operation: "DELETE", done: "taken out of service for its eviction (condition Ready: Evict)" },
+    ],
     ["that closes a voluntary gate is a change in place", write(CLOSED), { operation: "UPDATE" }],
     [
       "that closes it, and says further down that it is open, is one too",
@@ -57,6 +63,9 @@ describe("a status write", () => {
   test.each<[string, string]>([
     ["of the pod's kubelet", write(FAILED, before, KUBELET)],
     ["of a kubelet that closes a gate", write(CLOSED, before, KUBELET)],
+    ["of a kubelet that gives Volcano's reason", write(EVICTED, before, KUBELET)],
+    ["that begins the eviction of a pod that is not Ready", write(EVICTED, unready)],
+    ["that sets a pod to not Ready for another reason", write(unready)],
     ["on a pod that has ended", write(FAILED, gated({ phase: "Succeeded" }))],
     ["on a pod that is not Ready", write(FAILED, unready)],
     ["that closes a gate of a pod that is not Ready", write(CLOSED, unready)],

@@ -94,6 +94,7 @@ describe("status", () => {
     ["too few", makeProtector([makeCell("a", 1, [], { ...beating, totalReplicas: 3 })]), "below minimum"],
     ["more promised than there are", makeProtector([makeCell("a", 1, [], beating)]), "no disruption possible"],
     ["of no pod", makeProtector([makeCell("a", 0, [], beating)]), "no pods match"],
+    ["scaled to zero", makeProtector([makeCell("a", 0, [], beating)], { minAvailable: 0 }), "ok"],
     ["deleted", withMetadata({ deletionTimestamp: formatMs(NOW_MS) }), "waits to be deleted"],
     ["without its workload", vanished, "workload vanished"],
     ["of a deletion that waits", withCondition({ ...source, type: "SourceDeleting" }), "waits to be deleted"],

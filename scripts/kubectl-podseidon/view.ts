@@ -205,6 +205,7 @@ function stateOf(facts: Facts, state: ProtectorState): HealthState {
   if (facts.required > 0 && facts.required > facts.total) return "no disruption possible";
   if (facts.required > 0 && facts.available < facts.required) return "below minimum";
   if (facts.total > 0 && facts.required >= facts.total) return "no disruption possible";
-  if (facts.allowed === 0) return facts.reserved > 0 ? "busy" : "at minimum";
+  // A minimum of 0, as of a workload that is scaled to zero, denies nothing.
+  if (facts.required > 0 && facts.allowed === 0) return facts.reserved > 0 ? "busy" : "at minimum";
   return "ok";
 }

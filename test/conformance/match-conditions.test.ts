@@ -12,7 +12,9 @@ const open = { type: GATE, status: "True" };
 const closed = { type: GATE, status: "False" };
 const healthy = ["Initialized", "PodScheduled", "ContainersReady", "Ready"].map((type) => ({ type, status: "True" }));
 const endsSoon = { type: "DisruptionTarget", status: "True" };
-const ready = { type: "KruisePodReady", status: "True" };
+const pulled = { type: "KruisePodReady", status: "True" };
+const ready = { type: "Ready", status: "True" };
+const unready = (reason: string): object => ({ type: "Ready", status: "False", reason });
 let cluster: Cluster;
 
 beforeAll(async () => {
@@ -21,6 +23,8 @@ beforeAll(async () => {
   for (const [name, conditions] of [
     ["opened", [open]],
     ["closed", [closed, open]],
+    ["ready", [ready]],
+    ["unready", [unready("Evict")]],
   ]) {
     await cluster.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name }, spec });
     await cluster.admin.call("PATCH", `${PODS}/${name}/status`, { status: { phase: "Running", conditions } });
@@ -40,7 +44,7 @@ async function createPodOfManyGates(): Promise<void> {
   const readinessGates = Array.from({ length: 60_000 }, () => ({ conditionType: "KruisePodReady" }));
   const spec = { readinessGates, containers: [{ name: "app", image: "app:1" }] };
   await cluster.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name: "gates" }, spec });
-  const conditions = [...healthy, ready];
+  const conditions = [...healthy, pulled];
   await cluster.admin.call("PATCH", `${PODS}/gates/status`, { status: { phase: "Running", conditions } });
 }
 
@@ -57,9 +61,12 @@ test.each<[string, "asked" | "passed", string, object]>([
   ["closes a voluntary gate", "asked", "opened", { conditions: [closed] }],
   ["takes it away", "asked", "opened", { conditions: [] }],
   ["closes it for a kubelet, for which the first entry counts", "asked", "opened", { conditions: [closed, open] }],
+  ["sets a Ready pod to not Ready to evict it", "asked", "ready", { conditions: [unready("Evict")] }],
+  ["does so for another reason", "passed", "ready", { conditions: [unready("ContainersNotReady")] }],
+  ["finds the pod not Ready already", "passed", "unready", { conditions: [unready("Evict"), open] }],
   ["leaves it open", "passed", "opened", { conditions: [open, { type: "example.com/other", status: "False" }] }],
   ["opens it", "passed", "closed", { conditions: [open] }],
-  ["says a preemption or eviction comes", "passed", "gates", { conditions: [...healthy, ready, endsSoon] }],
+  ["says a preemption or eviction comes", "passed", "gates", { conditions: [...healthy, pulled, endsSoon] }],
   ["closes one of thousands of gates", "asked", "gates", { conditions: healthy }],
 ])("a status write that %s is %s", async (_, expected, pod, status) => {
   expect(await write(pod, status)).toBe(expected);

@@ -1,7 +1,8 @@
 /**
- * Which status writes disrupt a pod (docs/design.md#status-writes): one that ends a pod that has not ended, and one
- * that takes a Ready pod out of service by a voluntary readiness gate. What a node writes about its own pods is a fact,
- * not a request. Compares the raw objects, because both rules are about a difference.
+ * Which status writes disrupt a pod (docs/design.md#status-writes): one that ends a pod that has not ended, one by
+ * which a scheduler begins to evict a Ready pod, and one that takes a Ready pod out of service by a voluntary readiness
+ * gate. What a node writes about its own pods is a fact, not a request. Compares the raw objects, because the rules are
+ * about a difference.
  */
 import type { AdmissionRequest } from "./admission-request.ts";
 
@@ -26,6 +27,8 @@ export interface StatusChange {
 }
 
 const FINAL: ReadonlySet<unknown> = new Set(["Succeeded", "Failed"]);
+/** Why Volcano and kube-batch set a pod to not Ready before they delete it. The webhook configuration has it, too. */
+const EVICTED = "Evict";
 
 function get(value: unknown, ...path: readonly string[]): unknown {
   return path.reduce<unknown>((found, name) => Reflect.get(Object(found), name), value);
@@ -36,12 +39,14 @@ function hasGate(object: unknown, type: string): boolean {
   return Array.isArray(gates) && gates.some((gate) => get(gate, "conditionType") === type);
 }
 
-function isTrue(object: unknown, type: string): boolean {
+/** As for a kubelet, the first one counts. */
+function conditionOf(object: unknown, type: string): unknown {
   const conditions = get(object, "status", "conditions");
-  if (!Array.isArray(conditions)) return false;
-  // As for a kubelet, the first one counts.
-  const first: unknown = conditions.find((one) => get(one, "type") === type);
-  return get(first, "status") === "True";
+  return Array.isArray(conditions) ? conditions.find((one) => get(one, "type") === type) : undefined;
+}
+
+function isTrue(object: unknown, type: string): boolean {
+  return get(conditionOf(object, type), "status") === "True";
 }
 
 /** No protector decides the write: a node makes it, or the cluster has opted out. */
@@ -61,6 +66,9 @@ export function statusChange(
   const phase = get(object, "status", "phase");
   if (FINAL.has(before)) return undefined;
   if (FINAL.has(phase)) return { operation: "DELETE", done: `set to ${String(phase)}` };
+  const isEvicted = !isTrue(object, "Ready") && get(conditionOf(object, "Ready"), "reason") === EVICTED;
+  if (isEvicted && isTrue(oldObject, "Ready"))
+    return { operation: "DELETE", done: `taken out of service for its eviction (condition Ready: ${EVICTED})` };
   // Not for each gate of the pod: it may have thousands, and as many conditions.
   const closed = voluntaryGates.find(
     (gate) => isTrue(oldObject, gate) && !isTrue(object, gate) && hasGate(oldObject, gate),
