@@ -48,8 +48,8 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
   test("is noticed by two quorum checks, and what is confirmed goes on behind the first one's version", async () => {
     const it = reflectorHarness({ confirmEveryMs: 3000 });
     await it.start(new ScriptedStream(), new ScriptedStream());
-    it.transport.confirmations.push(page("900", []), page("12", []));
-    for (let time = 0; time < 20; time++) it.transport.confirmations.push(page("12", []));
+    it.transport.confirmations.push(page("900", []), page("12", [raw("a", "5")]));
+    for (let time = 0; time < 20; time++) it.transport.confirmations.push(page("12", [raw("a", "5")]));
     it.transport.lists.push(page("12", [raw("a", "5")]));
     await it.time.advance(20_000);
     expect(it.state()).toBe("12: a@5");
