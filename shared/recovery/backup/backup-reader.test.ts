@@ -111,6 +111,13 @@ test("a cell that denies its backups for a moment, as while its roles are applie
   expect([reader.problemOf("c"), results.at(-1), adopted]).toEqual([undefined, "read", [["2", LOST.uid]]]);
 });
 
+test("a cell that is away for 10 s, and then denies its backups for a moment, is not served without", async () => {
+  const { time, reader, results, adopted } = readerOf([...Array.from({ length: 10 }, () => 500), 403, 500, 403]);
+  reader.start();
+  await time.advance(60_000);
+  expect([new Set(results), adopted]).toEqual([new Set(["failed", "read"]), [["2", LOST.uid]]]);
+});
+
 test("a cell that answers no read is asked again, not served, and keeps the replica unready for 10 s", async () => {
   const { time, reader, results } = readerOf(Array.from({ length: 12 }, () => 500));
   expect(reader.problems()).toHaveLength(1);

@@ -13,6 +13,8 @@ const READ_RETRY = { initialMs: 100, maxMs: 5_000, factor: 2, jitter: 0.5 };
  * A cell that does not answer keeps a starting replica unready for this long at most: the other cells need the replica.
  */
 const MAX_UNREADY_MS = 10_000;
+/** Nothing but denials for this long mean that a cell has no backups. One may come from an apiserver that starts. */
+const DENIED_FOR_MS = 10_000;
 /** A cell that is served without its backups is asked for them this often. */
 const DENIED_RETRY_MS = 30_000;
 
@@ -116,14 +118,15 @@ export class BackupReader {
     const { signal } = this.#stopping;
     const backoff = new Backoff(READ_RETRY, ports.random);
     let isServed = false;
+    let deniedSinceMs: number | undefined;
     while (!signal.aborted) {
       const result = await listConfigMaps(api, namespace, BACKUP_LABEL, { timeoutMs: READ_TIMEOUT_MS, signal });
       if (result.kind === "ok") return readBackup(result.object);
       const message = describeFailure(result);
+      const nowMs = ports.clock.monotonicMs();
       const isDenied = result.kind === "rejected" && result.status === 403;
-      if (!isServed && isDenied && ports.clock.monotonicMs() - this.#startedMs >= MAX_UNREADY_MS) {
-        // It is served like a cell without a backup. A permission that is missing for a moment, as while it is applied
-        // again or an apiserver starts, is no reason.
+      deniedSinceMs = isDenied ? (deniedSinceMs ?? nowMs) : undefined;
+      if (!isServed && deniedSinceMs !== undefined && nowMs - deniedSinceMs >= DENIED_FOR_MS) {
         isServed = true;
         this.#problems.delete(cell);
         onRead(cell, "none", message);
