@@ -2,10 +2,8 @@
  * What docs/operations.md has an operator do with a worker cluster: bring back protectors from a file, give the cell
  * another id, and let it join another core. The manifests' processes do the rest.
  */
-import { execFile } from "node:child_process";
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
-import { delimiter, dirname, join, relative } from "node:path";
-import { promisify } from "node:util";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join, relative } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -13,7 +11,7 @@ import { applyOverlay, kubelet, untilTrusted, webhookEndpoints } from "../../scr
 import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
 import { root } from "../../scripts/root.ts";
-import { behind, block } from "../support/cluster/documented.ts";
+import { behind, block, operatorShell } from "../support/cluster/documented.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, readProtector } from "../support/cluster/protectors.ts";
 
@@ -32,6 +30,8 @@ let worker: Cluster;
 let balancer: Balancer;
 let generator: DemoKubelet;
 let pods: DemoKubelet;
+/** Lines of the page. */
+let typed: ReturnType<typeof operatorShell>;
 
 /** The worker's own folder with this id, as docs/install.md has it, rendered to a file. */
 async function folderOf(id: string): Promise<string> {
@@ -57,18 +57,6 @@ async function folderOf(id: string): Promise<string> {
   const file = join(directory, "rendered.yaml");
   writeFileSync(file, behind(balancer.port, rendered.stdout));
   return file;
-}
-
-/** Lines of the page in a shell that has kubectl and the plugin, and the contexts of all three clusters. */
-async function typed(lines: string): Promise<string> {
-  const bin = join(core.directory, "bin");
-  const env = {
-    PATH: [BUNDLES, bin, dirname(core.kubectlBinary), "/usr/bin", "/bin"].join(delimiter),
-    HOME: core.directory,
-    KUBECONFIG: [core, worker, otherCore].map(({ kubeconfig }) => kubeconfig).join(delimiter),
-  };
-  const { stdout, stderr } = await promisify(execFile)("bash", ["-e", "-c", lines], { env, cwd: core.directory });
-  return `${stdout}${stderr}`;
 }
 
 /** As the Deployments do after a rollout restart. */
@@ -106,8 +94,7 @@ beforeAll(async () => {
     Cluster.start({ name: "worker-2", ...BARE }),
     Balancer.listen([]),
   ]);
-  mkdirSync(join(core.directory, "bin"));
-  symlinkSync(process.execPath, join(core.directory, "bin/node"));
+  typed = operatorShell(BUNDLES, [core, worker, otherCore]);
   const shop = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
   await Promise.all([core, otherCore, worker].map((cluster) => cluster.apply([shop])));
   await Promise.all([applyOverlay(core, "core"), applyOverlay(otherCore, "core")]);

@@ -2,10 +2,8 @@
  * Workloads move from one core to another by docs/topologies.md: the cell obeys both, and then the new core alone. At
  * no moment may a pod go that one of them promises.
  */
-import { execFile } from "node:child_process";
-import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
-import { delimiter, dirname, join } from "node:path";
-import { promisify } from "node:util";
+import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -13,7 +11,7 @@ import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from ".
 import type { DemoKubelet } from "../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../scripts/environment/balancer.ts";
 import { root } from "../../scripts/root.ts";
-import { behind, block } from "../support/cluster/documented.ts";
+import { behind, block, operatorShell } from "../support/cluster/documented.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
@@ -32,6 +30,7 @@ let newCore: Cluster;
 let worker: Cluster;
 let balancer: Balancer;
 let pods: DemoKubelet | undefined;
+let typed: ReturnType<typeof operatorShell>;
 
 /** The page's folder of two cores with the kubeconfigs of `join`; without the second core once the page says so. */
 function folder(cores: "both" | "one"): string {
@@ -58,17 +57,6 @@ async function writeFolder(cores: "both" | "one"): Promise<string> {
   const file = join(worker.directory, `${cores}.yaml`);
   writeFileSync(file, behind(balancer.port, (await worker.kubectl(["kustomize", directory])).stdout));
   return file;
-}
-
-async function typed(lines: string): Promise<string> {
-  const bin = join(worker.directory, "bin");
-  const env = {
-    PATH: [BUNDLES, bin, dirname(worker.kubectlBinary), "/usr/bin", "/bin"].join(delimiter),
-    HOME: worker.directory,
-    KUBECONFIG: [oldCore, newCore, worker].map(({ kubeconfig }) => kubeconfig).join(delimiter),
-  };
-  const { stdout, stderr } = await promisify(execFile)("bash", ["-e", "-c", lines], { env, cwd: worker.directory });
-  return `${stdout}${stderr}`;
 }
 
 async function restartPods(): Promise<void> {
@@ -103,8 +91,7 @@ beforeAll(async () => {
     Cluster.start({ name: "worker-2", ...BARE }),
     Balancer.listen([]),
   ]);
-  mkdirSync(join(worker.directory, "bin"));
-  symlinkSync(process.execPath, join(worker.directory, "bin/node"));
+  typed = operatorShell(BUNDLES, [worker, oldCore, newCore]);
   const shop = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
   await Promise.all([oldCore, newCore, worker].map((cluster) => cluster.apply([shop])));
   await Promise.all([applyOverlay(oldCore, "core"), applyOverlay(newCore, "core")]);

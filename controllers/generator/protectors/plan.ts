@@ -194,12 +194,21 @@ function createOrRepair(facts: SourceFacts, source: ProtectionSource, place: Pla
   // A source without the finalizer that is being deleted was never protected.
   if (source.deleting && !isHeld(source)) return [];
   const lost = facts.lost.find(({ metadata }) => metadata.name === name);
-  // A source with the finalizer has had a protector, because the finalizer comes first.
-  const mark = lost === undefined && facts.protectors.length > 0 ? PERHAPS_RESTORED : RESTORED;
-  const isMarked = isHeld(source) || lost !== undefined;
-  const object = newProtector(facts.kind, source, required, name, isMarked ? mark : undefined);
+  const object = newProtector(
+    facts.kind,
+    source,
+    required,
+    name,
+    lost === undefined ? markOf(facts, source) : RESTORED,
+  );
   if (lost === undefined) return [{ kind: "create", object }];
   return [{ kind: "restore", object: withOperatorFields(object, lost, isUnproven(lost, source)), lost }];
+}
+
+/** A source with the finalizer has had a protector, because the finalizer comes first. */
+function markOf({ protectors }: SourceFacts, source: ProtectionSource): string | undefined {
+  if (!isHeld(source)) return undefined;
+  return protectors.length > 0 ? PERHAPS_RESTORED : RESTORED;
 }
 
 /** Labels, annotations and fields that an operator has set on the lost protector. */

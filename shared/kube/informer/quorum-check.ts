@@ -28,6 +28,12 @@ interface QuorumRead {
   readonly version: string;
 }
 
+/** How many objects the collection had at `version`, as the server says. */
+interface Count {
+  readonly version: string;
+  readonly total: number;
+}
+
 interface QuorumCheckOptions {
   readonly name: string;
   readonly transport: Transport;
@@ -67,7 +73,7 @@ export class QuorumCheck {
   #lastSentMs = Number.NEGATIVE_INFINITY;
   readonly #canCount: boolean;
   /** The newest LIST whose objects are to be compared with the cache when the stream is at its version. */
-  #counted: { readonly version: string; readonly total: number } | undefined;
+  #counted: Count | undefined;
   /** Of the last complete list. */
   #listedMs = Number.NEGATIVE_INFINITY;
   #miscountedMs = Number.NEGATIVE_INFINITY;
@@ -158,7 +164,7 @@ export class QuorumCheck {
     if (sentMs !== undefined) this.#confirm(sentMs);
   }
 
-  #compare({ version, total }: { readonly version: string; readonly total: number }): void {
+  #compare({ version, total }: Count): void {
     this.#counted = undefined;
     const { ports, store, leavesOut, miscounted } = this.#options;
     if (store.size === total || (store.size < total && leavesOut())) return;

@@ -2,7 +2,10 @@
  * Commands of the documentation, run as a reader runs them. The comment `<!-- test: NAME -->` before a fenced block of
  * `sh` or `yaml` names the block, so that the test runs what the page says.
  */
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
+import { mkdirSync, symlinkSync } from "node:fs";
+import { delimiter, dirname, join } from "node:path";
+import { promisify } from "node:util";
 import { dump, loadAll } from "js-yaml";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
@@ -30,6 +33,26 @@ export async function shellCommand(cluster: Cluster, page: string, name: string)
   const text = Buffer.concat(printed).toString();
   if (code !== 0) throw new Error(`the command "${name}" ended with ${String(code)}:\n${script}\n${text}`);
   return text;
+}
+
+/**
+ * A shell as an operator has it, with kubectl, the plugin (from `bundles`) and a context for each cluster. The function
+ * runs lines in it, in the directory of the first cluster; it resolves to their output, and rejects where one fails.
+ */
+export function operatorShell(bundles: string, clusters: readonly [Cluster, ...Cluster[]]) {
+  const [{ directory, kubectlBinary }] = clusters;
+  const bin = join(directory, "bin");
+  mkdirSync(bin);
+  symlinkSync(process.execPath, join(bin, "node"));
+  const env = {
+    PATH: [bundles, bin, dirname(kubectlBinary), "/usr/bin", "/bin"].join(delimiter),
+    HOME: directory,
+    KUBECONFIG: clusters.map(({ kubeconfig }) => kubeconfig).join(delimiter),
+  };
+  return async (lines: string): Promise<string> => {
+    const { stdout, stderr } = await promisify(execFile)("bash", ["-e", "-c", lines], { env, cwd: directory });
+    return `${stdout}${stderr}`;
+  };
 }
 
 /**
