@@ -207,6 +207,16 @@ export const REGRESSIONS: readonly Regression[] = [
     features: ["shards", "backups", "relabel", "twoReviews"],
     what: "a release that a restored core had taken back stayed in force where the register was listed last",
   },
+  {
+    seed: 3311824,
+    features: ["suspend", "terminate", "inPlace", "nodes", "relabel", "reviewedTwice", "deadlines", "voluntaryGates"],
+    what: "a pod that no protector selected was changed, and is selected again when it restarts",
+  },
+  {
+    seed: 3313158,
+    features: ["generator", "backups"],
+    what: "a protector is lost while caches still have the mark of its release, which has just been withdrawn",
+  },
 ];
 
 interface RuleSeed {

@@ -45,8 +45,8 @@ interface Loss {
   /** True where each replica may still trust a cache that promises nothing. */
   readonly isRaised: boolean;
   /**
-   * Since when a restore of the core had brought the released protector back, where that was shortly before: replicas
-   * of before may not have heard of it yet.
+   * Since when the released protector was in force again, where that was shortly before: a restore of the core had
+   * brought it back, or its generator had removed the mark. Replicas of before may not have heard of it yet.
    */
   readonly revivedMs: number | undefined;
   /** Replicas that have seen the protector themselves. */
@@ -59,7 +59,7 @@ export class LostProtectors {
   /** By `core/name`. */
   readonly #present = new Map<string, Present>();
   readonly #lost = new Map<string, Loss>();
-  /** UIDs. */
+  /** UIDs of protectors that have been released or marked. */
   readonly #released = new Set<string>();
   readonly #startedMs = new WeakMap<Replica, number>();
 
@@ -127,7 +127,10 @@ export class LostProtectors {
     const id = `${core.name}/${nameOf(stored.key)}`;
     const known = this.#present.get(id);
     const isSame = known !== undefined && uidOf(known.stored) === uidOf(stored);
-    const isAsBefore = isSame && covers(specOf(known.stored), specOf(stored));
+    const isWithdrawn = isSame && isMarked(known.stored.value) && !isMarked(stored.value);
+    // The mark may be the last that a replica's cache has seen.
+    if (isWithdrawn) this.#released.add(uidOf(stored));
+    const isAsBefore = isSame && !isWithdrawn && covers(specOf(known.stored), specOf(stored));
     this.#present.set(id, { stored, sinceMs: isAsBefore ? known.sinceMs : this.#world.time.elapsedMs });
     if (!isSame) this.#appeared(id, stored, known !== undefined);
   }
