@@ -213,6 +213,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a pod that no protector selected was changed, and is selected again when it restarts",
   },
   {
+    seed: 3317264,
+    features: ["shards", "nodes", "relabel", "evictionCondition"],
+    what: "a pod that no protector selected is selected again while its eviction, which was decided, is answered",
+  },
+  {
     seed: 3313158,
     features: ["generator", "backups"],
     what: "a protector is lost while caches still have the mark of its release, which has just been withdrawn",

@@ -67,18 +67,19 @@ export function relabel(world: World, chance: Chance): void {
 }
 
 /**
- * An eviction that was allowed while no protector covered its pod can still be committed, and the restart of a change
- * in place can still come (docs/limits.md). A hold does not help: it may have begun before.
+ * An eviction that was decided while no protector covered its pod can still be allowed and committed, and the restart
+ * of a change in place can still come (docs/limits.md). A hold does not help: it may have begun before.
  */
 function comeBack(world: World, cell: SimulatedCell, key: string): void {
   const stored = cell.server.etcd.get(key);
   if (stored === undefined || record(metadataOf(stored.value).labels).app !== OTHER_APP) return;
-  const own = text(metadataOf(stored.value).uid);
+  const own = text(metadataOf(stored.value).uid) ?? "";
+  const { admission, restarts } = cell;
+  const mayGo = [...admission.committable(), ...admission.evictionsOf(own)].some(({ uid }) => uid === own);
+  const isRestarting = restarts?.isInProgress(own) === true;
   const { exemptions, scenario } = world;
-  for (const { uid } of cell.admission.committable())
-    if (uid === own) for (const { name } of scenario.protectors) exemptions.notPromised(name, uid);
-  if (own !== undefined && cell.restarts?.isInProgress(own) === true)
-    for (const { name } of scenario.protectors) if (exemptions.isUnasked(name, own)) exemptions.notPromised(name, own);
+  for (const { name } of scenario.protectors)
+    if (mayGo || (isRestarting && exemptions.isUnasked(name, own))) exemptions.notPromised(name, own);
   label(cell, key, "web");
 }
 
