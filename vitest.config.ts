@@ -17,13 +17,13 @@ const expectConfig = { poll: { timeout: MINUTE_MS } };
 const LONGEST = [
   "test/faults/components.test.ts",
   "test/faults/credentials.test.ts",
-  "test/cluster/node-deletion.test.ts",
-  "test/cluster/join.test.ts",
+  "test/cluster/admission/node-deletion.test.ts",
+  "test/cluster/topologies/join.test.ts",
   "test/catastrophe/burst.test.ts",
-  "test/cluster/demo.test.ts",
+  "test/cluster/people/demo.test.ts",
   "test/faults/server-responses.test.ts",
-  "test/cluster/operator-moments.test.ts",
-  "test/cluster/aggregator.test.ts",
+  "test/cluster/people/operator-moments.test.ts",
+  "test/cluster/counting/aggregator.test.ts",
   "test/catastrophe/catastrophes.test.ts",
   "test/faults/list-watch.test.ts",
 ];

@@ -63,7 +63,7 @@ test("every row of a table has as many cells as its head: what is beyond is not 
   expect(wrong).toEqual([]);
 });
 
-/** Files that a release has, and the tree has not: `test/cluster/release.test.ts` makes them. */
+/** Files that a release has, and the tree has not: `test/cluster/installation/release.test.ts` makes them. */
 const RELEASED = [...MANIFESTS.map(({ file }) => file), "podseidon.krew.yaml", "sbom.cdx.json", "uninstall.sh"];
 
 describe("every file and folder that the documentation names is there", () => {
@@ -133,8 +133,8 @@ describe("every command that is not kubectl's", () => {
     expect(isRead).toBe(true);
   });
 
-  // What they do is tested elsewhere: `test/cluster/uninstall.test.ts`, and the image in
-  // `test/cluster/demo-manifests.test.ts`.
+  // What they do is tested elsewhere: `test/cluster/installation/uninstall.test.ts`, and the image in
+  // `test/cluster/installation/demo-manifests.test.ts`.
   test.each(others.filter((text) => /^(sh|docker) /.test(text)))("%s begins with a file that is there", (text) => {
     const file = /^(?:sh|docker build --file) (\S+)/.exec(text)?.[1] ?? "";
     expect(RELEASED.includes(file) || existsSync(join(root, file))).toBe(true);

@@ -1,5 +1,6 @@
 /**
- * manifests/uninstall.sh against a kubectl that is played; on a cluster it is run by test/cluster/uninstall.test.ts.
+ * manifests/uninstall.sh against a kubectl that is played; on a cluster it is run by
+ * test/cluster/installation/uninstall.test.ts.
  */
 import { spawnSync } from "node:child_process";
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

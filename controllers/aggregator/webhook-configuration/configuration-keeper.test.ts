@@ -1,4 +1,7 @@
-/** The keeper against a cluster that is a table; test/cluster/webhook-configuration.test.ts has a real one. */
+/**
+ * The keeper against a cluster that is a table; test/cluster/webhook-configuration/webhook-configuration.test.ts has a
+ * real one.
+ */
 import { expect, test } from "vitest";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { ConfigurationTable } from "../../../test/support/aggregator/configuration-table.ts";

@@ -1,4 +1,4 @@
-// Builds the manager of OpenKruise, whose in-place updates are tested in test/cluster/kruise.test.ts.
+// Builds the manager of OpenKruise, whose in-place updates are tested in test/cluster/neighbours/kruise.test.ts.
 module podseidon.kubewharf.io/control-plane/kruise
 
 go 1.24.0

@@ -1,4 +1,5 @@
-// Builds the apiserver of the oldest Kubernetes that the project supports; its tests are in test/cluster/oldest-kubernetes.test.ts.
+// Builds the apiserver of the oldest Kubernetes that the project supports; its tests are in
+// test/cluster/platforms/oldest-kubernetes.test.ts.
 module podseidon.kubewharf.io/control-plane/oldest-kubernetes
 
 go 1.24.0

@@ -1,0 +1,106 @@
+/** What the operator of a database meets, which deletes pods itself and moves roles (docs/how-to/operators.md). */
+import { readFileSync } from "node:fs";
+import { load } from "js-yaml";
+import * as v from "valibot";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { conditionStatus, field } from "../../../scripts/control-plane/api-client.ts";
+import type { Component } from "../../../scripts/environment/component.ts";
+import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { ask } from "../../support/cluster/ask.ts";
+import { block } from "../../support/cluster/documented.ts";
+import { waitUntilSettled } from "../../support/cluster/protectors.ts";
+import { eventually, GROUP, PROTECTED, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
+
+const PAGE = readFileSync(new URL("../../../docs/how-to/operators.md", import.meta.url), "utf8");
+const { args } = v.parse(v.object({ args: v.array(v.string()) }), load(block(PAGE, "all instances")));
+const namespace = "default";
+const PODS = `/api/v1/namespaces/${namespace}/pods`;
+const ROLE = "cnpg.io/instanceRole";
+const INSTANCES = ["pg-1", "pg-2", "pg-3"];
+const PROTECTOR = "cluster-pg";
+const WITHIN_MS = 120_000;
+
+let environment: TestEnvironment;
+let generator: Component;
+let owner: object;
+
+beforeAll(async () => {
+  environment = await TestEnvironment.start({
+    ...{ cells: ["cell"], single: true, replicas: 1, settle: "8s" },
+    cell: { nodes: 1, scheduler: false },
+  });
+  const open = { type: "object", "x-kubernetes-preserve-unknown-fields": true };
+  const [group, names] = ["postgresql.cnpg.io", { kind: "Cluster", plural: "clusters" }];
+  const versions = [{ name: "v1", served: true, storage: true, schema: { openAPIV3Schema: open } }];
+  await environment.core.apply([
+    {
+      ...{ apiVersion: "apiextensions.k8s.io/v1", kind: "CustomResourceDefinition" },
+      metadata: { name: `clusters.${group}` },
+      spec: { group, names, scope: "Namespaced", versions },
+    },
+  ]);
+  const clusters = `/apis/${group}/v1/namespaces/${namespace}/clusters`;
+  const isServed = async (): Promise<boolean> => (await environment.core.admin.request("GET", clusters)).status === 200;
+  await environment.core.waitFor("the kind to be served", isServed);
+  const metadata = { name: "pg", labels: PROTECTED };
+  const cluster = { apiVersion: `${group}/v1`, kind: "Cluster", metadata, spec: { instances: INSTANCES.length } };
+  const uid = field(await environment.core.admin.call("POST", clusters, cluster), "metadata", "uid");
+  owner = { apiVersion: `${group}/v1`, kind: "Cluster", name: "pg", uid, controller: true };
+  for (const name of INSTANCES) await createInstance(name, name === "pg-1" ? "primary" : "replica");
+  generator = await environment.startGenerator(["--leader-elect=false", ...args]);
+  await eventually(environment.core, protectorPath(namespace, PROTECTOR), (one) => one !== undefined, WITHIN_MS);
+});
+
+afterAll(async () => {
+  await generator?.stop();
+  await environment?.stop();
+});
+
+async function createInstance(name: string, role: string): Promise<void> {
+  const labels = { "cnpg.io/cluster": "pg", "cnpg.io/podRole": "instance", [ROLE]: role };
+  const metadata = { name, labels, ownerReferences: [owner] };
+  const spec = { nodeName: "node-1", terminationGracePeriodSeconds: 1, containers: [{ name: "db", image: "db:1" }] };
+  await environment.core.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
+}
+
+const settled = (): Promise<void> =>
+  waitUntilSettled(environment.core, namespace, PROTECTOR, INSTANCES.length, WITHIN_MS);
+const remove = (name: string): ReturnType<typeof ask> => ask(environment.core, "DELETE", `${PODS}/${name}`);
+
+/** As an operator does: it deletes the pod, waits until it is gone, and creates it anew. */
+async function update(name: string): Promise<void> {
+  await settled();
+  const { status, text } = await remove(name);
+  expect(status, text).toBe(200);
+  await eventually(environment.core, `${PODS}/${name}`, (one) => one === undefined, WITHIN_MS);
+  await createInstance(name, "replica");
+}
+
+test("a budget over the only primary refuses its deletion to the operator, too, and says so", async () => {
+  const name = "pg-primary";
+  const path = `/apis/policy/v1/namespaces/${namespace}/poddisruptionbudgets/${name}`;
+  const [metadata, selector] = [{ name, namespace, labels: PROTECTED }, { matchLabels: { [ROLE]: "primary" } }];
+  const budget = { apiVersion: "policy/v1", kind: "PodDisruptionBudget", metadata };
+  await environment.core.apply([{ ...budget, spec: { minAvailable: 1, selector } }]);
+  const own = protectorPath(namespace, `poddisruptionbudget-${name}`);
+  const isImpossible = (one: unknown): boolean => conditionStatus(one, "DisruptionImpossible") === "True";
+  await eventually(environment.core, own, isImpossible, WITHIN_MS);
+  const { status, text } = await remove("pg-1");
+  expect([status, text]).toEqual([429, expect.stringContaining(`poddisruptionbudget-${name} needs 1 available pod`)]);
+  const declined = { metadata: { annotations: { [`${GROUP}/protect`]: "false" } } };
+  await environment.core.admin.call("PATCH", path, declined);
+  await eventually(environment.core, own, (one) => one === undefined, WITHIN_MS);
+});
+
+test("a promise over all instances lets the operator update them one by one, with a switchover between", async () => {
+  for (const name of ["pg-2", "pg-3"]) await update(name);
+  await settled();
+  await environment.core.admin.call("PATCH", `${PODS}/pg-2`, { metadata: { labels: { [ROLE]: "primary" } } });
+  await environment.core.admin.call("PATCH", `${PODS}/pg-1`, { metadata: { labels: { [ROLE]: "replica" } } });
+  await update("pg-1");
+  await settled();
+  const answers = await Promise.all(INSTANCES.map(remove));
+  expect(answers.map(({ status }) => status).sort()).toEqual([200, 429, 429]);
+  const stored = await readObject(environment.core, protectorPath(namespace, PROTECTOR));
+  expect(field(stored, "spec", "minAvailable")).toBe(2);
+});

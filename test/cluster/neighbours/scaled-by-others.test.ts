@@ -1,0 +1,173 @@
+/**
+ * What schedulers and autoscalers send that run beside podseidon (docs/how-to/autoscalers.md), in order: Volcano's
+ * evictions, Knative's revisions, a Deployment that falls to one replica. None of them runs here.
+ */
+import { join } from "node:path";
+import { loadAll } from "js-yaml";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { field, items } from "../../../scripts/control-plane/api-client.ts";
+import type { Component } from "../../../scripts/environment/component.ts";
+import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { root } from "../../../scripts/root.ts";
+import { ask, messageOf, untilDecided, verdictOf } from "../../support/cluster/ask.ts";
+import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
+import { eventually, PROTECTED, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
+
+const namespace = "default";
+const WITHIN_MS = 120_000;
+const DEPLOYMENTS = `/apis/apps/v1/namespaces/${namespace}/deployments`;
+const PODS = `/api/v1/namespaces/${namespace}/pods`;
+const BUDGETS = `/apis/policy/v1/namespaces/${namespace}/poddisruptionbudgets`;
+const POLICY = "podseidon-workload-deletions";
+const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
+let environment: TestEnvironment;
+let generator: Component;
+
+beforeAll(async () => {
+  environment = await TestEnvironment.start({
+    ...{ cells: ["cell"], single: true, replicas: 1, settle: "8s" },
+    cell: { nodes: 1 },
+  });
+  generator = await environment.startGenerator();
+  const { stdout } = await environment.core.kubectl(["kustomize", join(root, "manifests/overlays/core")]);
+  await environment.core.apply(loadAll(stdout).filter((one) => field(one, "metadata", "name") === POLICY));
+});
+
+afterAll(async () => {
+  await generator?.stop();
+  await environment?.stop();
+});
+
+interface Deployed {
+  readonly name: string;
+  readonly replicas: number;
+  readonly maxUnavailable: number;
+  readonly labels?: Readonly<Record<string, string>>;
+}
+
+const settled = (name: string, pods: number): Promise<void> =>
+  waitUntilSettled(environment.core, namespace, `deployment-${name}`, pods, WITHIN_MS);
+const scale = (name: string, replicas: number | null): Promise<unknown> =>
+  environment.core.admin.call("PATCH", `${DEPLOYMENTS}/${name}`, { spec: { replicas } });
+
+async function create({ name, replicas, maxUnavailable, labels = PROTECTED }: Deployed): Promise<void> {
+  const spec = { terminationGracePeriodSeconds: 1, containers: [{ name: "app", image: "app:1" }] };
+  await environment.core.admin.call("POST", DEPLOYMENTS, {
+    ...{ apiVersion: "apps/v1", kind: "Deployment", metadata: { name, labels } },
+    spec: {
+      ...{ replicas, strategy: { rollingUpdate: { maxUnavailable } } },
+      selector: { matchLabels: { app: name } },
+      template: { metadata: { labels: { app: name } }, spec },
+    },
+  });
+}
+
+async function deploy(deployed: Deployed): Promise<void> {
+  await create(deployed);
+  const path = protectorPath(namespace, `deployment-${deployed.name}`);
+  await eventually(environment.core, path, (one) => one !== undefined, WITHIN_MS);
+  await settled(deployed.name, deployed.replicas);
+}
+
+async function podsOf(name: string): Promise<string[]> {
+  const pods = items(await environment.core.admin.get(`${PODS}?labelSelector=app%3D${name}`));
+  return pods
+    .filter((pod) => field(pod, "metadata", "deletionTimestamp") === undefined)
+    .map((pod) => String(field(pod, "metadata", "name")));
+}
+
+/** As Volcano's evictor, and kube-batch's before it: it sets the pod to not Ready, and then deletes it. */
+async function evictAsVolcano(pod: string): Promise<string> {
+  const { core } = environment;
+  const conditions = [
+    { type: "Ready", status: "False", reason: "Evict", message: "Pod is evicted, because of preempt" },
+  ];
+  const write = () => core.admin.request("PATCH", `${PODS}/${pod}/status`, { status: { conditions } }, STRATEGIC);
+  const written = await untilDecided(core, write);
+  if (written.status !== 200) return messageOf(written);
+  const deleted = await ask(core, "DELETE", `${PODS}/${pod}`);
+  return deleted.status === 200 ? "evicted" : messageOf(deleted);
+}
+
+test("Volcano's preemption takes no more pods than can be spared", async () => {
+  const { core } = environment;
+  const names = ["job-0", "job-1", "job-2", "job-3"];
+  const spec = { nodeName: "node-1", terminationGracePeriodSeconds: 1, containers: [{ name: "app", image: "app:1" }] };
+  for (const name of names) {
+    const metadata = { name, labels: { app: "job" } };
+    await core.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
+  }
+  await createProtector(core, namespace, "job", { minAvailable: 3, selector: { matchLabels: { app: "job" } } });
+  await waitUntilSettled(core, namespace, "job", names.length, WITHIN_MS);
+  const [first = "", ...others] = names;
+  // A kubelet may set the pod to Ready again before the deletion, which is denied then. Volcano comes back.
+  await core.waitFor("the one to go", async () => (await evictAsVolcano(first)) === "evicted", WITHIN_MS);
+  await waitUntilSettled(core, namespace, "job", others.length, WITHIN_MS);
+  const denied =
+    /may not be taken out of service for its eviction \(condition Ready: Evict\) now.*job needs 3 available/;
+  for (const name of others) expect(await evictAsVolcano(name)).toMatch(denied);
+  await waitUntilSettled(core, namespace, "job", 3, WITHIN_MS);
+  expect(await podsOf("job")).toEqual(others);
+});
+
+test("a Knative revision goes to zero and comes back, and is collected at zero", async () => {
+  const name = "hello-00001-deployment";
+  await deploy({ name, replicas: 3, maxUnavailable: 0 });
+  for (const pods of [0, 2, 0]) {
+    await scale(name, pods);
+    await environment.core.waitFor(`${pods} pods`, async () => (await podsOf(name)).length === pods, WITHIN_MS);
+    await settled(name, pods);
+  }
+  expect((await environment.core.admin.request("DELETE", `${DEPLOYMENTS}/${name}`)).status).toBe(200);
+  await eventually(environment.core, `${DEPLOYMENTS}/${name}`, (one) => one === undefined, WITHIN_MS);
+});
+
+test("a Deployment that is deleted to stop it, as by KServe, says what to do, and one at zero goes", async () => {
+  const name = "model-predictor";
+  await deploy({ name, replicas: 2, maxUnavailable: 1 });
+  const stop = (): Promise<unknown> => environment.core.admin.request("DELETE", `${DEPLOYMENTS}/${name}`);
+  await environment.core.waitFor("the policy to be enforced", async () => {
+    const tried = await environment.core.admin.request("DELETE", `${DEPLOYMENTS}/${name}?dryRun=All`);
+    return tried.status === 403;
+  });
+  expect(await stop()).toMatchObject({ status: 403, text: expect.stringContaining("Scale it to zero and delete it") });
+  await scale(name, 0);
+  expect(await stop()).toMatchObject({ status: 200 });
+  await eventually(environment.core, `${DEPLOYMENTS}/${name}`, (one) => one === undefined, WITHIN_MS);
+});
+
+test("Flagger's primary has no protection from the label of its target, and has it from the annotation", async () => {
+  await deploy({ name: "podinfo", replicas: 3, maxUnavailable: 1 });
+  // What Flagger copies of the target's metadata by default: its annotations, and none of its labels.
+  await create({ name: "podinfo-primary", replicas: 3, maxUnavailable: 1, labels: {} });
+  await scale("podinfo", 0);
+  await settled("podinfo", 0);
+  const path = protectorPath(namespace, "deployment-podinfo-primary");
+  expect(await readObject(environment.core, path)).toBeUndefined();
+  await environment.core.admin.call("PATCH", `${DEPLOYMENTS}/podinfo-primary`, {
+    metadata: { annotations: PROTECTED },
+  });
+  await eventually(environment.core, path, (one) => field(one, "spec", "minAvailable") === 2, WITHIN_MS);
+});
+
+test("replicas that fall to one take the promise along, except that of a budget with a number", async () => {
+  for (const name of ["fallen", "floored"]) await deploy({ name, replicas: 6, maxUnavailable: 1 });
+  const spec = { minAvailable: 4, selector: { matchLabels: { app: "floored" } } };
+  const metadata = { name: "floor", labels: PROTECTED };
+  await environment.core.admin.call("POST", BUDGETS, {
+    apiVersion: "policy/v1",
+    kind: "PodDisruptionBudget",
+    metadata,
+    spec,
+  });
+  await waitUntilSettled(environment.core, namespace, "poddisruptionbudget-floor", 6, WITHIN_MS);
+  // As kubectl apply of a manifest without `replicas`, which had it before an autoscaler came.
+  for (const name of ["fallen", "floored"]) await scale(name, null);
+  await environment.core.waitFor("pods to go", async () => (await podsOf("fallen")).length === 1, WITHIN_MS);
+  await environment.core.waitFor("pods to go", async () => (await podsOf("floored")).length === 4, WITHIN_MS);
+  await waitUntilSettled(environment.core, namespace, "poddisruptionbudget-floor", 4, WITHIN_MS);
+  const answers = await Promise.all(
+    (await podsOf("floored")).map((pod) => ask(environment.core, "DELETE", `${PODS}/${pod}`)),
+  );
+  expect(answers.map(verdictOf)).toEqual(["denial", "denial", "denial", "denial"]);
+});
