@@ -14,6 +14,7 @@ const FINALIZER = "podseidon.kubewharf.io/generator";
 const DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments";
 const BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 const PODS = `/api/v1/namespaces/${TRIGGER}/pods`;
+const CONFIG_MAPS = "/api/v1/namespaces/podseidon-system/configmaps";
 const WEBHOOKS = "/apis/admissionregistration.k8s.io/v1";
 const MUTATING = `${WEBHOOKS}/mutatingwebhookconfigurations`;
 const VALIDATING = `${WEBHOOKS}/validatingwebhookconfigurations`;
@@ -53,6 +54,11 @@ beforeAll(async () => {
       await as("generator", "PATCH", dry(`${DEPLOYMENTS}/web`), { spec: { replicas: 7 } }),
       await as("update-trigger", "POST", dry(PODS), { ...dummy(), metadata: { name: "another" } }),
       await as("aggregator", "POST", dry(MUTATING), configuration("MutatingWebhookConfiguration", "another", "pods")),
+      await as("aggregator", "POST", dry(CONFIG_MAPS), {
+        ...dummy(),
+        kind: "ConfigMap",
+        metadata: { name: "another" },
+      }),
     ];
     return denied.every((answer) => answer.includes("ValidatingAdmissionPolicy"));
   });
@@ -167,6 +173,27 @@ function configuration(kind: string, name: string, ...resources: readonly string
 }
 
 describe("the aggregator", () => {
+  const configMap = (name: string): Fields => ({ apiVersion: "v1", kind: "ConfigMap", metadata: { name }, data: {} });
+
+  test.each(["podseidon-copy-0123456789ab-0", "podseidon-registration", "podseidon-cells"])(
+    "writes the ConfigMap %s",
+    async (name) => {
+      expect(await as("aggregator", "POST", CONFIG_MAPS, configMap(name))).toMatch(/^201 /);
+      const path = `${CONFIG_MAPS}/${name}`;
+      expect(await as("aggregator", "PATCH", path, { data: { key: "text" } })).toMatch(/^200 /);
+    },
+  );
+
+  test.each<[string, "POST" | "PATCH", string, Fields]>([
+    ["the id of the cell", "PATCH", "/podseidon-cell", { data: { id: "another" } }],
+    ["the CA that cells trust", "PATCH", "/podseidon-webhook-ca", { data: { "ca.crt": "theirs" } }],
+    ["one of another name", "POST", "", configMap("theirs")],
+    ["one of a generated name", "POST", "", { ...configMap(""), metadata: { generateName: "podseidon-" } }],
+  ])("writes no other ConfigMap: %s", async (_, method, path, body) => {
+    const answer = await as("aggregator", method, dry(`${CONFIG_MAPS}${path}`), body);
+    expect(answer).toMatch(/^403 .*writes no ConfigMap but/);
+  });
+
   const live = {
     validating: () => get(`${VALIDATING}/podseidon`),
     mutating: () => get(`${MUTATING}/podseidon`),
