@@ -33,6 +33,7 @@ const dry = (path: string): string => `${path}?dryRun=All`;
 const get = async (path: string): Promise<Fields> => Object(await cluster.admin.get(path));
 
 const labels = { app: "web" };
+const READY = { type: "Ready", status: "True", lastTransitionTime: "2026-01-01T00:00:00Z" };
 const pod = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } };
 const dummy = (): Fields =>
   Object(newTriggerPod(TRIGGER, TRIGGER, { mark: { counter: 1, lineage: [] }, atMs: 0, labels: {} }));
@@ -153,6 +154,25 @@ describe("the update trigger", () => {
       headers: { "impersonate-user": `system:serviceaccount:podseidon-system:${TRIGGER}` },
     });
     expect(changed.text).toContain("never runs");
+  });
+
+  test("says that it has ended", async () => {
+    const path = dry(`${PODS}/${TRIGGER}/status`);
+    // Policies come before webhooks. The webhook, which is asked about an end, does not run here.
+    const answer = await as("update-trigger", "PATCH", path, { status: { phase: "Succeeded" } });
+    expect(answer).toContain("failed calling webhook");
+  });
+
+  const labelled = { metadata: { labels } };
+  test.each<[string, Fields]>([
+    ["Ready, which counts for a protector of these labels", { phase: "Running", conditions: [READY] }],
+    [
+      "one with an address, which gets what a Service sends",
+      { phase: "Running", conditions: [READY], podIP: "10.0.0.9" },
+    ],
+  ])("makes it none that is %s", async (_, status) => {
+    const answer = await as("update-trigger", "PATCH", dry(`${PODS}/${TRIGGER}/status`), { ...labelled, status });
+    expect(answer).toMatch(/^403 .*never runs/);
   });
 });
 

@@ -123,7 +123,7 @@ export const CELL_COMPONENT_POLICIES: readonly ComponentPolicy[] = [
     otherwise: "can change each ConfigMap of podseidon's namespace, the cell's id too",
   },
   {
-    ...{ name: "podseidon-update-trigger", component: "update-trigger", digest: "e6bdcff55d458bb8" },
+    ...{ name: "podseidon-update-trigger", component: "update-trigger", digest: "5f5bbcfd03868581" },
     otherwise: "can run any pod in the namespace of the dummy pod",
   },
 ];
