@@ -8,7 +8,7 @@ import { protector } from "../../../test/support/webhook/fixtures.ts";
 import { encodeBackup, readBackup } from "./backup-format.ts";
 import { BackupReader } from "./backup-reader.ts";
 
-test("backups of more characters than a cell may store are not read to their end, and the cell is not served", async () => {
+test("backups of more characters than a cell may store are not read on, and the cell is not served", async () => {
   const time = new VirtualTime();
   const data = Object.fromEntries(Array.from({ length: 8 }, (_, key) => [`${key}`, "x".repeat(1024 * 1024)]));
   const items = [{ metadata: { name: "backup", uid: "1", resourceVersion: "1" }, data }];
