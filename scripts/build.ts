@@ -22,9 +22,9 @@ const KB = 1000;
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
-  webhook: { entry: "webhook/main.ts", budget: 398 * KB },
+  webhook: { entry: "webhook/main.ts", budget: 399 * KB },
   generator: { entry: "controllers/generator/main.ts", budget: 358 * KB },
-  aggregator: { entry: "controllers/aggregator/main.ts", budget: 400 * KB },
+  aggregator: { entry: "controllers/aggregator/main.ts", budget: 401 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
   "eviction-retry": { entry: "controllers/eviction-retry/main.ts", budget: 251 * KB },
   certificates: { entry: "controllers/certificates/main.ts", budget: 590 * KB },

@@ -14,6 +14,7 @@ const FINALIZER = "podseidon.kubewharf.io/generator";
 const DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments";
 const BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 const PODS = `/api/v1/namespaces/${TRIGGER}/pods`;
+const CONFIG_MAPS = "/api/v1/namespaces/podseidon-system/configmaps";
 const WEBHOOKS = "/apis/admissionregistration.k8s.io/v1";
 const MUTATING = `${WEBHOOKS}/mutatingwebhookconfigurations`;
 const VALIDATING = `${WEBHOOKS}/validatingwebhookconfigurations`;
@@ -32,6 +33,7 @@ const dry = (path: string): string => `${path}?dryRun=All`;
 const get = async (path: string): Promise<Fields> => Object(await cluster.admin.get(path));
 
 const labels = { app: "web" };
+const READY = { type: "Ready", status: "True", lastTransitionTime: "2026-01-01T00:00:00Z" };
 const pod = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } };
 const dummy = (): Fields =>
   Object(newTriggerPod(TRIGGER, TRIGGER, { mark: { counter: 1, lineage: [] }, atMs: 0, labels: {} }));
@@ -53,6 +55,11 @@ beforeAll(async () => {
       await as("generator", "PATCH", dry(`${DEPLOYMENTS}/web`), { spec: { replicas: 7 } }),
       await as("update-trigger", "POST", dry(PODS), { ...dummy(), metadata: { name: "another" } }),
       await as("aggregator", "POST", dry(MUTATING), configuration("MutatingWebhookConfiguration", "another", "pods")),
+      await as("aggregator", "POST", dry(CONFIG_MAPS), {
+        ...dummy(),
+        kind: "ConfigMap",
+        metadata: { name: "another" },
+      }),
     ];
     return denied.every((answer) => answer.includes("ValidatingAdmissionPolicy"));
   });
@@ -148,6 +155,25 @@ describe("the update trigger", () => {
     });
     expect(changed.text).toContain("never runs");
   });
+
+  test("says that it has ended", async () => {
+    const path = dry(`${PODS}/${TRIGGER}/status`);
+    // Policies come before webhooks. The webhook, which is asked about an end, does not run here.
+    const answer = await as("update-trigger", "PATCH", path, { status: { phase: "Succeeded" } });
+    expect(answer).toContain("failed calling webhook");
+  });
+
+  const labelled = { metadata: { labels } };
+  test.each<[string, Fields]>([
+    ["Ready, which counts for a protector of these labels", { phase: "Running", conditions: [READY] }],
+    [
+      "one with an address, which gets what a Service sends",
+      { phase: "Running", conditions: [READY], podIP: "10.0.0.9" },
+    ],
+  ])("makes it none that is %s", async (_, status) => {
+    const answer = await as("update-trigger", "PATCH", dry(`${PODS}/${TRIGGER}/status`), { ...labelled, status });
+    expect(answer).toMatch(/^403 .*never runs/);
+  });
 });
 
 const rulesFor = (...resources: readonly string[]): readonly Fields[] => [
@@ -167,6 +193,27 @@ function configuration(kind: string, name: string, ...resources: readonly string
 }
 
 describe("the aggregator", () => {
+  const configMap = (name: string): Fields => ({ apiVersion: "v1", kind: "ConfigMap", metadata: { name }, data: {} });
+
+  test.each(["podseidon-copy-0123456789ab-0", "podseidon-registration", "podseidon-cells"])(
+    "writes the ConfigMap %s",
+    async (name) => {
+      expect(await as("aggregator", "POST", CONFIG_MAPS, configMap(name))).toMatch(/^201 /);
+      const path = `${CONFIG_MAPS}/${name}`;
+      expect(await as("aggregator", "PATCH", path, { data: { key: "text" } })).toMatch(/^200 /);
+    },
+  );
+
+  test.each<[string, "POST" | "PATCH", string, Fields]>([
+    ["the id of the cell", "PATCH", "/podseidon-cell", { data: { id: "another" } }],
+    ["the CA that cells trust", "PATCH", "/podseidon-webhook-ca", { data: { "ca.crt": "theirs" } }],
+    ["one of another name", "POST", "", configMap("theirs")],
+    ["one of a generated name", "POST", "", { ...configMap(""), metadata: { generateName: "podseidon-" } }],
+  ])("writes no other ConfigMap: %s", async (_, method, path, body) => {
+    const answer = await as("aggregator", method, dry(`${CONFIG_MAPS}${path}`), body);
+    expect(answer).toMatch(/^403 .*writes no ConfigMap but/);
+  });
+
   const live = {
     validating: () => get(`${VALIDATING}/podseidon`),
     mutating: () => get(`${MUTATING}/podseidon`),

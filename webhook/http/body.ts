@@ -1,4 +1,5 @@
 import { IncomingMessage } from "node:http";
+import { valueCounter } from "../../shared/runtime/json-values.ts";
 import { HttpError } from "./call.ts";
 import type { InFlightLimiter, InFlightSlot } from "./in-flight-limiter.ts";
 import { LARGE_BODY_BYTES, MAX_JSON_VALUES, MAX_SINGLE_OBJECT_BYTES, OPERATION_WITHIN_BYTES } from "./limits.ts";
@@ -82,33 +83,6 @@ export function tooManyRequests(): HttpError {
 
 function tooManyValues(): HttpError {
   return new HttpError(413, `the AdmissionReview has more than ${MAX_JSON_VALUES} values`);
-}
-
-const QUOTE = 2;
-const ESCAPE = 3;
-/** By byte: 0 for most of them, 1 where a value begins. */
-const KINDS = new Uint8Array(256);
-for (const [kind, characters] of [",:[{", '"', "\\"].entries())
-  for (const character of characters) KINDS[character.charCodeAt(0)] = kind + 1;
-
-/** Counts the values of JSON chunk by chunk, or more. A string costs little, whatever JSON an annotation has in it. */
-function valueCounter(): (chunk: Buffer) => number {
-  let isInString = false;
-  /** 1 where the chunk before ended with an escape. */
-  let start = 0;
-  return (chunk) => {
-    let values = 0;
-    let index = start;
-    for (; index < chunk.length; index++) {
-      const kind = KINDS[chunk[index] ?? 0];
-      if (kind === 0) continue;
-      if (kind === QUOTE) isInString = !isInString;
-      else if (kind === ESCAPE) index++;
-      else if (!isInString) values++;
-    }
-    start = index - chunk.length;
-    return values;
-  };
 }
 
 function isUpdate(chunks: readonly Buffer[]): boolean {

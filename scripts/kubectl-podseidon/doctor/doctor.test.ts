@@ -211,6 +211,7 @@ test("backups, and what limits the accounts of components, are looked at where t
   for (const [component, name] of [
     ["generator", "podseidon-generator-sources"],
     ["aggregator", "podseidon-aggregator-webhooks"],
+    ["aggregator", "podseidon-aggregator-config-maps"],
     ["update-trigger", "podseidon-update-trigger"],
   ])
     expect(out).toMatch(new RegExp(`^WARN +c +${component} policy +the policy ${name} is missing: whoever`, "m"));

@@ -73,6 +73,7 @@ describe("the policies of a core", () => {
 
 const Shipped = v.looseObject({
   kind: v.string(),
+  metadata: v.object({ name: v.string() }),
   spec: v.looseObject({ matchConstraints: v.optional(v.object({})) }),
 });
 const FOLDERS: Readonly<Record<string, string>> = { aggregator: "aggregator-cell-access" };
@@ -80,7 +81,8 @@ const FOLDERS: Readonly<Record<string, string>> = { aggregator: "aggregator-cell
 /** A component's policy as the manifests have it, with changes of its spec and of its binding's. */
 function shipped({ name, component }: ComponentPolicy, policy: object = {}, binding: object = {}): StoredPolicy {
   const file = join(root, "manifests/base", FOLDERS[component] ?? component, "policy.yaml");
-  const [rules, bound] = loadAll(readFileSync(file, "utf8")).map((raw) => v.parse(Shipped, raw).spec);
+  const objects = loadAll(readFileSync(file, "utf8")).map((raw) => v.parse(Shipped, raw));
+  const [rules, bound] = objects.filter(({ metadata }) => metadata.name === name).map(({ spec }) => spec);
   return { name, policy: { spec: { ...rules, ...policy } }, binding: { spec: { ...bound, ...binding } } };
 }
 

@@ -119,7 +119,11 @@ export const CELL_COMPONENT_POLICIES: readonly ComponentPolicy[] = [
     otherwise: "can have the cluster ask a webhook about anything, Secrets too",
   },
   {
-    ...{ name: "podseidon-update-trigger", component: "update-trigger", digest: "e6bdcff55d458bb8" },
+    ...{ name: "podseidon-aggregator-config-maps", component: "aggregator", digest: "f82282a89bf6f2ac" },
+    otherwise: "can change each ConfigMap of podseidon's namespace, the cell's id too",
+  },
+  {
+    ...{ name: "podseidon-update-trigger", component: "update-trigger", digest: "5f5bbcfd03868581" },
     otherwise: "can run any pod in the namespace of the dummy pod",
   },
 ];

@@ -1,4 +1,5 @@
 import * as v from "valibot";
+import { checker } from "../../schema/check.ts";
 import type { ApiResponse } from "./transport.ts";
 
 /** The result of one API call, classified; calls never throw for an HTTP status. */
@@ -103,21 +104,32 @@ export function parseJson(text: string, what: string): unknown {
 /** Longest Retry-After that is followed: a proxy may ask for hours during an outage of seconds. */
 const MAX_RETRY_AFTER_MS = 60_000;
 
-const Status = v.looseObject({
-  kind: v.literal("Status"),
-  code: v.optional(v.number(), 0),
-  reason: v.optional(v.string()),
-  message: v.optional(v.string(), ""),
-  details: v.optional(
-    v.nullable(
-      v.looseObject({
-        name: v.optional(v.string()),
-        retryAfterSeconds: v.optional(v.number()),
-        causes: v.optional(v.nullable(v.array(v.looseObject({ reason: v.optional(v.string()) })))),
-      }),
+/** It stops at the first field that is wrong: a server that is taken over may send millions of them. */
+const checkStatus = checker(
+  v.looseObject({
+    kind: v.picklist(["Status"]),
+    code: v.optional(v.number()),
+    reason: v.optional(v.string()),
+    message: v.optional(v.string()),
+    details: v.optional(
+      v.nullable(
+        v.looseObject({
+          name: v.optional(v.string()),
+          retryAfterSeconds: v.optional(v.number()),
+          causes: v.optional(v.nullable(v.array(v.looseObject({ reason: v.optional(v.string()) })))),
+        }),
+      ),
     ),
-  ),
-});
+  }),
+);
+
+/** Characters of a server's text that are kept: responses and conditions repeat it. */
+const MAX_TEXT = 8_192;
+
+/** A copy: a part of a text would keep the whole in memory. */
+function cut(text: string, length = MAX_TEXT): string {
+  return text.length <= length ? text : Buffer.from(text.slice(0, length)).toString();
+}
 
 /** The fields of a `metav1.Status` that this project acts on. */
 export interface ApiStatus {
@@ -134,28 +146,35 @@ export interface ApiStatus {
 
 /** Reads a Status from a body or a parsed object; undefined for anything else (a proxy's error page, plain text). */
 export function parseStatus(source: unknown): ApiStatus | undefined {
-  const parsed = v.safeParse(Status, typeof source === "string" ? jsonOrUndefined(source) : source);
-  if (!parsed.success) return undefined;
-  const { code, reason, message, details } = parsed.output;
-  const causes = details?.causes ?? [];
-  const seconds = details?.retryAfterSeconds;
-  return {
-    code,
-    reason,
-    message,
-    name: details?.name,
-    retryAfterMs: seconds !== undefined && seconds > 0 ? boundedMs(seconds) : undefined,
-    versionTooLarge:
-      causes.some((cause) => cause.reason === "ResourceVersionTooLarge") ||
-      message.includes("Too large resource version"),
-  };
+  try {
+    const {
+      code = 0,
+      reason,
+      message = "",
+      details,
+    } = checkStatus(typeof source === "string" ? JSON.parse(source) : source);
+    const causes = details?.causes ?? [];
+    const seconds = details?.retryAfterSeconds;
+    return {
+      code,
+      reason,
+      message: cut(message),
+      name: details?.name,
+      retryAfterMs: seconds !== undefined && seconds > 0 ? boundedMs(seconds) : undefined,
+      versionTooLarge:
+        causes.some((cause) => cause.reason === "ResourceVersionTooLarge") ||
+        message.includes("Too large resource version"),
+    };
+  } catch {
+    return undefined;
+  }
 }
 
 /** Reads a response other than 2xx. `what` is the request, for messages. */
 export function readFailure(response: Pick<ApiResponse, "status" | "headers" | "body">, what: string) {
   const { status: code, headers, body } = response;
   const status = parseStatus(body);
-  const message = `${what}: HTTP ${code}: ${status?.message ?? body.slice(0, 200)}`;
+  const message = `${what}: HTTP ${code}: ${status?.message ?? cut(body, 200)}`;
   return { code, status, message, retryAfterMs: retryAfterHeaderMs(headers) ?? status?.retryAfterMs };
 }
 
@@ -168,12 +187,4 @@ function retryAfterHeaderMs(headers: Readonly<Record<string, string>>): number |
 
 function boundedMs(seconds: number): number {
   return Math.min(seconds * 1000, MAX_RETRY_AFTER_MS);
-}
-
-function jsonOrUndefined(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

@@ -12,6 +12,8 @@ const Page = checker(
 const PAGE_SIZE = 10;
 /** No selector of this project selects more pages. */
 const MAX_PAGES = 100;
+/** The most that a cell stores (256 backups' ConfigMaps of 256 Ki): one that is taken over serves more. */
+const MAX_CHARACTERS = 64 * 1024 * 1024;
 
 /** Lists all ConfigMaps of a namespace with these labels, by quorum reads. */
 export async function listConfigMaps(
@@ -22,11 +24,15 @@ export async function listConfigMaps(
 ): Promise<{ readonly kind: "ok"; readonly object: readonly ConfigMap[] } | ApiFailure> {
   const found: ConfigMap[] = [];
   let token: string | undefined;
+  let characters = 0;
   for (let page = 0; page < MAX_PAGES; page++) {
     const query = { labelSelector, limit: PAGE_SIZE, continue: token };
     const result = await api.get(withQuery(configMapPath(namespace), query), Page, options);
     if (result.kind !== "ok") return result;
     found.push(...result.object.items);
+    for (const { data } of result.object.items) for (const text of Object.values(data ?? {})) characters += text.length;
+    if (characters > MAX_CHARACTERS)
+      return { kind: "rejected", status: 200, reason: undefined, message: `more than ${MAX_CHARACTERS} characters` };
     token = result.object.metadata.continue;
     if (token === undefined || token === "") break;
   }

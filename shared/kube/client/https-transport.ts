@@ -4,6 +4,7 @@ import { request as httpsRequest } from "node:https";
 import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
 import type { Ports } from "../../runtime/clock.ts";
+import { hasTooManyValues } from "../../runtime/json-values.ts";
 import { AccessError, type ClusterAccess, type Credentials } from "../credentials/cluster-access.ts";
 import { type ConnectionKind, ConnectionPool } from "./connection-pool.ts";
 import { Deadline } from "./deadline.ts";
@@ -280,6 +281,7 @@ class HttpsTransport implements Transport {
         const all = parts[0] !== undefined && parts.length === 1 ? parts[0] : Buffer.concat(parts, bytes);
         // A connection holds on to its first request, with the response and these listeners.
         parts.length = 0;
+        if (hasTooManyValues(all)) return fail(failed("oversized", true, where, { detail: "too many JSON values" }));
         const whole = ignoresManagedFields === true ? withoutManagedFields(all) : all;
         if (isUtf8(whole)) resolve(whole.toString("utf8"));
         else reject(failed("protocol", true, where, { detail: "not UTF-8" }));

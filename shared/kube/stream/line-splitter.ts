@@ -1,3 +1,4 @@
+import { hasTooManyValues } from "../../runtime/json-values.ts";
 import { MalformedResponse } from "../client/api-result.ts";
 import { PART_BYTES } from "../client/transport.ts";
 
@@ -9,7 +10,7 @@ const NEWLINE = 0x0a;
 /**
  * Splits a byte stream into lines, wherever its chunks end: inside a line, inside a UTF-8 character, or after many
  * lines. It decodes whole lines, so that a character is never cut. The rest of an unfinished line is dropped. Throws
- * {@link MalformedResponse} for a line that is too long or not UTF-8.
+ * {@link MalformedResponse} for a line that is too long, has too many values or is not UTF-8.
  */
 export class LineSplitter {
   readonly #decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -37,6 +38,7 @@ export class LineSplitter {
       start = end + 1;
       const line = this.#partBytes === 0 ? tail : this.#join(tail);
       this.#check(line.length);
+      if (hasTooManyValues(line)) throw new MalformedResponse("a watch line has too many JSON values");
       if (line.length > 0) yield this.#decode(line);
     }
     if (start < chunk.length) this.#keep(chunk.subarray(start));

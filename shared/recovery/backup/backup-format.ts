@@ -4,6 +4,7 @@
  */
 import { hash } from "node:crypto";
 import * as v from "valibot";
+import { valueCounter } from "../../runtime/json-values.ts";
 import { GROUP } from "../../schema/annotations.ts";
 import { checker } from "../../schema/check.ts";
 import type { ConfigMap } from "../../schema/config-map.ts";
@@ -28,6 +29,8 @@ export const MAX_CHUNKS = 256;
  * which one tenant can ask for, must not leave the others without backups.
  */
 export const LONG_BACKUP_CHARACTERS = 8 * 1024;
+/** JSON values that are read: 120 for each protector of the largest core. Each may take some 35 bytes. */
+const MAX_VALUES = 6_000_000;
 
 /** A cell's id in names and label values. */
 export function cellTag(cellID: string): string {
@@ -106,15 +109,18 @@ export function decodeBackup(text: string): ProtectorBackup {
   return { core, object: parsePodProtector(object), ...(isLost === true ? { isLost } : {}) };
 }
 
-/** Reads these ConfigMaps. Unreadable keys are named and left out. */
+/** Reads these ConfigMaps. Keys that are unreadable, or one too many, are named and left out. */
 export function readBackup(maps: Iterable<ConfigMap>): BackupContents {
+  let values = 0;
   const protectors: ProtectorBackup[] = [];
   const versions: { core: string; version: string }[] = [];
   const unreadable: string[] = [];
   for (const { metadata, data } of maps) {
     for (const [key, text] of Object.entries(data ?? {})) {
       try {
-        if (key !== VERSIONS_KEY) protectors.push(decodeBackup(text));
+        values += valueCounter()(Buffer.from(text));
+        if (values > MAX_VALUES) unreadable.push(`${metadata.name}/${key}`);
+        else if (key !== VERSIONS_KEY) protectors.push(decodeBackup(text));
         else for (const [core, version] of Object.entries(Versions(JSON.parse(text)))) versions.push({ core, version });
       } catch {
         unreadable.push(`${metadata.name}/${key}`);
