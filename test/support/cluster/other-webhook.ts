@@ -1,6 +1,7 @@
 /** Another admission webhook beside podseidon's. A test decides what it denies and how long it takes. */
 import { readFileSync } from "node:fs";
 import { createServer, type Server } from "node:https";
+import type { Socket } from "node:net";
 import { join } from "node:path";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
@@ -15,6 +16,7 @@ type OtherOpinion = (pod: string) => boolean | Promise<boolean>;
 export class OtherWebhook {
   readonly #server: Server;
   readonly #caPem: string;
+  readonly #sockets = new Set<Socket>();
   /** May be replaced at any time. */
   opinion: OtherOpinion = () => true;
   /** Number of admission requests so far. */
@@ -23,6 +25,10 @@ export class OtherWebhook {
   private constructor(server: Server, caPem: string) {
     this.#server = server;
     this.#caPem = caPem;
+    server.on("connection", (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.once("close", () => this.#sockets.delete(socket));
+    });
     server.on("request", (incoming, outgoing) => {
       let body = "";
       incoming.on("data", (chunk: Buffer) => {
@@ -80,8 +86,10 @@ export class OtherWebhook {
   }
 
   async stop(): Promise<void> {
-    this.#server.closeAllConnections();
-    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    // closeAllConnections leaves out those without a TLS handshake yet, and kube-apiserver keeps an idle one for 90 s.
+    for (const socket of this.#sockets) socket.destroy();
+    await closed;
   }
 
   async #decide(request: unknown): Promise<string> {
