@@ -67,6 +67,11 @@ describe("conditions", () => {
     expect(conditionsOf([onHold], { minAvailable: 4 })[0]).toMatchObject({ reason: "TooFewAvailable" });
   });
 
+  test("does not say that there are more pods than must be available while there are none", () => {
+    expect(conditionsOf([makeCell("a", 0)])[1]).toMatchObject({ status: "False", reason: "NoPods" });
+    expect(conditionsOf([])[1]).toMatchObject({ status: "False", reason: "NotCounted" });
+  });
+
   test("a selector that can't be read makes the protector unhealthy and says why", () => {
     const [healthy] = conditionsOf([makeCell("a", 3)], {}, undefined, ["operator Gt of label app is unknown"]);
     expect(healthy).toMatchObject({

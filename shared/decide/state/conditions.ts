@@ -86,11 +86,13 @@ function healthy({ state, problems }: ConditionInput): Finding {
 }
 
 /** The protector requires as many pods as there are, so that none can ever be disrupted. */
-function disruptionImpossible({ state }: ConditionInput): Finding {
+function disruptionImpossible(input: ConditionInput): Finding {
   const type = "DisruptionImpossible";
+  const { state } = input;
   const { minAvailable: least } = state.spec;
   const total = totalOf(state);
-  if (total === 0 || least < total) {
+  if (total === 0) return { ...noPodsMatched(input), type, status: "False" };
+  if (least < total) {
     return finding(type, "False", "DisruptionPossible", "There are more pods than must be available");
   }
   const why = `minAvailable is ${least} and no more than ${least} pods match`;

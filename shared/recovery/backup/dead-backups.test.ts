@@ -348,3 +348,24 @@ test("a protector at rest is written once, with its reservations, and versions e
   expect(maps.writes).toEqual([`patch ${versionsName(CELL)}`, `patch ${versionsName(CELL)}`]);
   expect(maps.data(chunkName(CELL, 0))?.p1).toContain("podUID");
 });
+
+test.each([
+  [
+    "changes nothing, while the register has the release",
+    { p1: `2026-01-03T00:00:00.000Z ns/p Released ${EARLY}` },
+    [],
+  ],
+  ["brings it back, once the register has forgotten the release", {}, ["p"]],
+])("an old backup of a released protector that is put back into the cell %s", async (_, released, expected) => {
+  const { time, cell, core, maps, created, run } = rig(released);
+  cell.put("pod");
+  cell.sync();
+  core.sync();
+  run();
+  await time.advance(5_000);
+  await stored(maps, protector("p1"));
+  // A write of its own shows the leader what it did not write.
+  core.put("q", protector("q1").spec, { metadata: { ...protector("q1").metadata, name: "q" } });
+  await time.advance(2 * HEAD_START_MS);
+  expect([...new Set(created)]).toEqual(expected);
+});
