@@ -218,6 +218,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a pod that no protector selected is selected again while its eviction, which was decided, is answered",
   },
   {
+    seed: 3327804,
+    features: ["accidents"],
+    what: "a pod makes the loss of another one good, and its eviction was decided while it was not ready",
+  },
+  {
     seed: 3313158,
     features: ["generator", "backups"],
     what: "a protector is lost while caches still have the mark of its release, which has just been withdrawn",

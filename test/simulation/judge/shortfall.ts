@@ -3,6 +3,7 @@
  * where they have the counted gate, only by as many as became unavailable by themselves. A loss counts until it is
  * published and the protector has had enough pods again. Until then a decision may not have known of it. The loss of a
  * pod that is ready again while its eviction is decided counts until that eviction has ended (undecided-evictions.ts).
+ * So does the loss of another one that this pod has made good.
  *
  * Checked in the worlds where S2 is promised: specs stay constant, clocks decide nothing, nobody forces a deletion, and
  * no history is lost.
@@ -125,8 +126,10 @@ interface Loss extends Pin {
 /** The losses of one protector that are not yet explained. */
 class Shortfall {
   #losses: Loss[] = [];
-  /** Losses that count on for an eviction alone. */
-  readonly #undecided = new Set<Loss>();
+  /** Losses that count on for an eviction alone, and the pod that is evicted. */
+  readonly #undecided = new Map<Loss, Pin>();
+  /** Pods that became unavailable by themselves, until they are available and no eviction may rest on an older read. */
+  readonly #recovering = new Map<string, Loss>();
   #published: PodProtector | undefined;
   #reserved = 0;
   #pins: Pin[] = [];
@@ -156,7 +159,7 @@ class Shortfall {
       const { aggregation } = cell;
       this.#evictions.written(
         cell,
-        this.#losses.filter((loss) => loss.cell === cell.cellID),
+        [...this.#losses, ...this.#recovering.values()].filter((loss) => loss.cell === cell.cellID),
       );
       if (aggregation?.hold !== undefined || aggregation?.resourceVersion === undefined) this.#isUnknown = true;
       // A pod that is not available now may be available again before its disruption is committed.
@@ -169,16 +172,20 @@ class Shortfall {
 
   /** A pod became unavailable, and nobody had deleted it. */
   lost(cell: string, uid: string, revision: number): void {
-    this.#losses.push({ cell, uid, revision });
+    const loss = { cell, uid, revision };
+    this.#losses.push(loss);
+    if (uid !== "") this.#recovering.set(uid, loss);
   }
 
   /** How many pods are missing without an explanation; `available` is the truth of all cells at this moment. */
   unexplained(available: number): number {
+    for (const pin of this.#recovering.values())
+      if (this.#isAvailable(pin) && !this.#evictions.has(pin.cell, pin.uid)) this.#recovering.delete(pin.uid);
     if (this.#published === undefined) return 0;
     const missing = this.#published.spec.minAvailable - available;
     // A disruption that was admitted before the loss may still commit, and then the loss shows.
     if (missing + this.#reserved <= 0 && !this.#isUnknown) this.#forgetPublished(missing);
-    for (const loss of this.#undecided) if (this.#evictions.mustKnow(loss.cell, loss.uid)) this.#forget(loss);
+    for (const [loss, { cell, uid }] of this.#undecided) if (this.#evictions.mustKnow(cell, uid)) this.#forget(loss);
     return missing - this.#losses.length;
   }
 
@@ -196,9 +203,18 @@ class Shortfall {
       const others = pins.filter(({ uid }) => uid !== loss.uid).length;
       if (missing + this.#reserved + others > 0) continue;
       if (loss.revision > (positions.get(loss.cell)?.of(loss.uid) ?? 0)) continue;
-      if (this.#evictions.has(loss.cell, loss.uid)) this.#undecided.add(loss);
-      else this.#forget(loss);
+      const evicted = this.#evictions.has(loss.cell, loss.uid) ? loss : this.#madeGoodBy(loss);
+      if (evicted === undefined) this.#forget(loss);
+      else this.#undecided.set(loss, evicted);
     }
+  }
+
+  /** A pod that is available again in place of the lost one, and of which an eviction may rest on an older read. */
+  #madeGoodBy(loss: Loss): Pin | undefined {
+    const known = this.#undecided.get(loss);
+    if (known !== undefined && this.#evictions.has(known.cell, known.uid)) return known;
+    const taken = new Set([...this.#undecided.values()].map(({ uid }) => uid));
+    return [...this.#recovering.values()].find((pin) => this.#isAvailable(pin) && !taken.has(pin.uid));
   }
 
   #forget(loss: Loss): void {
