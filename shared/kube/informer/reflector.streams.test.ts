@@ -204,6 +204,7 @@ describe("streams", () => {
     streams[2]?.end();
     await it.time.settle();
     expect(it.relists()).toBe(2);
+    expect(it.transport.requests.at(-1)).toMatch(/^WATCH/);
   });
 
   test("a handler that throws is reported and stops neither the stream nor other handlers", async () => {
