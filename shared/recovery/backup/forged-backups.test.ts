@@ -11,7 +11,7 @@ import { CHUNK_CHARACTERS, encodeBackup, MAX_CHUNKS, readBackup } from "./backup
 import { BackupReader } from "./backup-reader.ts";
 
 /** Pages that a reader of a cell asks for which answers each time with these, and where it has more. */
-async function readsOf(items: readonly object[], token = "again") {
+async function readsOf(items: readonly object[], token = "again", forMs = 10) {
   const time = new VirtualTime();
   const body = JSON.stringify({ metadata: { continue: token }, items });
   let pages = 0;
@@ -33,10 +33,11 @@ async function readsOf(items: readonly object[], token = "again") {
     namespace: "podseidon-system",
     cores: [],
     whenKnown: async () => {},
-    onRead: (_, result) => result === "failed" && reader.stop(),
+    onRead: () => {},
   });
   reader.start();
-  await time.advance(10);
+  await time.advance(forMs);
+  reader.stop();
   return { pages, problem: reader.problemOf("cell-1") };
 }
 
@@ -62,6 +63,16 @@ test.each([
   const { pages, problem } = await readsOf(items);
   expect(pages).toBeLessThan(20);
   expect(problem).toMatch(/cannot be read: .*more than \d+ characters/);
+});
+
+test("a cell with more backups than it may store is not served without them, as one that denies them is", async () => {
+  const data = Object.fromEntries(Array.from({ length: 200_000 }, (_, key) => [key, ""]));
+  const { problem } = await readsOf([{ metadata: METADATA, data }], "", 30_000);
+  expect(problem).toMatch(/cannot be read/);
+});
+
+test("a cell that always says that there are more backups is asked for a hundred pages", async () => {
+  expect((await readsOf([])).pages).toBe(100);
 });
 
 test("the backups of the largest core are read, in ConfigMaps that are full", async () => {
