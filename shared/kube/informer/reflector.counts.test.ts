@@ -33,6 +33,14 @@ describe("an object that the stream has not shown", () => {
     expect([it.failures(), it.source.historyInDoubt]).toEqual([[], false]);
   });
 
+  test("is not missed where it can't be parsed in the stream", async () => {
+    const it = reflectorHarness();
+    await it.start(new ScriptedStream().event("ADDED", raw("c", "11", "bad")));
+    count(it, "11", 3);
+    await it.time.advance(1000);
+    expect([it.failures(), it.source.historyInDoubt]).toEqual([[], false]);
+  });
+
   test("is not missed where it can't be parsed, while a list fails and is repeated", async () => {
     const it = reflectorHarness();
     it.transport.lists.push(page("10", [raw("a", "5"), raw("b", "6"), raw("c", "7", "bad")]), () => {

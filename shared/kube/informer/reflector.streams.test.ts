@@ -222,6 +222,18 @@ describe("streams", () => {
     expect(it.events.filter((event) => event.kind === "handlerFailed")).toHaveLength(3);
   });
 
+  test("the last contact is the last message of the server", async () => {
+    const stream = new ScriptedStream();
+    const it = reflectorHarness();
+    await it.start(stream);
+    await it.time.advance(2000);
+    const silentMs = (): number => it.process.clock.monotonicMs() - (it.source.lastContactMs ?? 0);
+    expect(silentMs()).toBe(2000);
+    stream.event("MODIFIED", raw("a", "11"));
+    await it.time.settle();
+    expect(silentMs()).toBe(0);
+  });
+
   test("events after a silence are read at once", async () => {
     const stream = new ScriptedStream();
     const it = reflectorHarness();
