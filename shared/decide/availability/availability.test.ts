@@ -130,7 +130,7 @@ test("a gated pod with many gates and many conditions does not cost their produc
 });
 
 describe("maturity", () => {
-  test("a pod that waits for its count matures since the last of its other conditions, in whatever order they are", () => {
+  test("a pod that waits for its count matures since the last of its other conditions, in any order", () => {
     const pod = makePod("x", gated({}, "a", "b"));
     const since = [5, 9, 7];
     const conditions = ["ContainersReady", "a", "b"].map((type, index) => ({

@@ -252,7 +252,7 @@ describe("a LIST that counts", () => {
   });
 });
 
-test("streams that end without a confirmation ask for a complete list, but not sooner than in seven seconds", async () => {
+test("streams that end without a confirmation ask for a complete list, but not within seven seconds", async () => {
   const it = new Harness(3000);
   const streamEnded = async (afterMs: number): Promise<boolean> => {
     const startedMs = it.time.clock.monotonicMs();

@@ -151,26 +151,6 @@ test("a moment without the permission does not tell which ids the cell had; 10 s
   expect([...(denied.keeper.formerCells ?? ["unknown"])]).toEqual([]);
 });
 
-test.each([
-  ["an outage", { kind: "unavailable", error: new Error("away"), sent: false } as const],
-  ["more backups than a cell may store", { ...AWAY, status: 200 }],
-])("%s does not tell which ids the cell had, however long", async (_, fault) => {
-  const { time, maps, keeper, run } = rig();
-  maps.faults.push(...Array.from({ length: 20 }, () => fault));
-  run();
-  await time.advance(60_000);
-  expect(keeper.formerCells).toBe(undefined);
-});
-
-test("a denial after an outage does not tell which ids the cell had", async () => {
-  const { time, maps, keeper, run } = rig();
-  const away = { kind: "unavailable", error: new Error("away"), sent: false } as const;
-  maps.faults.push(AWAY, AWAY, away, AWAY, AWAY, ...Array.from({ length: 20 }, () => away));
-  run();
-  await time.advance(60_000);
-  expect(keeper.formerCells).toBe(undefined);
-});
-
 test("a protector that has no room is in trouble until it has some, or is gone", async () => {
   const { time, cell, maps, keeper, events, run, east, west } = rig();
   for (let chunk = 0; chunk < MAX_CHUNKS; chunk++)

@@ -102,7 +102,7 @@ test("a cell that denies its backups for 10 s is served as one without any, and 
   expect([reader.problemOf("c"), results.at(-1), adopted]).toEqual([undefined, "read", [["2", LOST.uid]]]);
 });
 
-test("a cell that is served without its backups stays so while it denies them or is away, and is asked twice a minute", async () => {
+test("a cell that is served without its backups stays so, and is asked for them twice a minute", async () => {
   const codes = [...Array.from({ length: 30 }, () => 403), 500, 500];
   const { time, reader, results } = readerOf(codes);
   reader.start();
