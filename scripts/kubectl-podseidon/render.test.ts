@@ -14,6 +14,7 @@ import { viewProtector } from "./view.ts";
 import { explanationText, opinionOf } from "./why.ts";
 
 const SECOND_MS = 1000;
+const ONE = { minAvailable: 1 };
 
 const admitted: DryRunResult = {
   verdict: "admitted",
@@ -95,6 +96,7 @@ describe("status", () => {
     ["more promised than there are", makeProtector([makeCell("a", 1, [], beating)]), "no disruption possible"],
     ["of no pod", makeProtector([makeCell("a", 0, [], beating)]), "no pods match"],
     ["scaled to zero", makeProtector([makeCell("a", 0, [], beating)], { minAvailable: 0 }), "ok"],
+    ["one of two", makeProtector([makeCell("a", 1, [], { ...beating, totalReplicas: 2 })], ONE), "at minimum"],
     ["deleted", withMetadata({ deletionTimestamp: formatMs(NOW_MS) }), "waits to be deleted"],
     ["without its workload", vanished, "workload vanished"],
     ["of a deletion that waits", withCondition({ ...source, type: "SourceDeleting" }), "waits to be deleted"],

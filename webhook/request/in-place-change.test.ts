@@ -31,6 +31,12 @@ test.each<[string, Json, Json, string[]]>([
     pod([app({ resources: { requests: { cpu: "1", memory: "1Gi" }, limits: { memory: "3Gi" } } })]),
     ["app"],
   ],
+  [
+    "request and limit of memory, which one after the other read the same",
+    pod([app({ resources: { requests: { memory: "1" }, limits: { memory: "12Gi" } } })]),
+    pod([app({ resources: { requests: { memory: "11" }, limits: { memory: "2Gi" } } })]),
+    ["app"],
+  ],
   ["a limit of memory that is taken away", pod([app(sized("1", "1Gi"))]), pod([app({ resources: {} })]), ["app"]],
   [
     "the pod's limit of memory, of which the container has none of its own",

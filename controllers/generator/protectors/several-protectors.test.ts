@@ -1,6 +1,6 @@
 /** Sources with several protectors: each is created, repaired and released by itself. All share the finalizer. */
 import { describe, expect, test } from "vitest";
-import { PERHAPS_RESTORED } from "../../../shared/recovery/restore-protector.ts";
+import { PERHAPS_RESTORED, RESTORED } from "../../../shared/recovery/restore-protector.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import type { ProtectionSource, RequiredProtector } from "../sources/protection-source.ts";
@@ -79,6 +79,7 @@ describe("a source of two protectors", () => {
     ]);
     expect(steps(source([a, b]), [present(a)])).toEqual([`create database-web-b, ${PERHAPS_RESTORED}`]);
     expect(steps(source([a, b]), [present(a)], [], [present(b)])).toEqual(["restore database-web-b"]);
+    expect(steps(source([a]), [])).toEqual([`create database-web-a, ${RESTORED}`]);
   });
 
   test("releases the one that it requires no more, and stays held by the other", () => {

@@ -2,7 +2,15 @@ import { describe, expect, test } from "vitest";
 import { makePod, makeSpec, NOW_MS, type PodOptions } from "../../../test/support/decide/fixtures.ts";
 import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import { parsePod } from "../../schema/pod.ts";
-import { classifyPod, countPods, isAvailable, leftOutMark, maturityCutoffMs, type PodClass } from "./availability.ts";
+import {
+  availableSinceMs,
+  classifyPod,
+  countPods,
+  isAvailable,
+  leftOutMark,
+  maturityCutoffMs,
+  type PodClass,
+} from "./availability.ts";
 import { specFacts } from "./spec-facts.ts";
 
 const NOT_READY: PodOptions = { readyForSeconds: undefined };
@@ -122,6 +130,18 @@ test("a gated pod with many gates and many conditions does not cost their produc
 });
 
 describe("maturity", () => {
+  test("a pod that waits for its count matures since the last of its other conditions, in any order", () => {
+    const pod = makePod("x", gated({}, "a", "b"));
+    const since = [5, 9, 7];
+    const conditions = ["ContainersReady", "a", "b"].map((type, index) => ({
+      ...{ type, status: true, sinceMs: since[index] ?? 0 },
+    }));
+    for (let turn = 0; turn < 3; turn++) {
+      expect(availableSinceMs({ ...pod, conditions }, specFacts(makeSpec()))).toBe(9);
+      conditions.unshift(...conditions.splice(2));
+    }
+  });
+
   test.each([
     [0, NOW_MS, NOW_MS],
     [60, NOW_MS + 999, NOW_MS - 60_000],

@@ -8,6 +8,13 @@ const EMPTY = `{"items":[${"{},".repeat(3_500_000)}{}]}`;
 /** As long, and what objects have: names and texts. */
 const FULL = `{"items":[${`{"name":"${"x".repeat(100)}"},`.repeat(100_000)}{}]}`;
 
+const TEXT = "Too large resource version: 9, current: 8";
+const TOO_LARGE = { code: 0, message: "", versionTooLarge: true };
+
+function tooLarge(cause: object): object {
+  return { details: { causes: [{}, cause] } };
+}
+
 test.each<[string, string, string]>([
   ["millions of empty objects", EMPTY, "oversized"],
   ["lists in lists without end", "[".repeat(9_000_000), "oversized"],
@@ -25,6 +32,26 @@ test("a watch line with millions of empty objects is corrupt", () => {
   expect(() => [...new LineSplitter().push(Buffer.from(`${EMPTY}\n`))]).toThrow(
     expect.objectContaining({ tag: "corrupt" }),
   );
+});
+
+describe("a Status", () => {
+  const NOTHING = { code: 0, message: "", versionTooLarge: false };
+
+  test.each<[string, object, object]>([
+    ["nothing", {}, NOTHING],
+    ["no details", { code: 404, details: null }, { ...NOTHING, code: 404 }],
+    ["no causes", { details: { causes: null, retryAfterSeconds: 0 } }, NOTHING],
+    ["a cause without a reason", { details: { causes: [{ message: "" }] } }, NOTHING],
+    ["a version that the server has not reached", tooLarge({ reason: "ResourceVersionTooLarge" }), TOO_LARGE],
+    ["a version that an older server has not reached", { message: TEXT }, { ...TOO_LARGE, message: TEXT }],
+  ])("that says %s is read", (_, fields, expected) => {
+    expect(parseStatus({ kind: "Status", ...fields })).toEqual(expected);
+    expect(parseStatus(JSON.stringify({ kind: "Status", ...fields }))).toEqual(expected);
+  });
+
+  test.each([[{ message: "no kind" }], [{ kind: "Pod", message: "another kind" }]])("is not %j", (body) => {
+    expect(parseStatus(body)).toBeUndefined();
+  });
 });
 
 describe("a Status of a server that is taken over", () => {

@@ -172,6 +172,26 @@ describe("a LIST that counts", () => {
     expect(it.log).toEqual(["confirmed 0"]);
   });
 
+  test("is compared once: later events change what the server has", async () => {
+    const it = new Harness();
+    it.size = 2;
+    await afterCount(it);
+    it.reach("15");
+    it.size = 3;
+    it.reach("16");
+    it.confirmation.passing("17");
+    expect(it.log).toEqual(["confirmed 0"]);
+  });
+
+  test("is not compared after a restore: it belongs to the lost history", async () => {
+    const it = new Harness();
+    it.size = 7;
+    await afterCount(it);
+    it.confirmation.forget();
+    it.reach("15");
+    expect(it.log).toEqual([]);
+  });
+
   test("is not compared where the stream has passed it already, or a complete list came after it", async () => {
     const it = new Harness();
     it.position = "11";
@@ -181,6 +201,7 @@ describe("a LIST that counts", () => {
       return await answer(request);
     };
     await afterCount(it);
+    it.confirmation.passing("21");
     await afterCount(it, "30");
     it.confirmation.listed();
     it.reach("30");
@@ -229,6 +250,20 @@ describe("a LIST that counts", () => {
     }
     expect(it.transport.requests).toHaveLength(lists);
   });
+});
+
+test("streams that end without a confirmation ask for a complete list, but not within seven seconds", async () => {
+  const it = new Harness(3000);
+  const streamEnded = async (afterMs: number): Promise<boolean> => {
+    const startedMs = it.time.clock.monotonicMs();
+    await it.time.advance(afterMs);
+    return it.confirmation.streamEnded(startedMs);
+  };
+  await it.time.advance(1000);
+  it.confirmation.accept({ sentMs: 1000, version: "10" });
+  expect([await streamEnded(2000), await streamEnded(2000), await streamEnded(2999), await streamEnded(1)]).toEqual([
+    ...[false, false, false, true],
+  ]);
 });
 
 describe("a LIST in flight", () => {

@@ -204,6 +204,7 @@ describe("streams", () => {
     streams[2]?.end();
     await it.time.settle();
     expect(it.relists()).toBe(2);
+    expect(it.transport.requests.at(-1)).toMatch(/^WATCH/);
   });
 
   test("a handler that throws is reported and stops neither the stream nor other handlers", async () => {
@@ -219,6 +220,18 @@ describe("streams", () => {
     await it.time.settle();
     expect(it.state()).toBe("11: a@5 b@6 c@11");
     expect(it.events.filter((event) => event.kind === "handlerFailed")).toHaveLength(3);
+  });
+
+  test("the last contact is the last message of the server", async () => {
+    const stream = new ScriptedStream();
+    const it = reflectorHarness();
+    await it.start(stream);
+    await it.time.advance(2000);
+    const silentMs = (): number => it.process.clock.monotonicMs() - (it.source.lastContactMs ?? 0);
+    expect(silentMs()).toBe(2000);
+    stream.event("MODIFIED", raw("a", "11"));
+    await it.time.settle();
+    expect(silentMs()).toBe(0);
   });
 
   test("events after a silence are read at once", async () => {

@@ -63,6 +63,8 @@ export class Reflector<T> implements LearningInformer<T> {
   #wentBack: { readonly from: string; readonly to: string } | undefined;
   #historyInDoubt = false;
   #hasUnparsable = false;
+  /** The store may lack objects that could not be parsed. A list that is not complete yet changes nothing in it. */
+  #leavesOut = false;
   #isSwapping = false;
   #listStartedMs = Number.NEGATIVE_INFINITY;
   #lastContactMs: number | undefined;
@@ -81,7 +83,9 @@ export class Reflector<T> implements LearningInformer<T> {
       collection: { path, query },
       parse: objectParser(options, (key, error) => this.#emit({ kind: "unparsable", key, error })),
       fallback: (key, uid, raw) => this.#lastKnown(key, uid) ?? options.placeholder?.(raw),
-      contact: () => this.#contact(),
+      contact: () => {
+        this.#lastContactMs = ports.clock.monotonicMs();
+      },
     };
     this.#quorumCheck = new QuorumCheck({
       name,
@@ -90,7 +94,7 @@ export class Reflector<T> implements LearningInformer<T> {
       collection: this.#lister.collection,
       intervalMs: options.confirmEveryMs,
       store: this.#store,
-      leavesOut: () => this.#hasUnparsable,
+      leavesOut: () => this.#leavesOut,
       miscounted: (message) => this.#doubt(message, "missed-event"),
       confirmed: (sentMs) => {
         this.#emit({ kind: "confirmed", sentMs, lagMs: ports.clock.monotonicMs() - sentMs });
@@ -275,6 +279,7 @@ export class Reflector<T> implements LearningInformer<T> {
     this.#continuity.listed(startedMs);
     this.#historyInDoubt = this.#distrust !== undefined;
     this.#isSwapping = true;
+    this.#leavesOut = this.#hasUnparsable;
     this.#store.swap(listed.objects, listed.version, isRestored);
     this.#isSwapping = false;
     this.#emit({
@@ -384,13 +389,9 @@ export class Reflector<T> implements LearningInformer<T> {
     this.#stream.abort();
   }
 
-  #contact(): void {
-    this.#lastContactMs = this.#options.ports.clock.monotonicMs();
-  }
-
   /** An observer that throws must not end the loop, and there is no other way to report it. */
   #emit(event: ReflectorEvent): void {
-    this.#hasUnparsable ||= event.kind === "unparsable";
+    if (event.kind === "unparsable") this.#hasUnparsable = this.#leavesOut = true;
     try {
       this.#options.onEvent?.(event);
     } catch {}

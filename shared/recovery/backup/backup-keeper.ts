@@ -223,7 +223,7 @@ class KeeperRun {
     let read = await this.chunks.read(signal);
     for (let denials = 0; read.kind !== "ok" && !signal.aborted; ) {
       this.#reportFailure(read);
-      denials = read.kind === "rejected" ? denials + 1 : 0;
+      denials = read.kind === "rejected" && read.status === 403 ? denials + 1 : 0;
       // Without the permission there are no backups of any id.
       if (denials >= LEAST_DENIALS) this.formerCells ??= new Set();
       await sleep(this.#options.ports, RETRY_MS, signal);

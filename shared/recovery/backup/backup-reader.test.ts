@@ -102,6 +102,30 @@ test("a cell that denies its backups for 10 s is served as one without any, and 
   expect([reader.problemOf("c"), results.at(-1), adopted]).toEqual([undefined, "read", [["2", LOST.uid]]]);
 });
 
+test("a cell that is served without its backups stays so, and is asked for them twice a minute", async () => {
+  const codes = [...Array.from({ length: 30 }, () => 403), 500, 500];
+  const { time, reader, results } = readerOf(codes);
+  reader.start();
+  expect(await time.runUntil(() => results.includes("none"), 16_000)).toBe(true);
+  const left = codes.length;
+  const problems = new Set<string | undefined>();
+  for (let second = 0; second < 120; second++) {
+    await time.advance(1_000);
+    problems.add(reader.problemOf("c"));
+  }
+  expect([problems, results.filter((result) => result === "none")]).toEqual([new Set([undefined]), ["none"]]);
+  expect(left - codes.length).toBe(4);
+  await time.advance(900_000);
+  expect([reader.problemOf("c"), results.at(-1)]).toEqual([undefined, "read"]);
+});
+
+test("denials with an outage between them are not 10 s of denials", async () => {
+  const { time, reader, results } = readerOf([403, ...Array.from({ length: 10 }, () => 500), 403]);
+  reader.start();
+  await time.advance(120_000);
+  expect(new Set(results)).toEqual(new Set(["failed", "read"]));
+});
+
 test("a cell that denies its backups for a moment, as while its roles are applied, is not served without", async () => {
   const { time, reader, results, adopted } = readerOf([403]);
   reader.start();

@@ -369,3 +369,18 @@ test.each([
   await time.advance(2 * HEAD_START_MS);
   expect([...new Set(created)]).toEqual(expected);
 });
+
+const DENIED = { kind: "rejected", status: 403, reason: "Forbidden", message: "may not" } as const;
+const OUT_OF_REACH = { kind: "unavailable", error: new Error("no"), sent: false } as const;
+
+test.each([
+  ["an outage", [], OUT_OF_REACH],
+  ["an outage between denials", [DENIED, DENIED, OUT_OF_REACH, DENIED, DENIED], OUT_OF_REACH],
+  ["more backups than a cell may store", [], { ...DENIED, status: 200 }],
+])("%s does not tell which ids the cell had, however long", async (_, first, fault) => {
+  const { time, maps, keeper, run } = rig();
+  maps.faults.push(...first, ...Array.from({ length: 20 }, () => fault));
+  run();
+  await time.advance(60_000);
+  expect(keeper.formerCells).toBeUndefined();
+});
