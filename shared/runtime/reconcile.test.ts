@@ -1,7 +1,15 @@
 import { describe, expect, it } from "vitest";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { sleep } from "./clock.ts";
-import { DONE, failed, later, type ReconcileOutcome, type ReconcileWorkerOptions, runWorkers } from "./reconcile.ts";
+import {
+  DONE,
+  failed,
+  later,
+  type ReconcileOutcome,
+  type ReconcileWorkerOptions,
+  runWorkers,
+  untried,
+} from "./reconcile.ts";
 import { WorkQueue } from "./work-queue.ts";
 
 function setup(): { time: VirtualTime; queue: WorkQueue } {
@@ -46,6 +54,16 @@ describe("reconcile loop", () => {
       name: "starts small again after success",
       script: [failed(broken, true), failed(broken, true), later(500), failed(broken, true), DONE],
       at: [0, 100, 300, 800, 900],
+    },
+    {
+      name: "goes on with its backoff after a try that asked no server",
+      script: [failed(broken, true), failed(broken, true), untried(500), failed(broken, true), DONE],
+      at: [0, 100, 300, 800, 1200],
+    },
+    {
+      name: "starts small again when that was long ago",
+      script: [failed(broken, true), failed(broken, true), untried(1000), failed(broken, true), DONE],
+      at: [0, 100, 300, 1300, 1400],
     },
   ])("$name", async ({ script, at }) => {
     expect(await triesAt(script, 2400)).toEqual(at);

@@ -5,8 +5,11 @@ import type { WorkQueue } from "./work-queue.ts";
 export type ReconcileOutcome =
   /** The state is as wanted. */
   | { readonly kind: "done" }
-  /** The state is as wanted for now; reconcile again after `afterMs`. Not a failure. */
-  | { readonly kind: "later"; readonly afterMs: number }
+  /**
+   * The state is as wanted for now; reconcile again after `afterMs`. Not a failure. `asked` is false where no server was
+   * asked, so that a backoff goes on if the next try fails.
+   */
+  | { readonly kind: "later"; readonly afterMs: number; readonly asked?: boolean }
   /**
    * The state is not as wanted. If `retriable`, reconcile again after a backoff, no sooner than `retryAfterMs`.
    * Otherwise, only when the key is added again, because only a change can help.
@@ -17,6 +20,11 @@ export const DONE: ReconcileOutcome = { kind: "done" };
 
 export function later(afterMs: number): ReconcileOutcome {
   return { kind: "later", afterMs };
+}
+
+/** As {@link later}, of a try that asked no server. */
+export function untried(afterMs: number): ReconcileOutcome {
+  return { kind: "later", afterMs, asked: false };
 }
 
 export function failed(error: Error, retriable: boolean, retryAfterMs?: number): ReconcileOutcome {
@@ -103,7 +111,8 @@ function settle<K>(queue: WorkQueue<K>, key: K, outcome: ReconcileOutcome): void
     queue.addRateLimited(key, outcome.retryAfterMs);
     return;
   }
-  queue.forget(key);
+  if (outcome.kind === "later" && outcome.asked === false) queue.ease(key);
+  else queue.forget(key);
   if (outcome.kind === "later") queue.addAfter(key, outcome.afterMs);
 }
 

@@ -114,6 +114,18 @@ describe("work queue", () => {
     ]);
   });
 
+  it("does not count a key as failing after a try that asked no server, whose backoff goes on", () => {
+    const { queue, events } = queueOf({ backoff: { initialMs: 100, maxMs: 1000, jitter: 0 } });
+    queue.ease("a");
+    queue.addRateLimited("a");
+    expect(queue.failing).toBe(1);
+    queue.ease("a");
+    expect(queue.failing).toBe(0);
+    queue.addRateLimited("a");
+    expect(queue.failing).toBe(1);
+    expect(events.filter((event) => event.kind === "retried").map((event) => event.delayMs)).toEqual([100, 200]);
+  });
+
   it("honours a server's Retry-After as the least delay", async () => {
     const { queue, time } = queueOf({ backoff: { initialMs: 100, maxMs: 1000, jitter: 0 } });
     queue.addRateLimited("a", 3000);

@@ -34,6 +34,12 @@ const DEFAULT_MAX_KEYS = 1_000_000;
  */
 const MAX_DELAY_MS = 24 * 60 * 60 * 1000;
 
+interface Failing {
+  readonly backoff: Backoff;
+  /** Monotonic time until which the backoff goes on where it was; undefined while the last try failed. */
+  easedUntilMs?: number | undefined;
+}
+
 interface Delayed {
   readonly dueMs: number;
   readonly timer: Timer;
@@ -62,7 +68,7 @@ export class WorkQueue<K = string> {
   /** Keys that were added during their processing, and become ready again when it is done. */
   readonly #again = new Map<K, number>();
   readonly #delayed = new Map<K, Delayed>();
-  readonly #failing = new Map<K, Backoff>();
+  readonly #failing = new Map<K, Failing>();
   readonly #idle: ((key: K | undefined) => void)[] = [];
   #stopped = false;
 
@@ -91,7 +97,9 @@ export class WorkQueue<K = string> {
 
   /** Keys whose last try failed. */
   get failing(): number {
-    return this.#failing.size;
+    let failing = 0;
+    for (const { easedUntilMs } of this.#failing.values()) if (easedUntilMs === undefined) failing++;
+    return failing;
   }
 
   get stopped(): boolean {
@@ -148,11 +156,11 @@ export class WorkQueue<K = string> {
    */
   addRateLimited(key: K, atLeastMs = 0): boolean {
     if (this.#stopped) return false;
-    let backoff = this.#failing.get(key);
-    if (backoff === undefined) {
-      backoff = new Backoff(this.#backoffOptions, this.#ports.random);
-      this.#failing.set(key, backoff);
-    }
+    const known = this.#failing.get(key);
+    const isOver = (known?.easedUntilMs ?? Number.POSITIVE_INFINITY) <= this.#ports.clock.monotonicMs();
+    const { backoff } =
+      known === undefined || isOver ? { backoff: new Backoff(this.#backoffOptions, this.#ports.random) } : known;
+    this.#failing.set(key, { backoff });
     const delayMs = Math.max(backoff.nextMs(), atLeastMs);
     const taken = this.#delay(key, delayMs, true);
     if (taken) this.#onEvent?.({ kind: "retried", failures: backoff.failures, delayMs });
@@ -164,9 +172,18 @@ export class WorkQueue<K = string> {
     this.#failing.delete(key);
   }
 
+  /**
+   * The key no longer fails, but its last try asked no server. If it fails again soon, its backoff goes on: otherwise
+   * events of which every other one needs a server would turn its outage into a storm of tries.
+   */
+  ease(key: K): void {
+    const failing = this.#failing.get(key);
+    if (failing !== undefined) failing.easedUntilMs ??= this.#ports.clock.monotonicMs() + this.#backoffOptions.maxMs;
+  }
+
   /** Calls of `addRateLimited` for the key since `forget`. */
   failures(key: K): number {
-    return this.#failing.get(key)?.failures ?? 0;
+    return this.#failing.get(key)?.backoff.failures ?? 0;
   }
 
   /** Returns the next ready key, which belongs to the caller until `done`; undefined when no key is ready. */

@@ -15,6 +15,7 @@ import {
   later,
   type ReconcileOutcome,
   runWorkers,
+  untried,
   type Workers,
 } from "../../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../../shared/runtime/work-queue.ts";
@@ -227,7 +228,7 @@ export class CoreReconciler implements MembershipListener {
       if (plan.isStored) gate.counted(tracked, waiting);
       if (plan.status === undefined) {
         if (!plan.isPostponed) this.#counted(tracked);
-        return [plan.result.stale === undefined ? "unchanged" : "refused", this.#again(state, plan)];
+        return [plan.result.stale === undefined ? "unchanged" : "refused", untried(this.#againInMs(state, plan))];
       }
       if (!mayWrite()) return ["stopped", later(LEADERLESS_RETRY_MS)];
       const startedMs = ports.clock.monotonicMs();
@@ -238,7 +239,7 @@ export class CoreReconciler implements MembershipListener {
       this.#wrote(tracked, state, plan, written.object, startedMs);
       gate.counted(tracked, waiting);
       this.#counted(tracked);
-      return ["written", this.#again(state, plan)];
+      return ["written", later(this.#againInMs(state, plan))];
     }
     return ["failed", failed(new Error(`${MAX_CONFLICTS} conflicts in a row`), true)];
   }
@@ -314,12 +315,12 @@ export class CoreReconciler implements MembershipListener {
     state.deferred = deferred;
   }
 
-  /** Reconciles again when a heartbeat, a maturing pod or a reservation to void is due without any event. */
-  #again({ heartbeatDueMs, pending }: ReconcileState, { againMs }: ReconcilePlan): ReconcileOutcome {
+  /** When a heartbeat, a maturing pod or a reservation to void is due without any event. */
+  #againInMs({ heartbeatDueMs, pending }: ReconcileState, { againMs }: ReconcilePlan): number {
     const { ports, heartbeatMs, voider } = this.#options;
     const nowMs = ports.clock.monotonicMs();
     const heartbeatInMs = heartbeatDueMs > nowMs ? heartbeatDueMs - nowMs : heartbeatMs;
-    return later(Math.max(1, Math.min(againMs, heartbeatInMs, voider?.dueInMs(pending) ?? heartbeatMs)));
+    return Math.max(1, Math.min(againMs, heartbeatInMs, voider?.dueInMs(pending) ?? heartbeatMs));
   }
 
   #wrote(
