@@ -6,8 +6,8 @@ export type ReconcileOutcome =
   /** The state is as wanted. */
   | { readonly kind: "done" }
   /**
-   * The state is as wanted for now; reconcile again after `afterMs`. Not a failure. `asked` is false where no server was
-   * asked, so that a backoff goes on if the next try fails.
+   * The state is as wanted for now; reconcile again after `afterMs`. Not a failure. `asked` is false where no server
+   * was asked, so that a backoff goes on if the next try fails.
    */
   | { readonly kind: "later"; readonly afterMs: number; readonly asked?: boolean }
   /**
