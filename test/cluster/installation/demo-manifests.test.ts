@@ -207,8 +207,8 @@ describe("what a component is for", () => {
     // Five webhooks that decide, and the one that binds evictions.
     const count = (found: RegExp): number => text.match(found)?.length ?? 0;
     expect(count(/url: https:\/\/webhook\.example\.com\/webhook\/worker-2-shop/g)).toBe(6);
-    // The policies on what aggregator, update trigger and pre-activities write stay as they are.
-    expect([count(/failurePolicy: Ignore/g), count(/failurePolicy: Fail/g)]).toEqual([6, 3]);
+    // The policies on what aggregator (two), update trigger and pre-activities write stay as they are.
+    expect([count(/failurePolicy: Ignore/g), count(/failurePolicy: Fail/g)]).toEqual([6, 4]);
     expect(count(/kubernetes.io\/metadata.name: shop/g)).toBe(6);
     // What the webhook needs here, wherever it runs.
     for (const role of ["pre-activities", "permissions"]) expect(text).toContain(`name: podseidon-webhook-${role}\n`);
