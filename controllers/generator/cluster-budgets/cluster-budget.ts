@@ -6,6 +6,7 @@ import * as v from "valibot";
 import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { CLUSTER_BUDGETS_ANNOTATION, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
+import { MAX_NAME_LENGTH, requireShort } from "../../../shared/schema/lengths.ts";
 import { isDeleting, LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { budgetSelector } from "../sources/budget-selector.ts";
 import { intOrPercent, nullish } from "../sources/interpret.ts";
@@ -57,6 +58,8 @@ const parseBudget = checker(
 
 /** Longer than any number or percentage. */
 const MAX_LIMIT = 32;
+/** All budgets of a cluster that is taken over may have such a selector. */
+const MAX_SELECTOR_CHARACTERS = 8 * 1024;
 
 /**
  * Throws for a selector that a budget can't have. One object stores the limits of all clusters, and an apiserver
@@ -65,8 +68,10 @@ const MAX_LIMIT = 32;
 export function clusterBudgetOf(raw: unknown): ClusterBudget {
   const { metadata, spec = {} } = parseBudget(raw);
   const { endpoint = "", enabled } = spec.probe ?? {};
+  const identity = identityOf(metadata);
+  requireShort(JSON.stringify(spec.selector), "spec.selector", MAX_SELECTOR_CHARACTERS);
   return {
-    ...identityOf(metadata),
+    ...identity,
     // As in x-pdb, an absent selector selects all pods.
     selector: asks(metadata) ? budgetSelector("selector", spec.selector ?? {}) : undefined,
     part: {
@@ -118,8 +123,11 @@ export function mergedBudgetOf(raw: unknown): MergedBudget {
   return { ...identityOf(metadata), deleting, of, selector: spec.selector ?? {}, parts, annotations, spec };
 }
 
+/** Throws for texts that no apiserver stores. */
 function identityOf({ namespace = "", name, uid, resourceVersion }: ObjectMeta): Identity {
-  return { namespace, name, uid, resourceVersion };
+  const identity = { namespace, name, uid, resourceVersion };
+  for (const [key, text] of Object.entries(identity)) requireShort(text, `metadata.${key}`, MAX_NAME_LENGTH);
+  return identity;
 }
 
 /** Equal for selectors with the same requirements in another order. */

@@ -43,8 +43,12 @@ export interface WantedBudget {
 }
 
 export interface MergePlan {
-  /** Budgets to create, each under the first of its names that is free. */
-  readonly creates: readonly { readonly names: readonly string[]; readonly wanted: WantedBudget }[];
+  /** Budgets to create, each under the first of its names that is free, and the clusters that ask for it. */
+  readonly creates: readonly {
+    readonly names: readonly string[];
+    readonly wanted: WantedBudget;
+    readonly clusters: readonly string[];
+  }[];
   readonly updates: readonly { readonly stored: MergedBudget; readonly wanted: WantedBudget }[];
   readonly deletes: readonly MergedBudget[];
   /** Milliseconds until the plan changes without an event. */
@@ -73,7 +77,8 @@ export function planMerge(input: MergeInput): MergePlan {
   for (const [key, group] of groups) {
     const wanted = wantedOf(input.name, group);
     const stored = present.get(key);
-    if (stored === undefined) creates.push({ names: [input.name, otherName(input.name, key)], wanted });
+    const names = [input.name, otherName(input.name, key)];
+    if (stored === undefined) creates.push({ names, wanted, clusters: [...group.parts.keys()] });
     else if (!isAsWanted(stored, wanted)) updates.push({ stored, wanted });
   }
   return { creates, updates, deletes, againMs };

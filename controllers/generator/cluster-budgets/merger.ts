@@ -27,6 +27,12 @@ const COLLECTION = `/apis/${GROUP_VERSION}/${RESOURCE}`;
 const FIELD_MANAGER = "podseidon-generator";
 const TIMEOUT_MS = 10_000;
 const WORKERS = 4;
+/** Of one worker cluster. Its kube-apiserver may be taken over, and name new ones without end. */
+export const MAX_BUDGETS = 10_000;
+/** In the core, for one worker cluster: what it asks for, and what it asked for a short time ago. */
+export const MAX_MERGED = 2 * MAX_BUDGETS;
+/** Of these, for one name: a cluster may name other pods again and again. */
+const MAX_MERGED_OF_NAME = 10;
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
 
@@ -87,6 +93,8 @@ class MergeTerm {
   readonly #clusters: readonly { readonly name: string; readonly watch: Reflector<ClusterBudget> }[];
   /** Merged budgets by namespace and the name in their clusters, by their own name. */
   readonly #byKey = new Map<string, Map<string, MergedBudget>>();
+  /** Merged budgets by the clusters that they are for. */
+  readonly #mergedFor = new Map<string, number>();
   readonly #queue: WorkQueue<string>;
   /** By key of the merged budgets: the monotonic time since which a cluster no longer asks for its part. */
   readonly #goneSince = new Map<string, Map<string, number>>();
@@ -106,10 +114,14 @@ class MergeTerm {
         `budgets of ${cluster.name}`,
         cluster.transport,
         clusterBudgetOf,
-        { stub },
+        { stub, maxObjects: MAX_BUDGETS },
       );
       watch.subscribe({
-        changed: (before, after) => this.#add(after ?? before),
+        changed: (before, after) => {
+          this.#add(after ?? before);
+          // A list fails then, and nothing is added until one succeeds.
+          if (watch.size > MAX_BUDGETS) watch.distrustHistory();
+        },
         relisted: () => this.#addAll(),
       });
       return { name: cluster.name, watch };
@@ -164,19 +176,30 @@ class MergeTerm {
       return nowMs - sinceMs;
     };
     const input = { namespace, name, clusters, stored, goneForMs, keepMs };
-    const plan = planMerge(input);
+    const { plan, surplus } = this.#bounded(planMerge(input), stored);
     if (goneSince.size > 0) this.#goneSince.set(key, goneSince);
     else this.#goneSince.delete(key);
     // Creates new budgets first, so that no pod is protected less meanwhile.
     const refused = await this.#createAll(namespace, plan, signal);
     // A part whose new budget was not created stays in the old one. The parts of other clusters are updated.
     const rest = refused === undefined ? plan : { ...planMerge({ ...input, keepMs: Infinity }), deletes: [] };
-    const failure = (await this.#change(namespace, rest, signal)) ?? refused;
+    const failure = (await this.#change(namespace, rest, signal)) ?? refused ?? surplus;
     if (failure !== undefined) {
       this.#options.onEvent({ kind: "mergeFailed", budget: key, error: failure });
       return failed(failure, true);
     }
     return plan.againMs === undefined ? DONE : later(plan.againMs);
+  }
+
+  /** Leaves out what a cluster has too many of. What it asked for before ends in its time, which makes room. */
+  #bounded(plan: MergePlan, stored: readonly MergedBudget[]) {
+    const isFull = (cluster: string): boolean =>
+      (this.#mergedFor.get(cluster) ?? 0) >= MAX_MERGED ||
+      stored.filter(({ parts }) => cluster in parts).length >= MAX_MERGED_OF_NAME;
+    const creates = plan.creates.filter(({ clusters }) => !clusters.every(isFull));
+    const surplus = plan.creates.find(({ clusters }) => clusters.every(isFull));
+    const message = `${surplus?.clusters.join()} asked for too many budgets lately`;
+    return { plan: { ...plan, creates }, surplus: surplus === undefined ? undefined : new Error(message) };
   }
 
   /** Tries all creations, and returns the first failure. */
@@ -246,7 +269,7 @@ class MergeTerm {
     name: string,
     transport: Transport,
     parse: (raw: unknown) => T,
-    more: Pick<ReflectorOptions<T>, "query" | "stub">,
+    more: Pick<ReflectorOptions<T>, "query" | "stub" | "maxObjects">,
   ): Reflector<T> {
     const { ports, onWatch } = this.#options;
     return new Reflector<T>({
@@ -261,6 +284,8 @@ class MergeTerm {
   }
 
   #changed(before: MergedBudget | undefined, after: MergedBudget | undefined): void {
+    for (const [merged, by] of [[before, -1] as const, [after, 1] as const])
+      for (const cluster in merged?.parts) this.#mergedFor.set(cluster, (this.#mergedFor.get(cluster) ?? 0) + by);
     if (before !== undefined) {
       const key = keyOf(before);
       this.#byKey.get(key)?.delete(before.name);

@@ -28,6 +28,8 @@ export interface ReflectorOptions<T> {
   readonly serverTimeoutSeconds?: readonly [number, number];
   /** Objects of a page of a list. Default 250. */
   readonly pageSize?: number;
+  /** A list with more fails, and what is known stays. For a server that is not trusted. */
+  readonly maxObjects?: number;
   /** Interval of quorum checks; undefined for checks only on `requestEvidence`. */
   readonly confirmEveryMs?: number;
   /**

@@ -81,6 +81,7 @@ export class Reflector<T> implements LearningInformer<T> {
       transport,
       ports,
       collection: { path, query },
+      maxObjects: options.maxObjects,
       parse: objectParser(options, (key, error) => this.#emit({ kind: "unparsable", key, error })),
       fallback: (key, uid, raw) => this.#lastKnown(key, uid) ?? options.placeholder?.(raw),
       contact: () => {

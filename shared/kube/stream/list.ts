@@ -31,6 +31,8 @@ export interface Lister<T> {
   readonly fallback: (key: string, uid: string, raw: unknown) => T | undefined;
   /** Called whenever the server sends something. */
   readonly contact: () => void;
+  /** A list of more objects and pages than this fails. */
+  readonly maxObjects?: number | undefined;
 }
 
 /** A complete list: all objects at exactly `version`. */
@@ -156,6 +158,8 @@ class ListAttempt<T> {
         const page = parseListPage(body);
         version ||= page.resourceVersion;
         this.#check(page, reading, version);
+        if (objects.size + page.items.length + this.requests > (this.#lister.maxObjects ?? Number.POSITIVE_INFINITY))
+          throw new WatchFailure("oversized", `list ${this.#lister.name}: too many objects`);
         this.#keep(page, objects);
         this.#requestNext(reading, page.continueToken);
         this.#reading = this.#ahead;
