@@ -182,7 +182,7 @@ describe("a worker cluster that is taken over costs its own budgets alone:", () 
     });
   });
 
-  test("a budget that names other pods again and again fills no core, and that of another cluster is merged", async () => {
+  test("a budget that names other pods each time fills no core, and that of another cluster is merged", async () => {
     const selecting = (index: number) => ({ minAvailable: 1, selector: { matchLabels: { app: `a${index}` } } });
     expect(await afterChanges(100, 1, (index) => xpdb("db", selecting(index)))).toEqual({
       created: 10,

@@ -6,7 +6,7 @@ import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field, items } from "../../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { kubelet, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
@@ -99,17 +99,24 @@ async function countRefusals(): Promise<number> {
   return lines?.length ?? 0;
 }
 
-test("every pod goes once its last command has ended", async () => {
+/** Nobody is asked any more, and these pods go. */
+async function breakGlass(...names: readonly string[]): Promise<void> {
   // Nobody ends the processes here.
   await aggregators.stop();
   const { stdout: context } = await cluster.kubectl(["config", "current-context"]);
   await shellCommand(cluster, PAGE.replaceAll("CONTEXT", context.trim()), "nobody is asked");
-  await cluster.waitFor("nobody to be asked", async () => (await inDryRun("web-1")) === 200);
-  for (const name of ["web-1", "web-2", "web-3"])
+  for (const name of names) {
+    await cluster.waitFor("nobody to be asked", async () => (await inDryRun(name)) === 200);
     expect((await deletion(name, "gracePeriodSeconds=0")).status).toBe(200);
+  }
+}
+
+test("every pod goes once its last command has ended", async () => {
+  await breakGlass("web-1", "web-2", "web-3");
 });
 
-test("an aggregator that is scaled up again lets nothing go by the counts of before, and doctor says why", async () => {
+/** The aggregator alone comes back; its core refuses what it counts, and takes it later. One pod is left. */
+async function scaledUpAgain(): Promise<void> {
   const rules = items(await cluster.admin.get(ROLE), "rules");
   const reads = rules.filter((rule) => !String(field(rule, "resources")).includes("/status"));
   await cluster.admin.call("PATCH", ROLE, { rules: reads });
@@ -134,4 +141,45 @@ test("an aggregator that is scaled up again lets nothing go by the counts of bef
   await untilTrusted(cluster);
   await cluster.waitFor("the webhook to decide", async () => (await inDryRun("web-0")) === 429);
   expect((await readProtector(cluster, NAMESPACE, PROTECTOR)).status?.summary?.aggregatedAvailableReplicas).toBe(1);
+}
+
+test("an aggregator that is scaled up again lets nothing go by the counts of before, and doctor says why", async () => {
+  await scaledUpAgain();
+});
+
+describe("where the CA is not podseidon's own (provided-certificate)", () => {
+  const configurations = (): Promise<unknown[]> => Promise.all(CONFIGURATIONS.map((path) => cluster.admin.get(path)));
+
+  test("a configuration that is applied first lets pods go by the counts of before", async () => {
+    const patch = JSON.stringify([
+      { op: "test", path: "/spec/template/spec/containers/0/args/1", value: "--ca-cluster=cell" },
+      { op: "remove", path: "/spec/template/spec/containers/0/args/1" },
+    ]);
+    const args = ["--namespace", "podseidon-system", "patch", "deployment", "podseidon-aggregator", "--type=json"];
+    expect((await cluster.kubectl([...args, "--patch", patch])).code).toBe(0);
+    await aggregators.stop();
+    aggregators = kubelet(cluster, bundles, WITHIN_MS);
+    await aggregators.start(["podseidon-aggregator"]);
+    await createReadyPods(cluster, { namespace: NAMESPACE, prefix: "more", count: PODS - 1, labels });
+    await waitUntilSettled(cluster, NAMESPACE, PROTECTOR, PODS, WITHIN_MS);
+    const annotations = { "pre-activity.xpdb.form3.tech/denied": "where somebody is asked" };
+    await cluster.admin.call("PATCH", `/api/v1/namespaces/${NAMESPACE}/pods/more-2`, { metadata: { annotations } });
+    const before = await configurations();
+    await breakGlass("more-0", "more-1");
+
+    await cluster.apply(
+      before.map((one) => ({
+        ...{ apiVersion: field(one, "apiVersion"), kind: field(one, "kind"), webhooks: field(one, "webhooks") },
+        metadata: { name: "podseidon" },
+      })),
+    );
+    await cluster.waitFor("it to be in force", async () => (await inDryRun("more-2")) === 429);
+    // Two pods are left of the three that are promised.
+    expect(await inDryRun("web-0")).toBe(200);
+  });
+
+  test("an aggregator that is scaled up first lets none go", async () => {
+    await breakGlass("more-2");
+    await scaledUpAgain();
+  });
 });
