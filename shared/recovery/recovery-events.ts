@@ -13,7 +13,8 @@ interface NamedProtector {
 }
 
 export type RecoveryEvent =
-  | ({ readonly kind: "vanished" | "recreated" } & NamedProtector)
+  /** `ended`: a protector made by hand is absent, which is its release. */
+  | ({ readonly kind: "vanished" | "ended" | "recreated" } & NamedProtector)
   | ({ readonly kind: "recreateFailed"; readonly message: string } & NamedProtector)
   | { readonly kind: "copied"; readonly chunks: number; readonly protectors: number }
   | { readonly kind: "copyFailed"; readonly message: string }
@@ -28,6 +29,7 @@ export type RecoveryEvent =
 
 const KINDS = [
   "vanished",
+  "ended",
   "recreated",
   "recreateFailed",
   "copied",
@@ -67,6 +69,7 @@ export function observeRecovery(metrics: Metrics, log: Log): (event: RecoveryEve
     { log },
     {
       vanished: row("error", "A protector vanished from its core without a release"),
+      ended: row("warn", "A protector that was made by hand is not in its core any more, and has ended"),
       recreated: row("warn", "A lost protector was restored from this cell's backup"),
       recreateFailed: row("error", "A lost protector cannot be restored yet"),
       copied: row("debug", "Backups of protectors were written"),

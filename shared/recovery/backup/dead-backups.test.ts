@@ -206,6 +206,19 @@ test("a protector made by hand that a core lacks, which was restored with raised
   expect(created[0]).toBe("p");
 });
 
+test("a protector made by hand that a core with somewhat higher versions lacks has ended, and it is told", async () => {
+  const { time, cell, core, maps, created, told, keeper, run } = rig();
+  await stored(maps, protector("p1", EARLY, []), { core: "5" });
+  cell.sync();
+  core.sync();
+  // A replacement that was made from a backup, and has had other writes since.
+  Object.defineProperty(core.protectors, "position", { get: () => "5000" });
+  run();
+  await time.advance(HEAD_START_MS + 5_000);
+  expect([created, keeper.lost, keeper.backups]).toEqual([[], 0, 0]);
+  expect(told.filter((kind) => kind === "ended" || kind === "vanished")).toEqual(["ended"]);
+});
+
 test("a protector made by hand that a core lacks and can't take yet stays lost for the next leader", async () => {
   const { time, cell, core, maps, keeper, run } = rig();
   await stored(maps, protector("p1", EARLY, []), { core: "900000" });
