@@ -9,6 +9,7 @@ import { type ApiFailure, describeFailure } from "../../kube/client/api-result.t
 import type { ReflectorEvent } from "../../kube/informer/reflector-options.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
 import { cellEntry, namespacedName, type PodProtector } from "../../schema/podprotector.ts";
+import { isMadeByHand } from "../lost-protector.ts";
 import type { BackupTrouble, RecoveryEvent } from "../recovery-events.ts";
 import { ReleaseAcknowledgement } from "../register/acknowledgement.ts";
 import type { ReleaseRegister } from "../register/release-register.ts";
@@ -297,8 +298,13 @@ class KeeperRun {
   /** The backup says for good that a restore took its protector away: the next leader could not tell. */
   #lose(backup: ProtectorBackup, isRestored: boolean): void {
     const lost = isRestored ? { ...backup, isLost: true } : backup;
-    if (this.restorer.add(lost, isRestored)) this.#put(lost);
-    else this.chunks.remove(backup.object.metadata.uid);
+    if (this.restorer.add(lost, isRestored)) return void this.#put(lost);
+    const { core, object } = backup;
+    const { uid } = object.metadata;
+    // Nobody recorded it: a core that took the place of another may have never had the protector.
+    if (isMadeByHand(object) && this.chunks.has(uid))
+      this.#options.onEvent({ kind: "ended", core, protector: namespacedName(object.metadata), uid });
+    this.chunks.remove(uid);
   }
 
   /** Without its reservations where there is no room for them. */

@@ -3,7 +3,7 @@ import { describeFailure } from "../../kube/client/api-result.ts";
 import type { Ports } from "../../runtime/clock.ts";
 import { REMOVE_CELL_ONCE_ANNOTATION } from "../../schema/annotations.ts";
 import { namespacedName, type PodProtector } from "../../schema/podprotector.ts";
-import { isMadeByHand, isReleased } from "../lost-protector.ts";
+import { isReleased } from "../lost-protector.ts";
 import type { RecoveryEvent } from "../recovery-events.ts";
 import { markOfCell, type RestoreCalls, restore, restoredObject } from "../restore-protector.ts";
 import type { ProtectorBackup } from "./backup-format.ts";
@@ -65,11 +65,7 @@ export class BackupRestorer {
     const { core, object, isLost = false } = backup;
     const { uid } = object.metadata;
     const { ports, headStartMs, isRecorded, onEvent } = this.#options;
-    if (isReleased(object, isRecorded(core, object), isRestored || isLost)) {
-      // Nobody recorded it: a core that took the place of another may have never had the protector.
-      if (isMadeByHand(object)) onEvent({ kind: "ended", ...named(backup) });
-      return false;
-    }
+    if (isReleased(object, isRecorded(core, object), isRestored || isLost)) return false;
     if (!this.#lost.has(uid)) onEvent({ kind: "vanished", ...named(backup) });
     this.#lost.set(uid, { backup, dueMs: ports.clock.monotonicMs() + headStartMs });
     return true;

@@ -294,7 +294,7 @@ test("a keeper that may not write any more writes nothing", async () => {
 });
 
 test("a protector made by hand is lost where a restored core lacks it, and released by a later deletion", async () => {
-  const { time, cell, core, keeper, run } = rig();
+  const { time, cell, core, told, keeper, run } = rig();
   cell.put("pod");
   cell.sync();
   for (const uid of ["p1", "p2"]) {
@@ -311,6 +311,7 @@ test("a protector made by hand is lost where a restored core lacks it, and relea
   core.remove("p2");
   await time.advance(5_000);
   expect([keeper.lost, keeper.backups]).toEqual([1, 1]);
+  expect(told.filter((kind) => kind === "vanished" || kind === "ended")).toEqual(["vanished", "ended"]);
 });
 
 test("a lost protector does not wait longer because the backups are read again", async () => {
