@@ -112,6 +112,15 @@ describe("a worker cluster that is taken over costs its own budgets alone:", () 
     await it.stop();
   });
 
+  test("a list of as many budgets as are kept is read", async () => {
+    const cell = server((page) => ({ items: many(page), goesOn: page < MAX_BUDGETS / PAGE - 1 }));
+    const it = merging({ cell });
+    await it.time.advance(1);
+    expect(it.merger.sizes().get("cell")).toBe(MAX_BUDGETS);
+    expect(it.watched).toEqual([]);
+    await it.stop();
+  });
+
   test("a stream of budgets without end is not read on, and what is known stays in force", async () => {
     const stream = new ScriptedStream();
     let isOver = false;

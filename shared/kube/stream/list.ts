@@ -31,7 +31,7 @@ export interface Lister<T> {
   readonly fallback: (key: string, uid: string, raw: unknown) => T | undefined;
   /** Called whenever the server sends something. */
   readonly contact: () => void;
-  /** A list of more objects and pages than this fails. */
+  /** A list of more objects, or of more pages, fails. */
   readonly maxObjects?: number | undefined;
 }
 
@@ -158,8 +158,9 @@ class ListAttempt<T> {
         const page = parseListPage(body);
         version ||= page.resourceVersion;
         this.#check(page, reading, version);
-        if (objects.size + page.items.length + this.requests > (this.#lister.maxObjects ?? Number.POSITIVE_INFINITY))
-          throw new WatchFailure("oversized", `list ${this.#lister.name}: too many objects`);
+        const most = this.#lister.maxObjects ?? Number.POSITIVE_INFINITY;
+        if (objects.size + page.items.length > most || this.requests > most)
+          throw new WatchFailure("oversized", `list ${this.#lister.name}: more than ${most} objects or pages`);
         this.#keep(page, objects);
         this.#requestNext(reading, page.continueToken);
         this.#reading = this.#ahead;
