@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { ProtectorVersion } from "../shared/decide/state/protector-version.ts";
+import { createLog } from "../shared/observe/log.ts";
+import { Metrics } from "../shared/observe/metrics.ts";
 import { protector } from "../test/support/webhook/fixtures.ts";
 import {
   ALLOWED,
@@ -12,6 +14,7 @@ import {
   podJson,
   responseOf,
 } from "../test/support/webhook/handler-harness.ts";
+import { observeAdmissions } from "./observe-reviews.ts";
 import type { Allowance, Verdict } from "./reserve/verdict.ts";
 
 describe("responses", () => {
@@ -58,6 +61,22 @@ describe("responses", () => {
       },
     });
     expect(records).toMatchObject([{ outcome: "denied" }]);
+  });
+
+  test("a denial by a thousand protectors, which one tenant can have, is no longer than one by twenty", async () => {
+    const decisions = Array.from({ length: 1000 }, (_, index) => {
+      const { protector, decision } = denial("Denial");
+      return { protector: { ...protector, name: `budget-${index}` }, decision };
+    });
+    const { ask, records } = handler({ kind: "denied", decisions, rollBack: undefined });
+    const { body } = await ask(deletion());
+    const lines: string[] = [];
+    const log = createLog({ component: "webhook", destination: { write: (line) => lines.push(line) } });
+    records.forEach(observeAdmissions(new Metrics(), log));
+    expect(body.length).toBeLessThan(10_000);
+    expect(body).toContain("995 more deny as well");
+    expect(lines.join("").length).toBeLessThan(2_500);
+    expect(lines.join("")).toContain('"moreProtectors":980');
   });
 
   test("a denial says which available pods do not count, and why", async () => {

@@ -8,6 +8,7 @@ import { NAMES, SECONDS } from "./observe.ts";
 import { BYPASS_IGNORED } from "./request/exemption.ts";
 import { FAILURE_TAGS, idOf } from "./reserve/verdict.ts";
 import { ADMISSION_KINDS, type AdmissionRecord, OUTCOMES } from "./respond/admission-response.ts";
+import { MAX_LISTED } from "./respond/deny-status.ts";
 
 const BOOLEANS = ["false", "true"];
 
@@ -60,8 +61,9 @@ export function observeAdmissions(metrics: Metrics, log: Log): (record: Admissio
 function logAdmission(log: Log, record: AdmissionRecord): void {
   const { kind, outcome, cell, uid, username, pod, durationMs, message, failure, decisions = [] } = record;
   if (outcome === "unprotected" || outcome === "exempt" || outcome === "ignored") return;
-  const protectors = decisions.map(({ protector }) => idOf(protector));
-  const fields = { review: uid, kind, outcome, cell, username, pod, durationMs, protectors, message, failure };
+  const protectors = decisions.slice(0, MAX_LISTED).map(({ protector }) => idOf(protector));
+  const more = decisions.length > MAX_LISTED ? { moreProtectors: decisions.length - MAX_LISTED } : {};
+  const fields = { review: uid, kind, outcome, cell, username, pod, durationMs, protectors, ...more, message, failure };
   if (outcome === "failed") log.warn(fields, "A review could not be decided");
   else if (outcome === "allowed" || outcome === "bound") log.debug(fields, "Review");
   else log.info(fields, "Review");

@@ -133,7 +133,7 @@ async function build(context: ControllerContext<GeneratorFlags>): Promise<Contro
     enforcement: flags.enforcement,
     registerNamespace: namespace,
     observer: {
-      ...generatorObserver({ metrics, log, events }),
+      ...generatorObserver({ metrics, log, clock: ports.clock, events }),
       protector: changeTeller({
         ...{ clock: ports.clock, events, log, metrics },
         api: new ApiClient(transport),

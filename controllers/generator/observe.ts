@@ -2,10 +2,11 @@
 import { API_FAILURES } from "../../shared/kube/client/api-result.ts";
 import type { ReflectorEvent } from "../../shared/kube/informer/reflector-options.ts";
 import type { EventNote, EventRecorder } from "../../shared/observe/event-recorder.ts";
-import { counted, type EventRow, observeEvents } from "../../shared/observe/event-table.ts";
+import { counted, type EventRow, limitLines, observeEvents } from "../../shared/observe/event-table.ts";
 import { gaugeOf } from "../../shared/observe/gauge.ts";
 import type { Log } from "../../shared/observe/log.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";
+import type { Clock } from "../../shared/runtime/clock.ts";
 import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
 import { ADOPTED, GROUP, KIND, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared/schema/annotations.ts";
 import type { Generator, GeneratorObserver } from "./generator.ts";
@@ -27,6 +28,8 @@ const STEPS = [
   "registerDropped",
 ] as const satisfies readonly GeneratorEvent["kind"][];
 const REASONS: Partial<Record<Problem, string>> = { unresolved: "BudgetUnresolved", undone: "RepairUndone" };
+/** A core that refuses or does not answer fails each try of each source. What a source lacks is told beside it. */
+const FAILURE_EVERY_MS = 10_000;
 const STATUS_LEFT = { level: "info", message: "The status of a budget is another manager's and is left" } as const;
 /** Kinds of sources that are watched, and protectors. */
 const MAX_RESOURCES = 32;
@@ -34,13 +37,14 @@ const MAX_RESOURCES = 32;
 export interface GeneratorSinks {
   readonly metrics: Metrics;
   readonly log: Log;
+  readonly clock: Pick<Clock, "monotonicMs">;
   readonly events: Pick<EventRecorder, "record">;
 }
 
-export function generatorObserver({ metrics, log, events }: GeneratorSinks): GeneratorObserver {
+export function generatorObserver({ metrics, log, clock, events }: GeneratorSinks): GeneratorObserver {
   const watch = watchObserver(metrics, log);
   return {
-    generator: eventObserver({ metrics, log, events }),
+    generator: eventObserver({ metrics, log, clock, events }),
     watch: (resource, event) => watch({ ...event, resource }),
     queue: queueObserver(metrics, log),
   };
@@ -83,7 +87,7 @@ export function stateMetrics(
 const KIND_GONE =
   "A kind is not served in this version, not namespaced, or without the scale subresource that it needs";
 
-function eventObserver({ metrics, log, events }: GeneratorSinks): (event: GeneratorEvent) => void {
+function eventObserver({ metrics, log, clock, events }: GeneratorSinks): (event: GeneratorEvent) => void {
   const step: EventRow<GeneratorEvent & { readonly kind: (typeof STEPS)[number] }> = {
     level: "info",
     message: "A step was done",
@@ -124,6 +128,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
     help: "Steps of the generator that failed and are tried again, by why.",
     labels: { reason: API_FAILURES },
   });
+  const limited = limitLines(clock, FAILURE_EVERY_MS);
   return observeEvents<GeneratorEvent>(
     { log, events },
     {
@@ -147,7 +152,7 @@ function eventObserver({ metrics, log, events }: GeneratorSinks): (event: Genera
       failed: {
         // Conflicts are normal where two clients write the same object.
         line: ({ tag }) => [tag === "conflict" ? "debug" : "warn", "A step failed and is tried again"],
-        fields: ({ source, error }) => ({ source, error }),
+        fields: ({ source, tag, error }) => limited(tag, { source, error }),
         count({ tag }) {
           const reason = API_FAILURES.find((known) => known === tag);
           if (reason !== undefined) failures.inc({ reason });

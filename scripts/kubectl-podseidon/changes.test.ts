@@ -266,6 +266,7 @@ describe("remove-cell", () => {
 
   test.each<[string, string[], string[]]>([
     ["without --yes only tries it", ["a~b", "-A"], [`PATCH dry ${cells}`]],
+    ["of one that may return leaves its acknowledgement", ["a~b", "-A", "--may-return", "--yes"], []],
     ["of another system namespace finds nothing", ["a~b", "-A", "--system-namespace", "other", "--yes"], []],
     ["of a cell that did not acknowledge finds nothing", ["c", "-A", "--yes"], []],
   ])("%s", async (_, args, expected) => {

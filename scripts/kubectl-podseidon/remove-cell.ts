@@ -1,4 +1,4 @@
-/** The command `remove-cell`: forgets a cell that is gone for good, in the protectors and in the release register. */
+/** The command `remove-cell`: forgets a cell that is gone, in the protectors and in the release register. */
 import { configMapPath, podProtectorPath } from "../../shared/kube/client/api-path.ts";
 import { ACKNOWLEDGEMENTS, acknowledgementKey } from "../../shared/recovery/register/register-format.ts";
 import { sleep } from "../../shared/runtime/clock.ts";
@@ -34,7 +34,8 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
     const aggregation = status?.cells?.find(({ cellID }) => cellID === cell)?.aggregation;
     return (aggregation?.resourceVersion ?? aggregation?.lastEventTime) !== undefined;
   });
-  const acknowledges = namespace === undefined && (await isAcknowledging(core, systemNamespace, cell));
+  const isForGood = namespace === undefined && !context.is("may-return");
+  const acknowledges = isForGood && (await isAcknowledging(core, systemNamespace, cell));
   if (protectors.length === 0 && !acknowledges)
     throw new CommandError(`no protector of ${namespace ?? "any namespace"} counts a cell ${cell}`);
   const done = context.is("yes");
@@ -168,14 +169,19 @@ async function isWaiting(core: ClusterClient, { metadata }: PodProtector): Promi
 export const removeCellCommand: Command = {
   name: "remove-cell",
   usage: "CELL [PROTECTOR ...]",
-  summary: "Forget a cell that is gone for good, in the protectors that count it.",
+  summary: "Forget a cell that is gone, in the protectors that count it.",
   doing: "removing the cell from the protectors",
   description:
-    "For a cluster that will not come back: its pods are no longer counted and its " +
+    "For a cluster that is gone, or down with its pods: its pods are no longer counted and its " +
     "reservations are forgotten. In the named protectors, or in all of the namespace, or of " +
-    "all namespaces with -A: then the release register of the core does not wait for the cell any more. " +
+    "all namespaces with -A: then the release register of the core does not wait for the cell any more, " +
+    "and a cell that comes back a day later restores the protectors that were released meanwhile. " +
     `Waits until the generator has done it. ${safe}`,
-  flags: { ...SYSTEM_NAMESPACE, ...YES },
+  flags: {
+    ...SYSTEM_NAMESPACE,
+    "may-return": { type: "boolean", help: "The register goes on waiting, for a cell that may come back." },
+    ...YES,
+  },
   arity: [1, 100],
   completes: "cells",
   run: removeCell,

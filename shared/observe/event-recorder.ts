@@ -3,10 +3,11 @@ import { corePath } from "../kube/client/api-path.ts";
 import type { ApiResult } from "../kube/client/api-result.ts";
 import type { Transport } from "../kube/client/transport.ts";
 import { Backoff } from "../runtime/backoff.ts";
+import { BoundedMap } from "../runtime/bounded-map.ts";
 import { type Ports, sleep } from "../runtime/clock.ts";
 import { TokenBucket } from "../runtime/token-bucket.ts";
 import { scrub } from "./error-fields.ts";
-import { BoundedMap, EventCorrelator, type EventNote } from "./event-correlator.ts";
+import { EventCorrelator, type EventNote } from "./event-correlator.ts";
 import type { EventOutcome } from "./event-outcome.ts";
 
 export type { EventNote, ObjectReference } from "./event-correlator.ts";

@@ -29,6 +29,9 @@ export const RETRY_AFTER_SECONDS = 1;
 /** Names beyond this many are counted, not listed: people read the message. */
 export const MAX_NAMED = 5;
 
+/** Protectors in one response, its audit annotations, its log line and its Events: one tenant can have thousands. */
+export const MAX_LISTED = 20;
+
 /**
  * The denial of a disruption: 429, because drain and every eviction client retry on no other code. Names each protector
  * that denies, with what it needs, what is available and what is reserved. `retryAfterSeconds` only when every denial
@@ -39,7 +42,7 @@ export function denyStatus(
   denials: readonly Denial[],
   context: DenialContext,
 ): DenyStatus {
-  const causes = denials.map((denial) => ({
+  const causes = denials.slice(0, MAX_LISTED).map((denial) => ({
     reason: "DisruptionBudget",
     message: `${nameOf(denial.protector, context)} ${explain(denial, context)}`,
     field: `podprotectors.podseidon.kubewharf.io/${denial.protector.namespace}/${denial.protector.name}`,
@@ -65,14 +68,15 @@ export function denied(
   context: DenialContext,
 ): AdmissionResponse {
   const denial = denyStatus(disruption, decisions, context);
+  const listed = decisions.slice(0, MAX_LISTED);
   const response: AdmissionResponse = {
     outcome: decisions.every(isBusy) ? "busy" : "denied",
     decisions,
     denial,
     message: denial.message,
     auditAnnotations: {
-      "reject-by-podprotector": decisions.map(({ protector }) => namespacedName(protector)).join(","),
-      decision: decisions.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join(","),
+      "reject-by-podprotector": listed.map(({ protector }) => namespacedName(protector)).join(","),
+      decision: listed.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join(","),
       ...bypass?.auditAnnotations,
     },
     ...(bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings }),

@@ -1,10 +1,13 @@
 import type { EventOutcome } from "../../shared/observe/event-outcome.ts";
+import { BoundedMap } from "../../shared/runtime/bounded-map.ts";
 import { TokenBucket } from "../../shared/runtime/token-bucket.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
 import type { EventNotes, EventNotesOptions } from "./event-notes.ts";
 
-/** Bounds the Events of the whole process: a catastrophe brings tens of thousands of denials. */
+/** Of one namespace and outcome: a catastrophe brings tens of thousands of denials. The recorder bounds the writes. */
 const EVENT_RATE = { burst: 100, perSecond: 5 };
+/** Rates in memory. A forgotten one begins again with its burst. */
+const MAX_RATES = 1000;
 /** How long the end of the process waits for Events that are not written yet. */
 const STOP_MS = 1000;
 
@@ -20,15 +23,12 @@ interface DisruptionEventsOptions extends EventNotesOptions {
 /** Chooses which admission requests Kubernetes Events report, and how many. `event-notes` is loaded with the first. */
 export class DisruptionEvents {
   readonly #options: DisruptionEventsOptions;
-  /**
-   * One bucket for denials and bypasses, and one for admitted disruptions: many of these must not suppress the others.
-   */
-  readonly #buckets: readonly TokenBucket[];
+  /** By outcome and namespace: the denials of a namespace must suppress neither its bypasses nor those of others. */
+  readonly #buckets = new BoundedMap<string, TokenBucket>(MAX_RATES);
   #notes: Promise<Pick<EventNotes, "record" | "stop">> | undefined;
 
   constructor(options: DisruptionEventsOptions) {
     this.#options = options;
-    this.#buckets = [0, 1].map(() => new TokenBucket(EVENT_RATE, options.ports.clock));
   }
 
   /** For almost every request, only checks the outcome. Never throws and never waits. */
@@ -38,7 +38,8 @@ export class DisruptionEvents {
     const isAccepted = record.outcome === "allowed";
     const isReported = isAccepted ? this.#options.tellsAccepted : REPORTED.has(record.outcome);
     if (isReported !== true || record.dryRun === true || !isAboutPods) return;
-    if (this.#buckets[Number(isAccepted)]?.tryTake() !== true) {
+    const bucket = (): TokenBucket => new TokenBucket(EVENT_RATE, this.#options.ports.clock);
+    if (!this.#buckets.getOrMake(`${record.outcome} ${record.pod?.namespace ?? ""}`, bucket).tryTake()) {
       this.#ended("limited");
       return;
     }

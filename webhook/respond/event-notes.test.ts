@@ -228,6 +228,26 @@ test("a catastrophe has a hundred Events, then five a second, and is counted bey
   expect(outcomes.filter((outcome) => outcome === "limited")).toHaveLength(1895);
 });
 
+describe("the rate of a namespace", () => {
+  const DENIALS = 1000;
+
+  test("is its own: its denials silence those of no other", async () => {
+    const one = events();
+    for (let count = 0; count < DENIALS; count++) one.record(record("denied"));
+    one.record(record("denied", { pod: { namespace: "bank", name: "db-0", uid: "u1" } }));
+    await time.advance(60_000);
+    expect(made.map(({ involvedObject }) => Object(involvedObject).name)).toContain("db-0");
+  });
+
+  test("is none of its bypasses: nobody hides one behind denials", async () => {
+    const one = events();
+    for (let count = 0; count < DENIALS; count++) one.record(record("denied"));
+    one.record(record("forced"));
+    await time.advance(60_000);
+    expect(made.map(({ reason }) => reason)).toContain("ProtectionBypassed");
+  });
+});
+
 describe("admitted disruptions", () => {
   const admittedBy = (kind: string | undefined, written = true): Allowance => {
     const object = protector(1);

@@ -11,6 +11,7 @@ import { GROUP, VERSION } from "../../shared/schema/annotations.ts";
 import type { ProtectorId } from "../../shared/schema/podprotector.ts";
 import type { DecisionOf } from "../reserve/verdict.ts";
 import type { AdmissionOutcome, AdmissionRecord } from "./admission-response.ts";
+import { MAX_LISTED } from "./deny-status.ts";
 import { backoffNote, controllingOwner, isWorkloadController } from "./workload-controller.ts";
 
 /** A cluster in which Events are written. */
@@ -62,9 +63,6 @@ function causeOf({ decision }: DecisionOf): string {
   return decision.decision.allowed ? decision.decision.reason : decision.decision.cause;
 }
 
-/** The deletion of a node may be denied by as many protectors as pods are on it. */
-const MAX_PROTECTORS = 20;
-
 /**
  * Writes Events at the protectors that decided, in their cores, and in the cell at the pod's workload, or at the pod if
  * it has no workload. An Event counts all pods and users of its object and cause. Never waits or throws.
@@ -98,7 +96,7 @@ export class EventNotes {
       const inCell = note(about.regarding, first === undefined ? "" : causeOf(first));
       this.#send(`cell ${cell}`, transport, { ...inCell, message: message + about.hint });
     }
-    for (const decision of telling.slice(0, MAX_PROTECTORS)) {
+    for (const decision of telling.slice(0, MAX_LISTED)) {
       const { core } = decision.protector;
       const known = cores.find((one) => one.name === core);
       const inCore = note(this.#protector(decision.protector), causeOf(decision));
@@ -113,7 +111,7 @@ export class EventNotes {
   #accepted({ pod, node, decisions = [], cell, username }: AdmissionRecord): void {
     const name = pod?.name ?? `the pods of node ${node}`;
     const message = `${acceptedText(name)} (asked by ${username} in cell ${cell}, as the request says)`;
-    for (const { protector, decision } of decisions.filter(isRecorded).slice(0, MAX_PROTECTORS)) {
+    for (const { protector, decision } of decisions.filter(isRecorded).slice(0, MAX_LISTED)) {
       const { core, namespace } = protector;
       const budget = budgetOf(decision);
       const regarding = budget === undefined ? this.#protector(protector) : { ...budget, namespace };

@@ -4,12 +4,18 @@ import type { DeniedPods, JointVerdict } from "../reserve/decide-all.ts";
 import { idOf, isBusy } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
 import type { DenialContext } from "./denial-outlook.ts";
-import { adviceOn, causeOf, explain, MAX_NAMED, named, nameOf, RETRY_AFTER_SECONDS } from "./deny-status.ts";
+import {
+  adviceOn,
+  causeOf,
+  explain,
+  MAX_LISTED,
+  MAX_NAMED,
+  named,
+  nameOf,
+  RETRY_AFTER_SECONDS,
+} from "./deny-status.ts";
 import { told } from "./not-enforced.ts";
 import { failed, suspensionWarning } from "./responses.ts";
-
-/** Protectors in the causes and audit annotations of one response. */
-const MAX_CAUSES = 20;
 
 export function responseToNode(node: string, verdict: JointVerdict, context: DenialContext): AdmissionResponse {
   switch (verdict.kind) {
@@ -32,8 +38,8 @@ function allowed(
   const decisions = [...new Map(all.map((one) => [idOf(one.protector), one])).values()];
   if (decisions.length === 0) return { outcome: "unprotected" };
   const reasons = all.map((one) => `${idOf(one.protector)}=${one.decision.decision.reason}`);
-  const decision = [...new Set(reasons)].slice(0, MAX_CAUSES).join(",");
-  const suspended = decisions.filter((one) => one.decision.decision.reason === "Suspended").slice(0, MAX_CAUSES);
+  const decision = [...new Set(reasons)].slice(0, MAX_LISTED).join(",");
+  const suspended = decisions.filter((one) => one.decision.decision.reason === "Suspended").slice(0, MAX_LISTED);
   const warnings = suspended.map((one) => suspensionWarning(one, `the pods of node ${node}`));
   const names = suspended.map(({ protector }) => namespacedName(protector)).join(",");
   const response: AdmissionResponse = {
@@ -42,7 +48,7 @@ function allowed(
     ...(warnings.length > 0 && { warnings }),
   };
   if (unenforced === undefined) return response;
-  const denials = unenforced.slice(0, MAX_CAUSES).map(({ denial }) => denial);
+  const denials = unenforced.slice(0, MAX_LISTED).map(({ denial }) => denial);
   return told(response, denials, denyStatusOf(node, unenforced, context).message);
 }
 
@@ -67,7 +73,7 @@ function denied(
 ): AdmissionResponse {
   const denials = denied.map(({ denial }) => denial);
   const denial = denyStatusOf(node, denied, context);
-  const listed = denials.slice(0, MAX_CAUSES);
+  const listed = denials.slice(0, MAX_LISTED);
   const response: AdmissionResponse = {
     outcome: denials.every(isBusy) ? "busy" : "denied",
     decisions: denials,
@@ -86,7 +92,7 @@ function denied(
 
 function denyStatusOf(node: string, denied: readonly DeniedPods[], context: DenialContext): DenyStatus {
   const denials = denied.map(({ denial }) => denial);
-  const causes = denied.slice(0, MAX_CAUSES).map(({ denial, pods }) => {
+  const causes = denied.slice(0, MAX_LISTED).map(({ denial, pods }) => {
     const names = pods.map(({ namespace, name }) => `${namespace}/${name}`);
     const { namespace, name } = denial.protector;
     return {

@@ -6,7 +6,7 @@ import type { DisruptionTarget } from "../request/disruption-target.ts";
 import { type Allowance, type Denial, idOf, unenforcedIn } from "../reserve/verdict.ts";
 import type { AdmissionResponse } from "./admission-response.ts";
 import type { DenialContext } from "./denial-outlook.ts";
-import { causeOf, denyStatus } from "./deny-status.ts";
+import { causeOf, denyStatus, MAX_LISTED } from "./deny-status.ts";
 
 /** The response, with the text of the denial as a warning. */
 export function withDenials(
@@ -24,7 +24,10 @@ export function withDenials(
 /** The denials replace the decisions, so that Events and logs show what would be denied. */
 export function told(response: AdmissionResponse, denials: readonly Denial[], message: string): AdmissionResponse {
   const { warnings = [], auditAnnotations, outcome } = response;
-  const notEnforced = denials.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join();
+  const notEnforced = denials
+    .slice(0, MAX_LISTED)
+    .map((one) => `${idOf(one.protector)}=${causeOf(one)}`)
+    .join();
   return {
     ...response,
     ...(outcome === "allowed" ? { outcome: "dryRunDenied", decisions: [...denials], message } : {}),

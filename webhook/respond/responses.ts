@@ -7,7 +7,7 @@ import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts
 import { type Allowance, type FailureTag, idOf, type Verdict } from "../reserve/verdict.ts";
 import type { AdmissionResponse } from "./admission-response.ts";
 import type { DenialContext } from "./denial-outlook.ts";
-import { denied, preconditionFailed } from "./deny-status.ts";
+import { denied, MAX_LISTED, preconditionFailed } from "./deny-status.ts";
 
 /** Longest reason of a suspension in a warning: kube-apiserver cuts a warning at 256 characters. */
 const MAX_REASON = 80;
@@ -83,7 +83,8 @@ export function isWarningInDryRun({ outcome, denial, errorStatus }: AdmissionRes
 function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult | undefined): AdmissionResponse {
   if (decisions.length === 0) return { outcome: "unprotected" };
   const suspended = decisions.filter(({ decision }) => decision.decision.reason === "Suspended");
-  const warnings = suspended.map((allowance) => suspensionWarning(allowance, `pod ${pod.name}`));
+  const told = suspended.slice(0, MAX_LISTED);
+  const warnings = told.map((allowance) => suspensionWarning(allowance, `pod ${pod.name}`));
   const isForced = bypass?.forced || decisions.some(({ decision }) => decision.decision.reason === "Forced");
   if (isForced)
     warnings.push(
@@ -91,10 +92,11 @@ function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult
     );
   if (bypass !== undefined) warnings.push(...bypass.warnings);
   const auditAnnotations = {
-    decision: decisions.map(({ protector, decision }) => `${idOf(protector)}=${decision.decision.reason}`).join(","),
-    ...(suspended.length === 0
-      ? {}
-      : { suspended: suspended.map(({ protector }) => namespacedName(protector)).join(",") }),
+    decision: decisions
+      .slice(0, MAX_LISTED)
+      .map(({ protector, decision }) => `${idOf(protector)}=${decision.decision.reason}`)
+      .join(","),
+    ...(told.length === 0 ? {} : { suspended: told.map(({ protector }) => namespacedName(protector)).join(",") }),
     ...bypass?.auditAnnotations,
   };
   const outcome = isForced ? "forced" : suspended.length > 0 ? "suspended" : "allowed";

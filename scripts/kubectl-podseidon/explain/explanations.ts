@@ -196,7 +196,7 @@ const CONDITIONS: Readonly<Record<string, Meaning>> = {
   },
   CellStale: {
     means: "A cell of the protector is not counted, or its aggregator is silent, and its last count stays.",
-    act: "kubectl podseidon doctor. Is the cluster down with its pods? Then kubectl podseidon remove-cell CELL -A.",
+    act: "kubectl podseidon doctor. Is its cluster down? Then kubectl podseidon remove-cell CELL -A --may-return.",
     text: /has been silent for/,
   },
   SharesPods: {

@@ -140,23 +140,26 @@ export class LeaderElector {
     const { signal } = this.#stop;
     while (!signal.aborted) {
       await this.#leadership.ended;
+      const startedMs = this.#nowMs();
       const attempt = await this.#attempt();
       if (signal.aborted) return;
-      await sleep(this.#ports, this.#pauseMs(attempt), signal);
+      await sleep(this.#ports, this.#pauseMs(attempt, this.#nowMs() - startedMs), signal);
     }
   }
 
   /** Milliseconds until the next try. */
-  #pauseMs(attempt: Attempt): number {
+  #pauseMs(attempt: Attempt, tookMs: number): number {
     if (attempt.kind !== "failed") this.#backoff.reset();
-    if (attempt.kind === "held") return this.#retryPeriodMs;
+    const { leftMs } = this.#leadership;
+    // On a slow server the next try takes as long. With the whole period before it, each term would end beforehand.
+    const leaderMs = Math.max(0, Math.min(this.#retryPeriodMs, leftMs - 2 * tookMs));
+    if (attempt.kind === "held") return leaderMs;
     if (attempt.kind === "waiting") {
       const jitter = this.isLeader() ? 0 : CANDIDATE_JITTER;
       return this.#retryPeriodMs * (1 + jitter * this.#ports.random.fraction());
     }
-    const { leftMs } = this.#leadership;
     // A leader retries at its period while it leads; a candidate can wait.
-    const wantedMs = leftMs > 0 ? this.#retryPeriodMs : this.#backoff.nextMs();
+    const wantedMs = leftMs > 0 ? leaderMs : this.#backoff.nextMs();
     const longestMs = leftMs > 0 ? Math.max(this.#retryPeriodMs, leftMs / 2) : Number.POSITIVE_INFINITY;
     const retryMs = Math.min(Math.max(wantedMs, attempt.retryAfterMs), longestMs);
     this.#options.onEvent?.({ kind: "failed", during: attempt.during, error: attempt.error, retryMs });

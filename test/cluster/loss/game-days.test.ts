@@ -23,6 +23,10 @@ const ONLY_HELD = `${PROMISED + 3} are available, 3 of them in cells that are on
 const WITHIN_MS = 120_000;
 const SETTLE = "3s";
 const labels = { app: "web" };
+const SYSTEM = "/api/v1/namespaces/podseidon-system";
+const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/web`;
+const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
+const PROTECTOR = `${PROTECTORS}/${NAME}`;
 const PODS_PATH = `/api/v1/namespaces/${NAMESPACE}/pods`;
 const PLUGIN = join(process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), "kubectl-podseidon.mjs");
 
@@ -37,19 +41,8 @@ beforeAll(async () => {
     Cluster.start({ name: GONE, ...BARE }),
   ]);
   const annotations = { "podseidon.kubewharf.io/min-available": String(PROMISED) };
-  const metadata = {
-    name: "web",
-    namespace: NAMESPACE,
-    labels: { "podseidon.kubewharf.io/protect": "true" },
-    annotations,
-  };
-  const spec = {
-    replicas: 6,
-    selector: { matchLabels: labels },
-    template: { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } },
-  };
   const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
-  await environment.core.apply([namespace, { apiVersion: "apps/v1", kind: "Deployment", metadata, spec }]);
+  await environment.core.apply([namespace, deployment("web", annotations)]);
   await environment.cell(HERE).apply([namespace]);
   const system = { apiVersion: "v1", kind: "Namespace", metadata: { name: "podseidon-system" } };
   await west.apply([namespace, system]);
@@ -61,6 +54,14 @@ afterAll(async () => {
   await environment?.stop();
   await west?.stop();
 });
+
+function deployment(name: string, annotations = {}): object {
+  const metadata = { name, namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" }, annotations };
+  const app = { app: name };
+  const template = { metadata: { labels: app }, spec: { containers: [{ name, image: name }] } };
+  const spec = { replicas: 6, selector: { matchLabels: app }, template };
+  return { apiVersion: "apps/v1", kind: "Deployment", metadata, spec };
+}
 
 /** Deletes one pod after the other, each as often as the answer is busy for now, until one is needed. */
 async function deleteUntilMinimum(): Promise<void> {
@@ -87,9 +88,21 @@ const startWest = (): Promise<Component> =>
     ...{ kind: "aggregator", name: "aggregator-west", directory: join(environment.core.directory, "product") },
     args: [
       ...["--cell-id", GONE, "--kubeconfig", west.kubeconfig, "--core", `core=${environment.core.kubeconfig}`],
-      ...["--leader-elect=false", "--settle-period", SETTLE],
+      ...["--leader-elect=false", "--settle-period", SETTLE, "--copy-interval=100ms", "--restore-after=1s"],
     ],
   });
+
+async function removeWest(...flags: string[]): Promise<void> {
+  const { directory, kubeconfig } = environment.core;
+  const env = { PATH: "/usr/bin:/bin", HOME: directory, KUBECONFIG: kubeconfig };
+  const args = [PLUGIN, "remove-cell", GONE, "--all-namespaces", "--yes", ...flags];
+  await promisify(execFile)(process.execPath, args, { env });
+}
+
+const isGone = async (path: string): Promise<boolean> =>
+  (await environment.core.admin.request("GET", path)).status === 404;
+const dataOf = async (name: string): Promise<Readonly<Record<string, string>>> =>
+  Object(field(await environment.core.admin.get(`${SYSTEM}/configmaps/${name}`), "data"));
 
 test("a core restored to before a cell was removed lets no pod go for those that were there", async () => {
   const { core } = environment;
@@ -106,8 +119,7 @@ test("a core restored to before a cell was removed lets no pod go for those that
 
   await aggregator.stop();
   await createReadyPods(environment.cell(HERE), { namespace: NAMESPACE, prefix: "moved", count: 3, labels });
-  const env = { PATH: "/usr/bin:/bin", HOME: core.directory, KUBECONFIG: core.kubeconfig };
-  await promisify(execFile)(process.execPath, [PLUGIN, "remove-cell", GONE, "--all-namespaces", "--yes"], { env });
+  await removeWest();
   await waitUntilSettled(core, NAMESPACE, NAME, 6, WITHIN_MS);
 
   await core.restoreEtcd(backup);
@@ -121,4 +133,27 @@ test("which count again once somebody counts them", async () => {
   await environment.core.waitFor("the hold to end", async () => (await holdOfWest()) === undefined, WITHIN_MS);
   await deleteUntilMinimum();
   expect(items(await environment.cell(HERE).admin.get(PODS_PATH))).toHaveLength(PROMISED - 3);
+});
+
+test("a cell that was removed while it was out of reach restores nothing that was released meanwhile", async () => {
+  const { core } = environment;
+  await removeWest("--may-return");
+  await core.admin.call("PATCH", DEPLOYMENT, { metadata: { labels: { "podseidon.kubewharf.io/protect": "false" } } });
+  await core.waitFor("the release", () => isGone(PROTECTOR), WITHIN_MS);
+  await core.admin.call("DELETE", DEPLOYMENT);
+  // Days later.
+  const released = Object.entries(await dataOf("podseidon-released-0"));
+  const data = Object.fromEntries(released.map(([uid, text]) => [uid, text.replace(/^\S+/, "2026-01-01T00:00:00Z")]));
+  const old = await core.admin.call("PATCH", `${SYSTEM}/configmaps/podseidon-released-0`, { data });
+  await generator.stop();
+  generator = await environment.startGenerator([], "generator-later");
+  await core.apply([deployment("later")]);
+  await core.waitFor("the generator", async () => !(await isGone(`${PROTECTORS}/deployment-later`)), WITHIN_MS);
+
+  await using _ = await startWest();
+  const version = Number(field(old, "metadata", "resourceVersion"));
+  // A cell acknowledges once it has no backup of what was released.
+  const hasFollowed = async () => Number((await dataOf("podseidon-cells"))[GONE]) >= version;
+  await core.waitFor("west to follow the releases", hasFollowed, WITHIN_MS);
+  expect(await isGone(PROTECTOR)).toBe(true);
 });

@@ -1,0 +1,25 @@
+import { expect, test } from "vitest";
+import { createLog } from "../../shared/observe/log.ts";
+import { Metrics } from "../../shared/observe/metrics.ts";
+import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
+import { generatorObserver } from "./observe.ts";
+
+test("a thousand workloads whose protectors are refused, as by a quota, fill no log with their tries", async () => {
+  const time = new VirtualTime();
+  const lines: string[] = [];
+  const log = createLog({ component: "generator", destination: { write: (line) => lines.push(line) } });
+  const metrics = new Metrics();
+  const { generator } = generatorObserver({ metrics, log, clock: time.clock, events: { record: () => {} } });
+  const tryAll = (tag: string): void => {
+    for (let index = 0; index < 1000; index++)
+      generator({ kind: "failed", source: `deployment/shop/web-${index}`, tag, error: new Error("exceeded quota") });
+  };
+  tryAll("rejected");
+  tryAll("unavailable");
+  expect(lines).toHaveLength(2);
+  await time.advance(10_000);
+  tryAll("rejected");
+  expect(lines).toHaveLength(3);
+  expect(lines.at(-1)).toContain('"more":999');
+  expect((await metrics.render()).body).toContain('podseidon_generator_failures_total{reason="rejected"} 2000');
+});
