@@ -62,7 +62,7 @@ export interface ReconcileInput {
   /** The restore that the history check has taken into account. */
   readonly etcdRestoreID: string | undefined;
   readonly settings: Pick<ReconcileContext, "rateMs" | "staleAfterMs">;
-  readonly state: Readonly<Pick<ReconcileState, "staleSinceMs" | "unadoptedEpoch" | "windowSinceMs">>;
+  readonly state: Readonly<Pick<ReconcileState, "staleSinceMs" | "unadoptedEpoch" | "windowSinceMs" | "yieldsUntilMs">>;
 }
 
 /** Lets `state` adopt the stored epoch when the evidence allows it, and changes nothing else. */

@@ -52,9 +52,12 @@ export function planReconcile(input: ReconcileInput): ReconcilePlan {
   // While the history of the pods is in doubt, only the hold is written, which must not wait for the relist.
   const isWithheld = historyInDoubt && account.history.lost === undefined;
   const windowSinceMs = waitsForWindow(account, result) ? (state.windowSinceMs ?? account.monotonicMs) : undefined;
+  const isWanted = isWriteWanted(input, result);
   const rateWaitMs = windowSinceMs === undefined ? 0 : rateWaitOf(input, windowSinceMs);
+  const yieldMs = isWanted && !isAtOnce(result) ? state.yieldsUntilMs - account.monotonicMs : 0;
+  const waitMs = Math.max(rateWaitMs, yieldMs);
   const mayWrite = isSelectorCurrent && !isWithheld;
-  const status = mayWrite && rateWaitMs <= 0 && isWriteWanted(input, result) ? statusToWrite(input, result) : undefined;
+  const status = mayWrite && waitMs <= 0 && isWanted ? statusToWrite(input, result) : undefined;
   const staleSinceMs = result.stale === "StalePosition" ? (state.staleSinceMs ?? account.monotonicMs) : undefined;
   const { reachedSentMs = Number.NEGATIVE_INFINITY } = account.evidence;
   return {
@@ -62,14 +65,18 @@ export function planReconcile(input: ReconcileInput): ReconcilePlan {
     result,
     status,
     isStored: mayWrite && status === undefined && result.reasons.length === 0 && result.stale === undefined,
-    isPostponed: !mayWrite || rateWaitMs > 0 || result.stale !== undefined,
+    isPostponed: !mayWrite || waitMs > 0 || result.stale !== undefined,
     staleSinceMs,
     windowSinceMs,
     isCellRestored: staleSinceMs !== undefined && reachedSentMs >= staleSinceMs,
     evidence: evidenceNeed(input, result, staleSinceMs),
     waitsForProgress: isWithheld || isSettledByProgress(input, result),
-    againMs: isSelectorCurrent ? againMs(input, result, rateWaitMs) : SELECTOR_WAIT_MS,
+    againMs: isSelectorCurrent ? againMs(input, result, waitMs) : SELECTOR_WAIT_MS,
   };
+}
+
+function isAtOnce({ reasons }: Pick<CellUpdate, "reasons">): boolean {
+  return reasons.some((reason) => AT_ONCE.has(reason));
 }
 
 /** Milliseconds until the window of the aggregation rate ends; 0 or less: write now. */
@@ -84,7 +91,7 @@ function rateWaitOf({ protector, account, settings }: ReconcileInput, windowSinc
  * Writes that return quota, heartbeats and holds do not wait. Upstream's algorithms need the window for every write.
  */
 function waitsForWindow({ algorithm, stored }: CellUpdateInput, { reasons, entry }: CellUpdate): boolean {
-  if (algorithm !== "exact") return reasons.length > 0 && !reasons.some((reason) => AT_ONCE.has(reason));
+  if (algorithm !== "exact") return reasons.length > 0 && !isAtOnce({ reasons });
   const spendable = ({ aggregation }: Pick<CellStatus, "aggregation"> = {}): number =>
     (aggregation?.availableReplicas ?? 0) - notReadyIn(aggregation);
   const isRise = spendable(entry) > spendable(stored);
@@ -178,13 +185,13 @@ function staleInMsOf({ protector, account, settings }: ReconcileInput): number {
   return staleInMs(protector.status, { ownCellID, nowMs, staleAfterMs: settings.staleAfterMs });
 }
 
-function againMs(input: ReconcileInput, { nextMaturityMs }: CellUpdate, rateWaitMs: number): number {
+function againMs(input: ReconcileInput, { nextMaturityMs }: CellUpdate, waitMs: number): number {
   const { nowMs, spec } = input.account;
   const staleMs = staleInMsOf(input);
   return Math.min(
     staleMs > 0 ? staleMs : Number.POSITIVE_INFINITY,
     nextMaturityMs === undefined ? Number.POSITIVE_INFINITY : nextMaturityMs - nowMs,
     spec.suspendedUntilMs > nowMs ? spec.suspendedUntilMs - nowMs : Number.POSITIVE_INFINITY,
-    rateWaitMs > 0 ? rateWaitMs : Number.POSITIVE_INFINITY,
+    waitMs > 0 ? waitMs : Number.POSITIVE_INFINITY,
   );
 }

@@ -22,6 +22,8 @@ export class ReconcileState {
   staleSinceMs: number | undefined;
   /** Since when (monotonic) a write waits for the window of the aggregation rate. */
   windowSinceMs: number | undefined;
+  /** Monotonic time until which an own write leaves the object to other writers. */
+  yieldsUntilMs = Number.NEGATIVE_INFINITY;
   /** Monotonic time of the next write, even when nothing has changed. */
   heartbeatDueMs: number;
   /** Monotonic time of the oldest pod change that is not published yet. */

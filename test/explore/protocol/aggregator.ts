@@ -150,6 +150,7 @@ export class CountDecisions {
         staleSinceMs: proof === "list" && aggregator.isKnowing ? SEEN_LONG_AGO_MS : undefined,
         unadoptedEpoch: undefined,
         windowSinceMs: undefined,
+        yieldsUntilMs: Number.NEGATIVE_INFINITY,
       },
       account: {
         spec: specFacts(protector.spec),

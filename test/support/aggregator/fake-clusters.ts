@@ -89,7 +89,7 @@ class FakeInformer<T> implements LearningInformer<T> {
 }
 
 /** How long a `late` write takes. */
-const LATE_MS = 1_000;
+export const LATE_MS = 1_000;
 
 /** `hang`: not made, no response before the timeout. `lost`: made, and the response is lost. */
 export type FakeResponse = "ok" | "late" | "conflict" | "unavailable" | "hang" | "lost";
