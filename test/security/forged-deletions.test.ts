@@ -28,9 +28,7 @@ beforeAll(async () => {
   await waitUntilSettled(environment.core, "default", "web", PODS, 60_000);
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 const pathOf = (name: string): string => `/api/v1/namespaces/default/pods/${name}`;
 

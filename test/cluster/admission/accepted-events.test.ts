@@ -15,9 +15,7 @@ beforeAll(async () => {
   });
 });
 
-afterAll(async () => {
-  await harness?.[Symbol.asyncDispose]();
-});
+afterAll(() => harness?.[Symbol.asyncDispose]());
 
 it("an admitted disruption is an Event Accepted at the budget, with x-pdb's words", async () => {
   const name = harness.unique("accepted");

@@ -48,9 +48,7 @@ beforeAll(async () => {
   await cluster.kubectl(["uncordon", "node-2"]);
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 async function taint(node: string, taints: readonly unknown[]): Promise<void> {
   await cluster.admin.call("PATCH", `/api/v1/nodes/${node}`, { spec: { taints } });

@@ -12,9 +12,7 @@ beforeAll(async () => {
   cluster = await Cluster.start({ name: "kwok", nodes: 2 });
 }, TIMEOUT_MS);
 
-afterAll(async () => {
-  await cluster?.stop();
-});
+afterAll(() => cluster?.stop());
 
 const PODS = "/api/v1/namespaces/default/pods";
 

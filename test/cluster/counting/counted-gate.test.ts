@@ -41,9 +41,7 @@ beforeAll(async () => {
   await waitUntilSettled(environment.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 function isGated(pod: unknown): boolean {
   const gates = field(pod, "spec", "readinessGates");

@@ -45,9 +45,7 @@ beforeEach(async () => {
   await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } }]);
 });
 
-afterEach(async () => {
-  await Promise.all(running.splice(0).map((one) => one.stop()));
-});
+afterEach(() => Promise.all(running.splice(0).map((one) => one.stop())));
 
 function start(options: GeneratorHarnessOptions = {}, through: Transport = transport): RunningGenerator {
   const one = startGenerator(through, options);

@@ -167,9 +167,7 @@ function protector(name: string, deployment: string, spec: object): object {
   };
 }
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 /** Pages run in parallel, and the commands of each page in their order. */
 test.concurrent.each(pages)("%s", async (page) => {

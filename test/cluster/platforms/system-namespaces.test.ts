@@ -25,9 +25,7 @@ beforeAll(async () => {
   await cluster.kubectl(["uncordon", "node-2"]);
 });
 
-afterAll(async () => {
-  await cluster?.stop();
-});
+afterAll(() => cluster?.stop());
 
 async function deploy(namespace: string): Promise<void> {
   const labels = { app: "agent" };
