@@ -12,10 +12,7 @@ import { root } from "./root.ts";
 
 const Report = v.object({
   diagnostics: v.array(
-    v.object({
-      message: v.string(),
-      location: v.object({ path: v.string(), start: v.object({ line: v.number() }) }),
-    }),
+    v.object({ message: v.string(), location: v.object({ path: v.string(), start: v.object({ line: v.number() }) }) }),
   ),
 });
 

@@ -306,11 +306,7 @@ test.each<[string, (pem: string) => string, typeof createCertificateAuthority]>(
   const store = new Store();
   const events: CertificateEvent[] = [];
   const nowMs = time.clock.nowMs();
-  const made = await create({
-    commonName: "own",
-    notBeforeMs: nowMs - HOUR_MS,
-    notAfterMs: nowMs + 12 * HOUR_MS,
-  });
+  const made = await create({ commonName: "own", notBeforeMs: nowMs - HOUR_MS, notAfterMs: nowMs + 12 * HOUR_MS });
   const data = { "ca.crt": base64(written(made.certificatePem)), "ca.key": base64(made.privateKeyPem) };
   store.put(`secrets/${AUTHORITY_SECRET}`, { data });
   const ending = new AbortController();

@@ -299,11 +299,7 @@ describe("shutdown", () => {
 
   test("listening on a port in use rejects", async () => {
     const { port } = await start(() => ({ status: 200, body: "" }));
-    const second = new WebhookServer({
-      certificate: await issue(),
-      pathPrefix: "/webhook",
-      cells: new Set(),
-    });
+    const second = new WebhookServer({ certificate: await issue(), pathPrefix: "/webhook", cells: new Set() });
     await expect(second.listen(port, "127.0.0.1")).rejects.toThrow(/EADDRINUSE/);
   });
 });

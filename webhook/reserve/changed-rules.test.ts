@@ -24,10 +24,7 @@ function ask({ time, decide }: PipelineWorld, one: Pod, given: Partial<Disruptio
 
 const spec =
   (change: Partial<PodProtectorSpec>) =>
-  (object: PodProtector): PodProtector => ({
-    ...object,
-    spec: { ...object.spec, ...change },
-  });
+  (object: PodProtector): PodProtector => ({ ...object, spec: { ...object.spec, ...change } });
 
 describe("what was allowed whatever the counts said has not paid:", () => {
   const pods: Pod[] = Array.from({ length: 10 }, (_, i) => pod(`web-${i}`));

@@ -146,11 +146,7 @@ users:
     writeFileSync(join(account, "token"), `${SECRET}\n`);
     writeFileSync(join(account, "ca.crt"), authority.certificatePem);
     writeFileSync(join(account, "namespace"), "podseidon");
-    const env = {
-      KUBERNETES_SERVICE_HOST: "fd00::1",
-      KUBERNETES_SERVICE_PORT: "443",
-      PODSEIDON_MOUNT_ROOT: directory,
-    };
+    const env = { KUBERNETES_SERVICE_HOST: "fd00::1", KUBERNETES_SERVICE_PORT: "443", PODSEIDON_MOUNT_ROOT: directory };
     const access = await loadClusterAccess("", { env });
     expect([access.server, access.namespace, access.description]).toEqual([
       "https://[fd00::1]:443",

@@ -9,10 +9,7 @@ import { verdictOf } from "../../support/cluster/ask.ts";
 let harness: AdmissionHarness;
 
 beforeAll(async () => {
-  harness = await AdmissionHarness.start({
-    webhookArgs: ["--accepted-events"],
-    cell: BARE,
-  });
+  harness = await AdmissionHarness.start({ webhookArgs: ["--accepted-events"], cell: BARE });
 });
 
 afterAll(() => harness?.[Symbol.asyncDispose]());

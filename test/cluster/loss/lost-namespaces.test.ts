@@ -54,11 +54,7 @@ const applyWorker = (): Promise<void> =>
 
 async function joinCore(): Promise<void> {
   const { kubectl } = await ensureBinaries();
-  const env = {
-    PATH: dirname(kubectl),
-    KUBECONFIG: `${worker.kubeconfig}:${core.kubeconfig}`,
-    HOME: core.directory,
-  };
+  const env = { PATH: dirname(kubectl), KUBECONFIG: `${worker.kubeconfig}:${core.kubeconfig}`, HOME: core.directory };
   const words = [join(BUNDLES, "kubectl-podseidon.mjs"), "join", CELL, "--core-context", "core", "--context", CELL];
   await promisify(execFile)(process.execPath, words, { env });
 }

@@ -54,10 +54,7 @@ afterAll(async () => {
 beforeEach(async () => {
   running = startGenerator(counting);
   const metadata = { name: "web", namespace: "default", labels: PROTECTED };
-  const spec = {
-    minAvailable: "60%",
-    selector: { matchLabels: { app: "web" } },
-  };
+  const spec = { minAvailable: "60%", selector: { matchLabels: { app: "web" } } };
   const annotations = { "pub.kruise.io/protect-total-replicas": "5" };
   const kind = { apiVersion: "policy.kruise.io/v1beta1", kind: "PodUnavailableBudget" };
   await cluster.apply([{ ...kind, metadata: { ...metadata, annotations }, spec }]);

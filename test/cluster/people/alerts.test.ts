@@ -86,10 +86,7 @@ describe.runIf(FULL)("promtool", () => {
   });
 
   test.each([[["check", "rules", "rules.yaml"]], [["test", "rules", "rules.test.yaml"]]])("%j", async (args) => {
-    const { status, stdout, stderr } = spawnSync(await ensurePromtool(), args, {
-      cwd: MONITORING,
-      encoding: "utf8",
-    });
+    const { status, stdout, stderr } = spawnSync(await ensurePromtool(), args, { cwd: MONITORING, encoding: "utf8" });
     process.stdout.write(stdout);
     expect(stderr).toBe("");
     expect(status).toBe(0);

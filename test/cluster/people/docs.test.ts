@@ -107,12 +107,7 @@ function start(line: string): Promise<Result> {
 
 beforeAll(async () => {
   const { kubectl } = await ensureBinaries();
-  environment = await TestEnvironment.start({
-    cells: [CELL],
-    single: true,
-    replicas: 1,
-    cell: BARE,
-  });
+  environment = await TestEnvironment.start({ cells: [CELL], single: true, replicas: 1, cell: BARE });
   const bin = join(environment.core.directory, "bin");
   mkdirSync(bin);
   symlinkSync(process.execPath, join(bin, "node"));

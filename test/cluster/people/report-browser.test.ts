@@ -41,10 +41,7 @@ describe.runIf(FULL && browser !== undefined)("the report in a browser", () => {
     const { status, stdout, stderr } = spawnSync(
       browser ?? "",
       [...common, ...args, `file://${directory}/report.html`],
-      {
-        encoding: "utf8",
-        timeout: START_TIMEOUT_MS,
-      },
+      { encoding: "utf8", timeout: START_TIMEOUT_MS },
     );
     if (status !== 0) throw new Error(stderr);
     return stdout;

@@ -368,12 +368,7 @@ function deployment(name: string): unknown {
   return {
     apiVersion: "apps/v1",
     kind: "Deployment",
-    metadata: {
-      name,
-      namespace: NAMESPACE,
-      labels: { [`${GROUP}/protect`]: "true" },
-      annotations: { text: TEXT },
-    },
+    metadata: { name, namespace: NAMESPACE, labels: { [`${GROUP}/protect`]: "true" }, annotations: { text: TEXT } },
     spec: {
       replicas: FIRST_REPLICAS,
       selector: { matchLabels: labels },

@@ -70,12 +70,7 @@ function randomGroup(chance: Chance, index: number): Group {
   const limit = randomLimit(chance);
   const workloads = Array.from({ length: chance.between(1, 3) }, (_, number): Workload => {
     const kind = KINDS[chance.between(0, KINDS.length - 1)] ?? "Deployment";
-    return {
-      kind,
-      name: `${name}-${number}`,
-      replicas: chance.between(leastOf(kind), MAX_REPLICAS),
-      pods: 0,
-    };
+    return { kind, name: `${name}-${number}`, replicas: chance.between(leastOf(kind), MAX_REPLICAS), pods: 0 };
   });
   const bare = chance.chance(0.2) ? 1 : 0;
   const sum = (): number => workloads.reduce((all, { replicas }) => all + replicas, 0);
