@@ -10,7 +10,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { refusals } from "../../../scripts/bench/rollout.ts";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { Component } from "../../../scripts/environment/component.ts";
+import { BUNDLES, Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
 import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
@@ -20,7 +20,7 @@ const REPLICAS = 4;
 const TRIES = 5;
 const SETTLED_WITHIN_MS = 120_000;
 const TAINT = { key: "broken", effect: "NoExecute" };
-const PLUGIN = join(process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), "kubectl-podseidon.mjs");
+const PLUGIN = join(BUNDLES, "kubectl-podseidon.mjs");
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
 
 let environment: TestEnvironment;

@@ -120,7 +120,7 @@ describe("the quick start", () => {
     const seconds = (): string => ((performance.now() - startMs) / 1000).toFixed(1);
     await kubectl(apply);
     const applied = seconds();
-    const pods = kubelet(cluster, join(root, "dist"));
+    const pods = kubelet(cluster, { bundles: join(root, "dist") });
     try {
       await pods.start();
       balancer.endpoints = webhookEndpoints(pods.pods);

@@ -2,6 +2,7 @@
  * The steps of a roll-out (docs/tutorials/roll-out-to-production.md) on a real cluster, applied one after the other as
  * an operator does: what each lets pass while the webhook answers, and while it does not.
  */
+
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -12,6 +13,7 @@ import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { kubelet, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
+import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
 import { behind } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
@@ -19,9 +21,9 @@ import { waitUntilSettled } from "../../support/cluster/protectors.ts";
 
 const PODS = 2;
 const WITHIN_MS = 300_000;
+const options = { startTimeoutMs: WITHIN_MS };
 const LABEL = "podseidon.kubewharf.io/enforced-namespace";
 const labels = { app: "web" };
-const bundles = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
 
 let cluster: Cluster;
 let balancer: Balancer;
@@ -54,7 +56,7 @@ beforeAll(async () => {
   const free = [{ apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } }];
   await cluster.apply([namespaced("shop", { labels: { [LABEL]: "true" } }), namespaced("bank"), ...free]);
   await apply("1-ignore");
-  others = kubelet(cluster, bundles, WITHIN_MS);
+  others = kubelet(cluster, options);
   await others.start(["podseidon-certificates", "podseidon-aggregator", "podseidon-update-trigger"]);
   for (const namespace of ["shop", "bank"]) {
     await createReadyPods(cluster, { namespace, prefix: "web", count: PODS, labels });
@@ -119,7 +121,7 @@ const BROKEN = { inShop: "500", evictedInShop: "500", inBank: "500", unprotected
 /** What `doctor` has to say of the step, but that these workloads promise all of their pods. */
 async function found(): Promise<readonly string[]> {
   const env = { PATH: "/usr/bin:/bin", HOME: cluster.directory, KUBECONFIG: cluster.kubeconfig };
-  const plugin = join(bundles, "kubectl-podseidon.mjs");
+  const plugin = join(BUNDLES, "kubectl-podseidon.mjs");
   const answer = promisify(execFile)(process.execPath, [plugin, "doctor"], { env });
   // With a problem it ends with 1.
   const stdout = await answer.then((ended) => ended.stdout).catch((error: unknown) => String(field(error, "stdout")));
@@ -141,7 +143,7 @@ describe.each([
 ])("step %s", (step, up, down, told) => {
   beforeAll(async () => {
     await apply(step);
-    [webhooks, generators] = [kubelet(cluster, bundles, WITHIN_MS), kubelet(cluster, bundles, WITHIN_MS)];
+    [webhooks, generators] = [kubelet(cluster, options), kubelet(cluster, options)];
     await Promise.all([webhooks.start(["podseidon-webhook"]), generators.start(["podseidon-generator"])]);
     balancer.endpoints = webhookEndpoints(webhooks.pods);
     await untilTrusted(cluster);

@@ -11,7 +11,7 @@ import { conditionStatus, field, items } from "../../../scripts/control-plane/ap
 import { ensureBinaries } from "../../../scripts/control-plane/binaries/binaries.ts";
 import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS } from "../../../scripts/control-plane/kwok/annotations.ts";
-import { applyOverlay, kubelet, type OverlayPatch } from "../../../scripts/demo/install.ts";
+import { addition, applyOverlay, kubelet, type OverlayPatch } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { root } from "../../../scripts/root.ts";
 import { shellCommand } from "../../support/cluster/documented.ts";
@@ -27,7 +27,6 @@ const GATE_REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhook
 const FINALIZER = "podseidon.kubewharf.io/generator";
 const GATE = "podseidon.kubewharf.io/counted";
 const GATED = `/api/v1/namespaces/${NAMESPACE}/pods/gated`;
-const BUNDLES = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
 
 let cluster: Cluster;
 let pods: DemoKubelet;
@@ -36,10 +35,7 @@ let aggregators: DemoKubelet;
 /** How long an aggregator's pod stays after its deletion. */
 function terminatesAfter(value: string): OverlayPatch {
   const path = `/spec/template/metadata/annotations/${KWOK_ANNOTATIONS.terminateAfter.replace("/", "~1")}`;
-  return {
-    target: { kind: "Deployment", name: "podseidon-aggregator" },
-    patch: JSON.stringify([{ op: "add", path, value }]),
-  };
+  return addition({ kind: "Deployment", name: "podseidon-aggregator" }, path, value);
 }
 
 const workload = {
@@ -62,7 +58,7 @@ beforeAll(async () => {
   cluster = await Cluster.start({ nodes: 1 });
   await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } }, workload]);
   await applyOverlay(cluster, "single-cluster", { patches: [terminatesAfter("never")] });
-  pods = kubelet(cluster, BUNDLES);
+  pods = kubelet(cluster);
   await pods.start(["podseidon-generator"]);
   await startAggregators();
   await cluster.waitFor("the workload to be protected", async () => {
@@ -72,7 +68,7 @@ beforeAll(async () => {
 });
 
 async function startAggregators(): Promise<void> {
-  aggregators = kubelet(cluster, BUNDLES);
+  aggregators = kubelet(cluster);
   await aggregators.start(["podseidon-aggregator"]);
   await cluster.waitFor("the registration to be kept", async () => {
     return (await cluster.admin.request("GET", RECORD)).text.includes("ValidatingWebhookConfiguration");

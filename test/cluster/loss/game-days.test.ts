@@ -8,9 +8,8 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { Component } from "../../../scripts/environment/component.ts";
+import { BUNDLES, Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
-import { root } from "../../../scripts/root.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
@@ -24,7 +23,7 @@ const WITHIN_MS = 120_000;
 const SETTLE = "3s";
 const labels = { app: "web" };
 const PODS_PATH = `/api/v1/namespaces/${NAMESPACE}/pods`;
-const PLUGIN = join(process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), "kubectl-podseidon.mjs");
+const PLUGIN = join(BUNDLES, "kubectl-podseidon.mjs");
 
 let environment: TestEnvironment;
 let generator: Component;

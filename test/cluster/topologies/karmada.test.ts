@@ -40,7 +40,7 @@ beforeAll(async () => {
   const kubeconfig = readFileSync(await karmada.kubeconfigFor({ serviceAccount, expirationSeconds: 86_400 }), "utf8");
   const metadata = { name: "podseidon-core-generator", namespace: SYSTEM };
   await host.apply([{ apiVersion: "v1", kind: "Secret", metadata, stringData: { kubeconfig } }]);
-  pods = kubelet(host, process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), WITHIN_MS);
+  pods = kubelet(host, { startTimeoutMs: WITHIN_MS });
   await pods.start();
 });
 
