@@ -2,6 +2,7 @@
  * Taint eviction at the minimum, with the real controller: the deletions that it gives up after five tries come back,
  * by client-go's obedience to Retry-After and by the eviction retry.
  */
+
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,6 +14,7 @@ import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { BUNDLES, Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
 const REPLICAS = 4;
@@ -33,17 +35,11 @@ beforeAll(async () => {
   });
   cluster = environment.core;
   await cluster.kubectl(["cordon", "node-2"]);
-  const labels = { app: "web" };
-  const template = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } };
-  const metadata = { name: "web", namespace: "default" };
-  const selector = { matchLabels: labels };
-  await cluster.apply([
-    { apiVersion: "apps/v1", kind: "Deployment", metadata, spec: { replicas: REPLICAS, selector, template } },
-    {
-      ...{ apiVersion: "podseidon.kubewharf.io/v1alpha1", kind: "PodProtector", metadata },
-      spec: { minAvailable: REPLICAS, minReadySeconds: 0, selector },
-    },
-  ]);
+  await cluster.apply([deployment("web", REPLICAS, { labels: {} })]);
+  await createProtector(cluster, "default", "web", {
+    minAvailable: REPLICAS,
+    selector: { matchLabels: { app: "web" } },
+  });
   await waitUntilSettled(cluster, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
   await cluster.kubectl(["uncordon", "node-2"]);
 });

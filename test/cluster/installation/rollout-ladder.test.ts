@@ -15,6 +15,7 @@ import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
 import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { behind } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { waitUntilSettled } from "../../support/cluster/protectors.ts";
@@ -37,17 +38,9 @@ const namespaced = (name: string, more: object = {}): unknown => ({
   metadata: { name, ...more },
 });
 
-const deployment = (name: string, namespace: string): unknown => ({
-  ...{ apiVersion: "apps/v1", kind: "Deployment" },
-  metadata: { name, namespace, labels: { "podseidon.kubewharf.io/protect": "true" } },
-  spec: {
-    replicas: PODS,
-    // Promises both pods.
-    strategy: { rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } },
-    selector: { matchLabels: { app: name } },
-    template: { metadata: { labels: { app: name } }, spec: { containers: [{ name: "app", image: "app:1" }] } },
-  },
-});
+/** Promises both pods. */
+const workload = (name: string, namespace: string) =>
+  deployment(name, PODS, { namespace, spec: { strategy: { rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } } } });
 
 beforeAll(async () => {
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
@@ -147,7 +140,7 @@ describe.each([
     await Promise.all([webhooks.start(["podseidon-webhook"]), generators.start(["podseidon-generator"])]);
     balancer.endpoints = webhookEndpoints(webhooks.pods);
     await untilTrusted(cluster);
-    await cluster.apply([deployment("web", "shop"), deployment("web", "bank")]);
+    await cluster.apply([workload("web", "shop"), workload("web", "bank")]);
     for (const namespace of ["shop", "bank"])
       await waitUntilSettled(cluster, namespace, "deployment-web", PODS, WITHIN_MS);
   });
@@ -161,7 +154,7 @@ describe.each([
   test("deletes a workload, or says that it does not", async () => {
     // Another one in each step: a protector that comes back under its name puts the cell on hold.
     const path = `/apis/apps/v1/namespaces/bank/deployments/of-${step}`;
-    await cluster.apply([deployment(`of-${step}`, "bank")]);
+    await cluster.apply([workload(`of-${step}`, "bank")]);
     const read = () => cluster.admin.request("GET", path);
     await cluster.waitFor(
       "its finalizer",

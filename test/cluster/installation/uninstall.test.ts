@@ -2,6 +2,7 @@
  * One command takes everything out: while every deletion of a pod is denied, and while the generator and the
  * aggregator, which put back what is missing, go on running (this cluster has no kubelet that would end them).
  */
+
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -14,6 +15,7 @@ import { KWOK_ANNOTATIONS } from "../../../scripts/control-plane/kwok/annotation
 import { addition, applyOverlay, kubelet, type OverlayPatch } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { shellCommand } from "../../support/cluster/documented.ts";
 
 const PAGE = readFileSync(new URL("../../../docs/operations.md", import.meta.url), "utf8");
@@ -38,21 +40,7 @@ function terminatesAfter(value: string): OverlayPatch {
   return addition({ kind: "Deployment", name: "podseidon-aggregator" }, path, value);
 }
 
-const workload = {
-  apiVersion: "apps/v1",
-  kind: "Deployment",
-  metadata: {
-    name: "web",
-    namespace: NAMESPACE,
-    labels: { "podseidon.kubewharf.io/protect": "true" },
-    finalizers: ["example.com/before"],
-  },
-  spec: {
-    replicas: 2,
-    selector: { matchLabels: { app: "web" } },
-    template: { metadata: { labels: { app: "web" } }, spec: { containers: [{ name: "web", image: "web:1" }] } },
-  },
-};
+const workload = deployment("web", 2, { namespace: NAMESPACE, finalizers: ["example.com/before"] });
 
 beforeAll(async () => {
   cluster = await Cluster.start({ nodes: 1 });

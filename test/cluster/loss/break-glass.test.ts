@@ -15,6 +15,7 @@ import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
 import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { behind, shellCommand } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
@@ -36,17 +37,8 @@ let balancer: Balancer;
 let others: DemoKubelet;
 let aggregators: DemoKubelet;
 
-const workload = {
-  apiVersion: "apps/v1",
-  kind: "Deployment",
-  metadata: { name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } },
-  spec: {
-    replicas: PODS,
-    strategy: { rollingUpdate: { maxUnavailable: 1 } },
-    selector: { matchLabels: labels },
-    template: { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } },
-  },
-};
+const strategy = { rollingUpdate: { maxUnavailable: 1 } };
+const workload = deployment("web", PODS, { namespace: NAMESPACE, spec: { strategy } });
 
 beforeAll(async () => {
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };

@@ -2,6 +2,7 @@
  * Game days: ordinary maintenance, in combination and in an unlucky order, on real control planes. A cell that is gone,
  * or cut off, can't answer for what a restored core says of it.
  */
+
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -10,6 +11,7 @@ import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { BUNDLES, Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
@@ -36,19 +38,8 @@ beforeAll(async () => {
     Cluster.start({ name: GONE, ...BARE }),
   ]);
   const annotations = { "podseidon.kubewharf.io/min-available": String(PROMISED) };
-  const metadata = {
-    name: "web",
-    namespace: NAMESPACE,
-    labels: { "podseidon.kubewharf.io/protect": "true" },
-    annotations,
-  };
-  const spec = {
-    replicas: 6,
-    selector: { matchLabels: labels },
-    template: { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } },
-  };
   const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
-  await environment.core.apply([namespace, { apiVersion: "apps/v1", kind: "Deployment", metadata, spec }]);
+  await environment.core.apply([namespace, deployment("web", 6, { namespace: NAMESPACE, annotations })]);
   await environment.cell(HERE).apply([namespace]);
   const system = { apiVersion: "v1", kind: "Namespace", metadata: { name: "podseidon-system" } };
   await west.apply([namespace, system]);

@@ -15,6 +15,7 @@ import { applyOverlay, kubelet, SYSTEM, startPods } from "../../../scripts/demo/
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
 import { BUNDLES } from "../../../scripts/environment/component.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
@@ -67,13 +68,8 @@ beforeAll(async () => {
   const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
   for (const cluster of [core, worker]) await cluster.apply([namespace]);
   await Promise.all([applyCore(), applyWorker()]);
-  const metadata = {
-    ...{ name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } },
-    annotations: { "podseidon.kubewharf.io/min-available": String(PROMISED) },
-  };
-  const template = { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } };
-  const spec = { replicas: 3, paused: true, selector: { matchLabels: labels }, template };
-  await core.apply([{ apiVersion: "apps/v1", kind: "Deployment", metadata, spec }]);
+  const annotations = { "podseidon.kubewharf.io/min-available": String(PROMISED) };
+  await core.apply([deployment("web", 3, { namespace: NAMESPACE, annotations, spec: { paused: true } })]);
   await joinCore();
   await startGenerator();
   await createReadyPods(worker, { namespace: NAMESPACE, prefix: "web", count: PROMISED, labels });

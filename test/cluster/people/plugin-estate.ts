@@ -1,4 +1,5 @@
 /** A core cluster and a cell with the built processes, one protected workload, and `kubectl podseidon` to ask them. */
+
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, symlinkSync } from "node:fs";
@@ -8,6 +9,7 @@ import { BARE } from "../../../scripts/control-plane/cluster.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { setReady } from "../../support/cluster/pods.ts";
 import { readProtector, reservationCount } from "../../support/cluster/protectors.ts";
 
@@ -18,17 +20,8 @@ export const PODS = ["web-0", "web-1", "web-2", "web-3"];
 const SETTLE_MS = 60_000;
 const LABELS = { app: "web" };
 
-const deployment = {
-  apiVersion: "apps/v1",
-  kind: "Deployment",
-  metadata: { name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } },
-  spec: {
-    replicas: PODS.length,
-    strategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "25%" } },
-    selector: { matchLabels: LABELS },
-    template: { metadata: { labels: LABELS }, spec: { containers: [{ name: "app", image: "app:1" }] } },
-  },
-};
+const strategy = { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "25%" } };
+const workload = deployment("web", PODS.length, { namespace: NAMESPACE, spec: { strategy } });
 
 export interface PluginResult {
   readonly code: number;
@@ -68,7 +61,7 @@ export class PluginEstate {
       core.apply([space]),
       cell.apply([space, { apiVersion: "v1", kind: "Node", metadata: { name: NODE } }]),
     ]);
-    await core.apply([deployment]);
+    await core.apply([workload]);
     const generator = await environment.startGenerator([]);
     const estate = new PluginEstate(environment, kubectl, path, generator);
     for (const pod of PODS) await estate.createPod(pod, true);

@@ -2,6 +2,7 @@
  * A cluster whose own admission refuses, changes or fails what podseidon writes: the plugins that OpenShift and others
  * enable, quotas, policies, and a webhook that is down.
  */
+
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { loadAll } from "js-yaml";
@@ -22,10 +23,10 @@ import { type PodProtector, parsePodProtector } from "../../../shared/schema/pod
 import { createProtectorClient } from "../../../webhook/reserve/protector-client.ts";
 import type { ProtectorEvent } from "../../../webhook/reserve/protector-event.ts";
 import { ProtectorWriter } from "../../../webhook/reserve/protector-writer.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import {
   eventually,
   GROUP,
-  PROTECTED,
   protectorPath,
   type RunningGenerator,
   startGenerator,

@@ -13,6 +13,7 @@ import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
 import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { behind, block, operatorShell } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector } from "../../support/cluster/protectors.ts";
@@ -102,11 +103,8 @@ beforeAll(async () => {
   await generator.start(["podseidon-generator"]);
   await restartPods();
   await createReadyPods(worker, { namespace: NAMESPACE, prefix: "web", count: PODS, labels });
-  const metadata = { name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } };
-  const template = { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } };
-  const spec = { replicas: PODS, selector: { matchLabels: labels }, template };
-  const strategy = { rollingUpdate: { maxUnavailable: 1 } };
-  await core.apply([{ apiVersion: "apps/v1", kind: "Deployment", metadata, spec: { ...spec, strategy } }]);
+  const spec = { strategy: { rollingUpdate: { maxUnavailable: 1 } } };
+  await core.apply([deployment("web", PODS, { namespace: NAMESPACE, spec })]);
   await core.waitFor("the protector", async () => {
     const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${PROTECTOR}`;
     return (await core.admin.request("GET", path)).status === 200;

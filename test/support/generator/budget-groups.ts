@@ -2,10 +2,11 @@
  * Random PodDisruptionBudgets, each over its own workloads of random kinds. Each pod matches one budget: of several
  * budgets, the disruption controller updates only one when a pod changes.
  */
+
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { Chance } from "../../simulation/scenario/random.ts";
-import { PROTECTED } from "./generator-harness.ts";
+import { PROTECTED } from "../cluster/deployments.ts";
 
 const KINDS = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Workload"] as const;
 type Kind = (typeof KINDS)[number];
