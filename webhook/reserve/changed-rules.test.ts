@@ -58,7 +58,7 @@ test("a minimum that is raised while the record of its disruption waits", async 
   await w.time.advance(6);
   expect(store).toMatchObject({ conflicts: 1, reads: 1, writes: 0 });
   store.isDown = true;
-  expect(await w.settled(verdict)).toMatchObject({ kind: "failed" });
+  expect(await w.time.result(verdict)).toMatchObject({ kind: "failed" });
   expect(store.writes).toBe(0);
 });
 
@@ -72,6 +72,6 @@ test("a Pending pod whose label takes it out is kept while the count may have it
     }),
     spec: { nodeName: "n" },
   };
-  const response = responseOf(await w.settled(replica.ask(deletion(object))));
+  const response = responseOf(await w.time.result(replica.ask(deletion(object))));
   expect(response.allowed).toBe(false);
 });
