@@ -3,12 +3,14 @@
  * that send hostile admission requests. Each call gets a response, no process ends or grows, and private data stays out
  * of the logs.
  */
+
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { Agent, request } from "node:https";
+import { Agent } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect } from "node:tls";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { type HttpsAnswer, httpsCall } from "../../scripts/control-plane/https-call.ts";
 import { reservePort } from "../../scripts/control-plane/ports.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
@@ -116,26 +118,10 @@ function review(index: number, podOf: (name: string) => HostileJson): HostileJso
 
 const agent = new Agent({ keepAlive: true, maxSockets: CALLERS, ca: authority.certificatePem });
 
-interface Answer {
-  readonly status: number;
-  readonly text: string;
-}
-
 /** Rejects when the connection ends without a response. */
-function send(path: string, body: Buffer): Promise<Answer> {
-  return new Promise((resolve, reject) => {
-    const headers = { "content-type": "application/json", "content-length": body.length };
-    const call = request({ host: ADDRESS, port, path, method: "POST", headers, agent }, (response) => {
-      let text = "";
-      response.setEncoding("utf8").on("data", (part: string) => {
-        text += part;
-      });
-      response.on("end", () => resolve({ status: response.statusCode ?? 0, text }));
-      response.on("error", reject);
-    });
-    call.on("error", reject);
-    call.end(body);
-  });
+function send(path: string, body: Buffer): Promise<HttpsAnswer> {
+  const headers = { "content-type": "application/json", "content-length": body.length };
+  return httpsCall(`https://${ADDRESS}:${port}${path}`, { method: "POST", headers, agent }, body);
 }
 
 interface Look {

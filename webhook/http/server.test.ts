@@ -1,9 +1,10 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { Agent, type AgentOptions, request as httpsRequest } from "node:https";
+import { Agent, type AgentOptions } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect } from "node:tls";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { httpsCall } from "../../scripts/control-plane/https-call.ts";
 import {
   createCertificateAuthority,
   issueCertificate,
@@ -71,35 +72,13 @@ interface Ask {
   readonly agent?: Agent;
 }
 
-function ask(port: number, options: Ask = {}): Promise<Answer> {
-  const { method = "POST", path = "/webhook/cell-1?timeout=5s", body = "{}", agent, host } = options;
+async function ask(port: number, options: Ask = {}): Promise<Answer> {
+  const { method = "POST", path = "/webhook/cell-1?timeout=5s", body = "{}", agent = false, host } = options;
   const type = "type" in options ? options.type : "application/json";
-  return new Promise((resolve, reject) => {
-    const call = httpsRequest(
-      {
-        host: "127.0.0.1",
-        port,
-        method,
-        path,
-        ca: authority.certificatePem,
-        headers: { ...(type === undefined ? {} : { "content-type": type }), ...(host === undefined ? {} : { host }) },
-        agent: agent ?? false,
-      },
-      (response) => {
-        const chunks: Buffer[] = [];
-        response.on("data", (chunk: Buffer) => chunks.push(chunk));
-        response.on("end", () =>
-          resolve({
-            status: response.statusCode ?? 0,
-            body: Buffer.concat(chunks).toString(),
-            connection: response.headers.connection,
-          }),
-        );
-      },
-    );
-    call.on("error", reject);
-    call.end(body);
-  });
+  const given = { ...(type === undefined ? {} : { "content-type": type }), ...(host === undefined ? {} : { host }) };
+  const call = { host: "127.0.0.1", port, method, path, ca: authority.certificatePem, headers: given, agent };
+  const { status, text, headers } = await httpsCall(`https://127.0.0.1:${port}`, call, body);
+  return { status, body: text, connection: headers.connection };
 }
 
 describe("a call reaches the handler", () => {
