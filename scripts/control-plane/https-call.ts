@@ -9,11 +9,7 @@ export interface HttpsAnswer {
 }
 
 /** Resolves with the whole response, whatever its status; rejects when the connection ends before. */
-export async function httpsCall(
-  url: string,
-  options: RequestOptions,
-  body?: string | Buffer,
-): Promise<HttpsAnswer> {
+export async function httpsCall(url: string, options: RequestOptions, body?: string | Buffer): Promise<HttpsAnswer> {
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
     request(url, options, resolve).on("error", reject).end(body);
   });

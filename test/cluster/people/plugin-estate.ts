@@ -12,6 +12,7 @@ import { root } from "../../../scripts/root.ts";
 import { deployment } from "../../support/cluster/deployments.ts";
 import { setReady } from "../../support/cluster/pods.ts";
 import { readProtector, reservationCount } from "../../support/cluster/protectors.ts";
+import { type Ended, ended } from "../../support/runtime/ended.ts";
 
 export const NAMESPACE = "shop";
 export const NAME = "deployment-web";
@@ -22,12 +23,6 @@ const LABELS = { app: "web" };
 
 const strategy = { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "25%" } };
 const workload = deployment("web", PODS.length, { namespace: NAMESPACE, spec: { strategy } });
-
-export interface PluginResult {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
 
 export class PluginEstate {
   readonly environment: TestEnvironment;
@@ -81,7 +76,7 @@ export class PluginEstate {
   }
 
   /** Runs `kubectl podseidon ...` with both clusters in KUBECONFIG, one file each. */
-  plugin(...args: readonly string[]): Promise<PluginResult> {
+  plugin(...args: readonly string[]): Promise<Ended> {
     return this.run(this.kubectl, ["podseidon", ...args]);
   }
 
@@ -110,20 +105,8 @@ export class PluginEstate {
     });
   }
 
-  run(command: string, args: readonly string[]): Promise<PluginResult> {
-    const child = this.#spawn(command, args);
-    let stdout = "";
-    let stderr = "";
-    child.stdout.setEncoding("utf8").on("data", (text: string) => {
-      stdout += text;
-    });
-    child.stderr.setEncoding("utf8").on("data", (text: string) => {
-      stderr += text;
-    });
-    return new Promise((resolve, reject) => {
-      child.on("error", reject);
-      child.on("close", (code) => resolve({ code: code ?? -1, stdout, stderr }));
-    });
+  run(command: string, args: readonly string[]): Promise<Ended> {
+    return ended(this.#spawn(command, args));
   }
 
   /** Another generator in place of the first, so that it sees what happened while none ran. */

@@ -3,11 +3,10 @@
  * accounts of their own there. The core cluster itself is a second cell.
  */
 
-import { execFile } from "node:child_process";
+import { spawn } from "node:child_process";
 import { createPrivateKey, generateKeyPairSync } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { SignJWT } from "jose";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ApiserverClient, field } from "../../../scripts/control-plane/api-client.ts";
@@ -22,6 +21,7 @@ import { DeletionLoad } from "../../support/cluster/deletion-load.ts";
 import { block } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector } from "../../support/cluster/protectors.ts";
+import { type Ended, ended } from "../../support/runtime/ended.ts";
 
 const CELL = "worker-1";
 const COMPONENTS = ["webhook", "aggregator"] as const;
@@ -36,28 +36,13 @@ let worker: Cluster;
 let balancer: Balancer;
 let pods: DemoKubelet;
 
-interface Result {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
 /** The plugin, with the contexts `core` and `worker-1`; the worker is the current one. */
-async function plugin(...args: readonly string[]): Promise<Result> {
+function plugin(...args: readonly string[]): Promise<Ended> {
   const env = { KUBECONFIG: `${worker.kubeconfig}:${core.kubeconfig}`, HOME: core.directory };
-  const words = [join(BUNDLES, "kubectl-podseidon.mjs"), ...args];
-  try {
-    return { code: 0, ...(await promisify(execFile)(process.execPath, words, { env })) };
-  } catch (error) {
-    return {
-      code: Number(field(error, "code")),
-      stdout: String(field(error, "stdout")),
-      stderr: String(field(error, "stderr")),
-    };
-  }
+  return ended(spawn(process.execPath, [join(BUNDLES, "kubectl-podseidon.mjs"), ...args], { env }));
 }
 
-const joined = (cell: string, context: string, ...more: readonly string[]): Promise<Result> =>
+const joined = (cell: string, context: string, ...more: readonly string[]): Promise<Ended> =>
   plugin("join", cell, "--core-context", "core", "--context", context, ...more);
 
 /** The arguments of the command in docs/install.md. */

@@ -7,6 +7,7 @@ import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { Chance } from "../../simulation/scenario/random.ts";
 import { PROTECTED } from "../cluster/deployments.ts";
+import { eachAtMost } from "../cluster/pods.ts";
 
 const KINDS = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Workload"] as const;
 type Kind = (typeof KINDS)[number];
@@ -110,7 +111,7 @@ export class Groups {
       const path = `/api/v1/namespaces/${this.namespace}/serviceaccounts/default`;
       return (await cluster.admin.request("GET", path)).status === 200;
     });
-    await inParallel(this.all, async (group) => {
+    await eachAtMost(PARALLEL, this.all, async (group) => {
       const budget = {
         apiVersion: "policy/v1",
         kind: "PodDisruptionBudget",
@@ -141,7 +142,7 @@ export class Groups {
           : replicas + this.#chance.between(1, MAX_REPLICAS / 2);
       }
     }
-    await inParallel(this.all, async (group) => {
+    await eachAtMost(PARALLEL, this.all, async (group) => {
       for (const workload of group.workloads) {
         const path = `${this.#path(workload)}/${workload.name}`;
         const size = workload.kind === "Workload" ? { size: workload.replicas } : { replicas: workload.replicas };
@@ -197,12 +198,4 @@ export class Groups {
 
 function podSpec(): object {
   return { terminationGracePeriodSeconds: 1, containers: [{ name: "app", image: "app" }] };
-}
-
-async function inParallel<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
-  const rest = [...all];
-  const worker = async (): Promise<void> => {
-    for (let one = rest.shift(); one !== undefined; one = rest.shift()) await work(one);
-  };
-  await Promise.all(Array.from({ length: PARALLEL }, worker));
 }
