@@ -1,14 +1,14 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import type { RequestListener } from "node:http";
 import { createServer, type Socket } from "node:net";
-import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { text } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { listeningApiserver } from "../../test/support/kube/listening-apiserver.ts";
+import { temporaryDirectory } from "../../test/support/runtime/temporary-directory.ts";
 import { COMMANDS, runCommandLine } from "./cli.ts";
 import { kubeconfigPaths, readKubeconfigs } from "./invocation/kubeconfig.ts";
 
@@ -221,12 +221,11 @@ describe("standard output", () => {
 });
 
 describe("a signal", () => {
-  const directory = mkdtempSync(join(tmpdir(), "signal-"));
+  const directory = temporaryDirectory();
   const server = createServer();
   beforeAll(() => once(server.listen(0, "127.0.0.1"), "listening"));
   afterAll(() => {
     server.close();
-    rmSync(directory, { recursive: true, force: true });
   });
 
   test.each(["SIGINT", "SIGTERM", "SIGHUP"] as const)("%s ends a credential plugin that hangs, too", async (signal) => {
@@ -255,9 +254,8 @@ describe("a signal", () => {
 });
 
 describe("kubeconfigs", () => {
-  let directory: string;
+  const directory = temporaryDirectory();
   beforeAll(() => {
-    directory = mkdtempSync(join(tmpdir(), "kubeconfig-"));
     const write = (name: string, server: string, current: string): void =>
       writeFileSync(
         join(directory, name),
@@ -269,7 +267,6 @@ describe("kubeconfigs", () => {
     write("two", "https://two", "two");
     writeFileSync(join(directory, "broken"), "a: [");
   });
-  afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
   test("the flag comes before KUBECONFIG, and that before the home directory", () => {
     const environment = { KUBECONFIG: `/a${delimiter}/b${delimiter}/a`, HOME: "/home/me" };

@@ -4,9 +4,8 @@
  * of the logs.
  */
 
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { Agent } from "node:https";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect } from "node:tls";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -16,6 +15,7 @@ import { Component } from "../../scripts/environment/component.ts";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import type { Randomness } from "../../shared/runtime/clock.ts";
 import { eachAtMost } from "../support/cluster/pods.ts";
+import { temporaryDirectory } from "../support/runtime/temporary-directory.ts";
 import { seededRandomness } from "../support/runtime/virtual-ports.ts";
 import { type HostileJson, hostile, hostileText, PRIVATE_TEXT } from "./hostile/hostile-objects.ts";
 import { goodPod, HostileServer } from "./hostile/hostile-server.ts";
@@ -34,14 +34,13 @@ const ADDRESS = "127.0.0.1";
 const validity = { notBeforeMs: Date.now() - 3_600_000, notAfterMs: Date.now() + 24 * 3_600_000 };
 const authority = await createCertificateAuthority({ commonName: "fuzz", ...validity });
 
-let folder = "";
+const folder = temporaryDirectory();
 let server: HostileServer;
 let webhook: Component;
 let aggregator: Component;
 let port = 0;
 
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "podseidon-fuzz-"));
   server = await HostileServer.listen(seededRandomness(SEED));
   const path = (name: string): string => join(folder, name);
   const kubeconfig = {
@@ -80,7 +79,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await Promise.all([webhook?.stop(), aggregator?.stop()]);
   await server?.[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
 });
 
 /** Three of four have the form of an apiserver's request, with a hostile pod or Eviction. */

@@ -1,15 +1,15 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { Agent, type AgentOptions } from "node:https";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect } from "node:tls";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test } from "vitest";
 import { httpsCall } from "../../scripts/control-plane/https-call.ts";
 import {
   createCertificateAuthority,
   issueCertificate,
   type KeyAndCertificate,
 } from "../../shared/certificates/x509.ts";
+import { temporaryDirectory } from "../../test/support/runtime/temporary-directory.ts";
 import { authority, validity } from "../../test/support/webhook/loopback-certificate.ts";
 import { type AdmissionCall, HttpError, type HttpResponse } from "./call.ts";
 import { MAX_REQUEST_BYTES } from "./limits.ts";
@@ -31,14 +31,10 @@ async function issue(): Promise<{ cert: string; key: string }> {
   return { cert: issued.certificatePem, key: issued.privateKeyPem };
 }
 
-let folder = "";
+const folder = temporaryDirectory();
 let server: WebhookServer | undefined;
 const crashes: unknown[] = [];
 
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "webhook-"));
-});
-afterAll(() => rmSync(folder, { recursive: true }));
 afterEach(async () => {
   await server?.close();
   server = undefined;

@@ -3,9 +3,9 @@
  * times while pods are deleted through the apiserver all the time, and no call fails. Only apiservers may call the
  * webhook (`components/client-certificates`).
  */
+
 import { X509Certificate } from "node:crypto";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type ConnectionOptions, connect } from "node:tls";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -18,6 +18,7 @@ import { splitCertificates } from "../../../shared/certificates/ca-bundle.ts";
 import { createCertificateAuthority, issueCertificate } from "../../../shared/certificates/x509.ts";
 import { COUNTED_CONDITION, COUNTED_GATE } from "../../../shared/schema/annotations.ts";
 import { DeletionLoad } from "../../support/cluster/deletion-load.ts";
+import { temporaryDirectory } from "../../support/runtime/temporary-directory.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const ROTATIONS = FULL ? 10 : 3;
@@ -34,13 +35,12 @@ const validity = { notBeforeMs: Date.now() - HOUR_MS, notAfterMs: Date.now() + 2
 const clients = await createCertificateAuthority({ commonName: "apiservers", ...validity });
 const apiserver = await issueCertificate(clients, { commonName: "apiserver", usages: ["client"], ...validity });
 
-let folder = "";
+const folder = temporaryDirectory();
 let cluster: Cluster;
 let balancer: Balancer;
 let pods: DemoKubelet;
 
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "podseidon-certificates-"));
   cluster = await Cluster.start({
     ...BARE,
     files: { "admission.json": JSON.stringify(admissionConfiguration()) },
@@ -73,7 +73,6 @@ afterAll(async () => {
   await pods?.stop();
   await balancer?.close();
   await cluster?.stop();
-  rmSync(folder, { recursive: true, force: true });
 });
 
 /** Makes the apiserver present a certificate to every webhook. */
