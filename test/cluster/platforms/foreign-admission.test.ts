@@ -23,7 +23,7 @@ import { type PodProtector, parsePodProtector } from "../../../shared/schema/pod
 import { createProtectorClient } from "../../../webhook/reserve/protector-client.ts";
 import type { ProtectorEvent } from "../../../webhook/reserve/protector-event.ts";
 import { ProtectorWriter } from "../../../webhook/reserve/protector-writer.ts";
-import { PROTECTED } from "../../support/cluster/deployments.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import {
   eventually,
   GROUP,
@@ -126,11 +126,7 @@ async function createNamespace(name: string): Promise<void> {
 }
 
 async function createDeployment(namespace: string): Promise<void> {
-  const labels = { app: "web" };
-  const template = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app" }] } };
-  const spec = { replicas: 4, selector: { matchLabels: labels }, template };
-  const metadata = { name: "web", namespace, labels: PROTECTED };
-  await cluster.apply([{ apiVersion: "apps/v1", kind: "Deployment", metadata, spec }]);
+  await cluster.apply([deployment("web", 4, { namespace })]);
 }
 
 async function told(one: RunningGenerator, kind: string, namespace: string): Promise<unknown> {

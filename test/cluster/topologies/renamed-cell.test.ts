@@ -2,6 +2,7 @@
  * A cluster whose cell gets another id. Its pods are in the protectors already, under the old one: until that is
  * removed, they are not counted again.
  */
+
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -11,6 +12,7 @@ import { BARE } from "../../../scripts/control-plane/cluster.ts";
 import { BUNDLES, type Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
@@ -32,15 +34,9 @@ beforeAll(async () => {
     ...{ cells: [BEFORE, AFTER], single: true, cell: BARE, replicas: 1, settle: "3s", aggregators: false },
     aggregatorArgs: ["--copy-interval=100ms"],
   });
-  const metadata = { name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } };
-  const spec = {
-    replicas: PODS,
-    selector: { matchLabels: labels },
-    template: { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } },
-  };
   await environment.core.apply([
     { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } },
-    { apiVersion: "apps/v1", kind: "Deployment", metadata, spec },
+    deployment("web", PODS, { namespace: NAMESPACE }),
   ]);
   await environment.register(BEFORE);
   generator = await environment.startGenerator();
