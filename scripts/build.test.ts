@@ -33,9 +33,7 @@ beforeAll(async () => {
   second = await buildTo("second");
 });
 
-afterAll(async () => {
-  await rm(directory, { recursive: true, force: true });
-});
+afterAll(() => rm(directory, { recursive: true, force: true }));
 
 describe("a bundle", () => {
   test("is the same whenever and wherever it is built", () => {

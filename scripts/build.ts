@@ -108,13 +108,7 @@ async function buildPart(name: PartName, outdir: string, version: string): Promi
   if (name === PLUGIN) await addCommands(outdir);
   // The page's modules ship in the plugin.
   Object.assign(metafile.inputs, page?.metafile.inputs);
-  return {
-    name,
-    path: join(outdir, `${name}.mjs`),
-    budgetBytes: budget,
-    ...sizes(metafile, `${name}.mjs`),
-    metafile,
-  };
+  return { name, path: join(outdir, `${name}.mjs`), budgetBytes: budget, ...sizes(metafile, `${name}.mjs`), metafile };
 }
 
 async function addCommands(outdir: string): Promise<void> {
@@ -220,10 +214,7 @@ function sizes(metafile: Metafile, entry: string): { startBytes: number; onDeman
   if (first !== undefined) visit(first);
   const bytesOf = (paths: readonly string[]): number =>
     paths.reduce((sum, path) => sum + (outputs[path]?.bytes ?? 0), 0);
-  return {
-    startBytes: bytesOf([...started]),
-    onDemandBytes: bytesOf(code.filter((path) => !started.has(path))),
-  };
+  return { startBytes: bytesOf([...started]), onDemandBytes: bytesOf(code.filter((path) => !started.has(path))) };
 }
 
 export function overBudget(parts: readonly BuiltPart[]): readonly BuiltPart[] {

@@ -2,20 +2,18 @@
  * The rules of biome.json and scripts/lint about imports, time and chance, each on examples that it must find and that
  * it must not.
  */
+
 import { spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
+import { temporaryDirectory } from "../test/support/runtime/temporary-directory.ts";
 import { root } from "./root.ts";
 
 const Report = v.object({
   diagnostics: v.array(
-    v.object({
-      message: v.string(),
-      location: v.object({ path: v.string(), start: v.object({ line: v.number() }) }),
-    }),
+    v.object({ message: v.string(), location: v.object({ path: v.string(), start: v.object({ line: v.number() }) }) }),
   ),
 });
 
@@ -171,14 +169,13 @@ const ambient: readonly string[] = [
 ];
 const harmless = ["// Date.now()", "socket.setTimeout(5);", "new Date(ms)", "Date.parse(text)", "clock.nowMs()"];
 
-let directory: string;
+const directory = temporaryDirectory();
 let found: ReadonlyMap<string, readonly { readonly message: string; readonly line: number }[]>;
 
 const problemsOf = (file: string): readonly string[] => (found.get(file) ?? []).map(({ message }) => message);
 
 /** All examples in one tree with the project's own configuration, checked in one run. */
 beforeAll(() => {
-  directory = mkdtempSync(join(tmpdir(), "podseidon-layers-"));
   for (const path of ["biome.json", ".gitignore", "scripts/lint"])
     cpSync(join(root, path), join(directory, path), { recursive: true });
   const write = (file: string, source: string): void => {
@@ -198,8 +195,6 @@ beforeAll(() => {
   for (const [index, source] of harmless.entries()) write(`webhook/harmless-${index}.ts`, source);
   found = lint();
 }, 60_000);
-
-afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
 function lint(): typeof found {
   const rules = ["style/noRestrictedGlobals", "style/noRestrictedImports", "suspicious/noImportCycles", "plugin"];

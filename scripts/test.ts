@@ -62,11 +62,7 @@ const BESIDE_CLUSTERS = "simulation";
 /** The steps of `changed`, which run concurrently; only the whole `npm test` runs longer steps. */
 const CHANGED_STEPS: readonly Step[] = [
   ...STEPS.filter(({ name }) => ["lint", "types"].includes(name)),
-  {
-    name: "changed",
-    title: "unit tests of what changed",
-    run: () => vitest("unit", ["--changed", base()]),
-  },
+  { name: "changed", title: "unit tests of what changed", run: () => vitest("unit", ["--changed", base()]) },
 ];
 
 /** Attacks on the processes as they ship. */

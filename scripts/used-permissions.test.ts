@@ -89,9 +89,7 @@ const USED: Readonly<Record<string, { readonly entry: string; readonly uses: Use
         ...informer("webhook/assemble.ts: path: PROTECTORS"),
         get: "webhook/reserve/protector-client.ts: api.getPodProtector(",
       },
-      "authorization.k8s.io/subjectaccessreviews": {
-        create: "webhook/request/bypass-permission.ts: api.create(PATH",
-      },
+      "authorization.k8s.io/subjectaccessreviews": { create: "webhook/request/bypass-permission.ts: api.create(PATH" },
     },
   },
   aggregator: {

@@ -54,16 +54,6 @@ function world(minAvailable: number): Store {
   return { time, store, pipeline: new Pipeline({ cores: [core], ports: time, nonces, settleMs: 75_000 }) };
 }
 
-async function inTime<T>({ time }: Store, work: Promise<T>): Promise<T> {
-  let done: { readonly value: T } | undefined;
-  void work.then((value) => {
-    done = { value };
-  });
-  await time.runUntil(() => done !== undefined, 20_000);
-  if (done === undefined) throw new Error("nothing came of it");
-  return done.value;
-}
-
 const disruptions = (count: number): readonly Disruption[] =>
   Array.from({ length: count }, (_, index) => disruption(pod(`web-${index}`)));
 
@@ -200,7 +190,7 @@ describe("the pods of a node", () => {
   test("that are too many are denied together, without a write, and each protector is named once", async () => {
     const w = world(8);
     const { ask } = handler(ALLOWED, { ...with4, pipeline: w.pipeline, clock: w.time.clock });
-    const response = responseOf(await inTime(w, ask(deletion())));
+    const response = responseOf(await w.time.result(ask(deletion())));
     expect(response).toMatchObject({
       allowed: false,
       status: {
@@ -222,19 +212,19 @@ describe("the pods of a node", () => {
   test("that can be spared are named by their protector and its reason in the audit log", async () => {
     const w = world(6);
     const { ask } = handler(ALLOWED, { ...with4, pipeline: w.pipeline, clock: w.time.clock });
-    expect(responseOf(await inTime(w, ask(deletion())))).toMatchObject({
+    expect(responseOf(await w.time.result(ask(deletion())))).toMatchObject({
       ...{ allowed: true, auditAnnotations: { decision: "core/default/web=Reserved" } },
     });
   });
 
   test("that can be spared are reserved in one write, and a repeat uses no more quota", async () => {
     const w = world(6);
-    const first = await inTime<JointVerdict>(w, decideAll(w.pipeline, disruptions(4)));
+    const first = await w.time.result<JointVerdict>(decideAll(w.pipeline, disruptions(4)));
     expect(first).toMatchObject({ kind: "allowed" });
     expect([w.store.writes, noncesOf(w.store.object).size]).toEqual([1, 4]);
-    expect(await inTime<JointVerdict>(w, decideAll(w.pipeline, disruptions(4)))).toMatchObject({ kind: "allowed" });
+    expect(await w.time.result<JointVerdict>(decideAll(w.pipeline, disruptions(4)))).toMatchObject({ kind: "allowed" });
     expect(noncesOf(w.store.object).size).toBe(4);
-    expect(await inTime<JointVerdict>(w, decideAll(w.pipeline, [disruption(pod("other"))]))).toMatchObject({
+    expect(await w.time.result<JointVerdict>(decideAll(w.pipeline, [disruption(pod("other"))]))).toMatchObject({
       kind: "denied",
     });
   });
@@ -250,7 +240,7 @@ describe("the pods of a node", () => {
         return w.pipeline.decide(one);
       },
     };
-    const verdict = await inTime<JointVerdict>(w, decideAll(pipeline, disruptions(4)));
+    const verdict = await w.time.result<JointVerdict>(decideAll(pipeline, disruptions(4)));
     expect(verdict).toMatchObject({ kind: "denied", denied: [{ pods: [{}, {}, {}] }] });
     expect(noncesOf(w.store.object).size).toBe(1);
     if (verdict.kind === "denied") verdict.rollBack?.();
@@ -275,7 +265,7 @@ describe("the pods of a node", () => {
   test("are asked for as a dry run without a write", async () => {
     const w = world(6);
     const { ask } = handler(ALLOWED, { ...with4, pipeline: w.pipeline, clock: w.time.clock });
-    expect(responseOf(await inTime(w, ask(deletion({ dryRun: true }))))).toMatchObject({ allowed: true });
+    expect(responseOf(await w.time.result(ask(deletion({ dryRun: true }))))).toMatchObject({ allowed: true });
     expect(w.store.writes).toBe(0);
   });
 });

@@ -96,8 +96,5 @@ function build(context: ControllerContext<CertificatesFlags>): ControllerParts {
     onEvent: keeperObserver(metrics, log),
   });
   keeperMetrics(metrics, keeper);
-  return {
-    lead: (signal) => keeper.run(signal),
-    parts: [{ name: "keeper", ready: () => keeper.problem }],
-  };
+  return { lead: (signal) => keeper.run(signal), parts: [{ name: "keeper", ready: () => keeper.problem }] };
 }

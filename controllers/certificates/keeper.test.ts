@@ -1,7 +1,7 @@
 import "reflect-metadata";
 import { generateKeyPairSync, KeyObject, webcrypto, X509Certificate } from "node:crypto";
 import { BasicConstraintsExtension, SubjectKeyIdentifierExtension, X509CertificateGenerator } from "@peculiar/x509";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import {
   fingerprintOf,
   PUBLISHED_CONFIG_MAP,
@@ -99,6 +99,7 @@ class Cell {
 }
 
 interface Particulars {
+  readonly store?: Store;
   readonly events?: CertificateEvent[];
   readonly transport?: Transport;
   readonly dnsNames?: readonly string[];
@@ -118,6 +119,20 @@ function keeper(time: VirtualTime, store: Store, particulars: Particulars = {}):
     } satisfies CertificateIssuer,
   };
   return new CertificateKeeper({ ...options, ports: time.process(), onEvent: (event) => events.push(event) });
+}
+
+/** Runs a keeper until the test has ended. */
+function start({ store = new Store(), ...particulars }: Particulars = {}) {
+  const time = new VirtualTime();
+  const events: CertificateEvent[] = [];
+  const one = keeper(time, store, { events, ...particulars });
+  const ending = new AbortController();
+  const running = one.run(ending.signal);
+  onTestFinished(() => {
+    ending.abort();
+    return running;
+  });
+  return { time, store, events, one };
 }
 
 function verifies(certificate: string, authorities: readonly string[], nowMs: number): boolean {
@@ -157,11 +172,7 @@ test("over a day of short-lived authorities, two keepers always serve a certific
 
 describe("a rotation that an operator asks for", () => {
   test("happens once and removes the annotation", async () => {
-    const time = new VirtualTime();
-    const store = new Store();
-    const events: CertificateEvent[] = [];
-    const ending = new AbortController();
-    const running = keeper(time, store, { events }).run(ending.signal);
+    const { time, store, events } = start();
     new Cell(time, store, "near", SECOND_MS);
     await time.advance(300 * SECOND_MS);
     const first = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
@@ -174,13 +185,10 @@ describe("a rotation that an operator asks for", () => {
     expect(store.text(`secrets/${SERVING_SECRET}`, "tls.crt")).not.toBe(first);
     expect(step(events, "createAuthority")).toBe(2);
     expect(store.objects.get(`secrets/${AUTHORITY_SECRET}`)?.metadata.annotations).toEqual({ other: "stays" });
-    ending.abort();
-    await running;
   });
 });
 
 test("an authority waits for the overlap even when the response to its publication was lost", async () => {
-  const time = new VirtualTime();
   const store = new Store();
   const lost: Transport = {
     ...store.transport,
@@ -192,8 +200,7 @@ test("an authority waits for the overlap even when the response to its publicati
     },
   };
   let isCutOff = false;
-  const ending = new AbortController();
-  const running = keeper(time, store, { transport: lost }).run(ending.signal);
+  const { time } = start({ store, transport: lost });
   new Cell(time, store, "near", SECOND_MS);
   await time.advance(600 * SECOND_MS);
   const first = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
@@ -208,48 +215,30 @@ test("an authority waits for the overlap even when the response to its publicati
   expect(store.text(`secrets/${SERVING_SECRET}`, "tls.crt")).toBe(first);
   await time.advance(terms.overlapMs);
   expect(store.text(`secrets/${SERVING_SECRET}`, "tls.crt")).not.toBe(first);
-  ending.abort();
-  await running;
 });
 
 test("a webhook that apiservers call by its address gets a certificate for the address", async () => {
-  const time = new VirtualTime();
-  const store = new Store();
-  const events: CertificateEvent[] = [];
-  const ending = new AbortController();
-  const dnsNames = ["w.svc", "10.1.2.3", "fd00::1"];
-  const running = keeper(time, store, { events, dnsNames }).run(ending.signal);
+  const { time, store, events } = start({ dnsNames: ["w.svc", "10.1.2.3", "fd00::1"] });
   await time.advance(600 * SECOND_MS);
   const served = new X509Certificate(store.text(`secrets/${SERVING_SECRET}`, "tls.crt"));
   expect(served.subjectAltName).toBe("DNS:w.svc, IP Address:10.1.2.3, IP Address:FD00:0:0:0:0:0:0:1");
   expect(step(events, "issue")).toBe(1);
-  ending.abort();
-  await running;
 });
 
 test("a damaged certificate in the published ConfigMap is dropped", async () => {
-  const time = new VirtualTime();
-  const store = new Store();
-  const ending = new AbortController();
-  const one = keeper(time, store);
-  const running = one.run(ending.signal);
+  const { time, store, one } = start();
   await time.advance(300 * SECOND_MS);
   const name = `configmaps/${PUBLISHED_CONFIG_MAP}`;
   const good = store.text(name, "ca.crt");
   const damaged = "-----BEGIN CERTIFICATE-----\nTUlJQg==\n-----END CERTIFICATE-----\n";
   store.put(name, { data: { "ca.crt": `${damaged}${good}` } });
   await time.advance(300 * SECOND_MS);
-  ending.abort();
-  await running;
   expect(one.problem).toBeUndefined();
   expect(store.text(name, "ca.crt")).toBe(good);
 });
 
 test("where all but the serving certificate is lost, cells go on trusting it until they trust the next", async () => {
-  const time = new VirtualTime();
-  const store = new Store();
-  const ending = new AbortController();
-  const running = keeper(time, store).run(ending.signal);
+  const { time, store } = start();
   const cell = new Cell(time, store, "near", 30 * SECOND_MS);
   await time.advance(600 * SECOND_MS);
   const served = (): string => store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
@@ -263,18 +252,12 @@ test("where all but the serving certificate is lost, cells go on trusting it unt
   }
   expect(broken).toEqual([]);
   expect(served()).not.toBe(first);
-  ending.abort();
-  await running;
 });
 
 test("a missing object is reported, and used once it exists", async () => {
-  const time = new VirtualTime();
   const store = new Store();
   store.objects.delete(`secrets/${SERVING_SECRET}`);
-  const events: CertificateEvent[] = [];
-  const one = keeper(time, store, { events });
-  const ending = new AbortController();
-  const running = one.run(ending.signal);
+  const { time, events, one } = start({ store });
   await time.advance(30 * SECOND_MS);
   expect(one.problem).toMatch(/secrets\/podseidon-webhook-tls is not there: apply the manifests/);
   expect(events.at(-1)).toMatchObject({ kind: "failed", tag: "gone" });
@@ -282,8 +265,6 @@ test("a missing object is reported, and used once it exists", async () => {
   await time.advance(90 * SECOND_MS);
   expect(one.problem).toBeUndefined();
   expect(store.text(`secrets/${SERVING_SECRET}`, "tls.crt")).toContain("BEGIN CERTIFICATE");
-  ending.abort();
-  await running;
 });
 
 const P256 = { name: "ECDSA", namedCurve: "P-256" };
@@ -302,22 +283,13 @@ test.each<[string, (pem: string) => string, typeof createCertificateAuthority]>(
   ],
   ["an identifier of its key as openssl gives it", asWritten, createForeignAuthority],
 ])("an authority of an operator with %s is published once, and signs once", async (_, written, create) => {
-  const time = new VirtualTime();
   const store = new Store();
-  const events: CertificateEvent[] = [];
-  const nowMs = time.clock.nowMs();
-  const made = await create({
-    commonName: "own",
-    notBeforeMs: nowMs - HOUR_MS,
-    notAfterMs: nowMs + 12 * HOUR_MS,
-  });
+  const nowMs = new VirtualTime().clock.nowMs();
+  const made = await create({ commonName: "own", notBeforeMs: nowMs - HOUR_MS, notAfterMs: nowMs + 12 * HOUR_MS });
   const data = { "ca.crt": base64(written(made.certificatePem)), "ca.key": base64(made.privateKeyPem) };
   store.put(`secrets/${AUTHORITY_SECRET}`, { data });
-  const ending = new AbortController();
-  const running = keeper(time, store, { events }).run(ending.signal);
+  const { time, events } = start({ store });
   await time.advance(300 * SECOND_MS);
-  ending.abort();
-  await running;
   expect(events.slice(0, 3).map(({ kind }) => kind)).toEqual(["publish", "issue", "none"]);
   const served = new X509Certificate(store.text(`secrets/${SERVING_SECRET}`, "tls.crt"));
   expect(served.verify(new X509Certificate(made.certificatePem).publicKey)).toBe(true);
@@ -347,11 +319,7 @@ test.each<[string, (serving: KeyAndCertificate) => KeyAndCertificate | Promise<K
   ["that may sign no other", (serving) => serving],
   ["with a key that no apiserver knows", withUnknownKey],
 ])("a certificate %s is no authority: apiservers accept nothing that it signs", async (_, make) => {
-  const time = new VirtualTime();
-  const store = new Store();
-  const events: CertificateEvent[] = [];
-  const ending = new AbortController();
-  const running = keeper(time, store, { events }).run(ending.signal);
+  const { time, store, events } = start();
   const cell = new Cell(time, store, "near", SECOND_MS);
   await time.advance(300 * SECOND_MS);
   const served = (key: string): string => store.text(`secrets/${SERVING_SECRET}`, key);
@@ -359,8 +327,6 @@ test.each<[string, (serving: KeyAndCertificate) => KeyAndCertificate | Promise<K
   const data = { "ca.crt": base64(given.certificatePem), "ca.key": base64(given.privateKeyPem) };
   store.put(`secrets/${AUTHORITY_SECRET}`, { data });
   await time.advance(900 * SECOND_MS);
-  ending.abort();
-  await running;
   expect(events.at(-1)?.kind).toBe("none");
   expect(cell.trusted.map((pem) => new X509Certificate(pem).ca)).toEqual([true, true]);
   expect(step(events, "createAuthority")).toBe(2);

@@ -57,10 +57,7 @@ function marks({ mark, atMs, labels }: Touch): Record<string, unknown> {
   return {
     // The webhook allows the deletion of the project's own pods without access to a core.
     labels: { ...labels, [PART_OF_LABEL]: PART_OF_PODSEIDON },
-    annotations: {
-      [UPDATE_TRIGGER_ANNOTATION]: new Date(atMs).toISOString(),
-      ...formatTriggerMark(mark),
-    },
+    annotations: { [UPDATE_TRIGGER_ANNOTATION]: new Date(atMs).toISOString(), ...formatTriggerMark(mark) },
   };
 }
 

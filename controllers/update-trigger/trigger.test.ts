@@ -88,13 +88,7 @@ class FakePods {
 function rig(
   time = new VirtualTime({ seed: 3 }),
   pods = new FakePods(),
-): {
-  time: VirtualTime;
-  pods: FakePods;
-  events: TriggerEvent[];
-  trigger: UpdateTrigger;
-  round(): Promise<unknown>;
-} {
+): { time: VirtualTime; pods: FakePods; events: TriggerEvent[]; trigger: UpdateTrigger; round(): Promise<unknown> } {
   const events: TriggerEvent[] = [];
   const trigger = new UpdateTrigger({
     client: pods,

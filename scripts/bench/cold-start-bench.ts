@@ -27,10 +27,7 @@ const POLL_MS = 1;
 const GIVE_UP_MS = 20_000;
 
 export async function run(args: readonly string[]): Promise<number> {
-  const options = readOptions(args, HELP, {
-    runs: { type: "string", default: "15" },
-    before: { type: "string" },
-  });
+  const options = readOptions(args, HELP, { runs: { type: "string", default: "15" }, before: { type: "string" } });
   if (typeof options === "number") return options;
   await build({ only: ["webhook"] });
   await using cluster = await bareCluster();

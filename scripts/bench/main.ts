@@ -23,10 +23,7 @@ const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     about: "a core cluster full of Deployments at the generator's start, the next start, and single changes",
     load: () => import("./generator-bench.ts"),
   },
-  status: {
-    about: "what the rule of status writes costs kube-apiserver",
-    load: () => import("./status-bench.ts"),
-  },
+  status: { about: "what the rule of status writes costs kube-apiserver", load: () => import("./status-bench.ts") },
   "cell-policy": {
     about: "what the policies that hold each cell to its own entry cost kube-apiserver of the core",
     load: () => import("./cell-policy-bench.ts"),

@@ -1,5 +1,6 @@
-import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
+import type { IncomingMessage } from "node:http";
 import { Agent, request } from "node:https";
+import { type HttpsAnswer, httpsCall } from "./https-call.ts";
 
 /** A small HTTPS client for one server, for tests and scripts: JSON in, JSON out, certificates verified. */
 export interface ApiClientOptions {
@@ -20,12 +21,9 @@ export interface ApiCallOptions {
   readonly signal?: AbortSignal;
 }
 
-export interface ApiAnswer {
-  readonly status: number;
-  readonly headers: IncomingHttpHeaders;
+export interface ApiAnswer extends HttpsAnswer {
   /** The parsed JSON; undefined when the text is not JSON. */
   readonly body: unknown;
-  readonly text: string;
 }
 
 /** The server answered with a status of 400 or more. */
@@ -65,43 +63,25 @@ export class ApiserverClient {
   }
 
   /** Resolves with the response, whatever its status; rejects without a response. */
-  request(method: string, path: string, body?: unknown, options: ApiCallOptions = {}): Promise<ApiAnswer> {
+  async request(method: string, path: string, body?: unknown, options: ApiCallOptions = {}): Promise<ApiAnswer> {
     const defaultType = method === "PATCH" ? "application/merge-patch+json" : "application/json";
     const payload = body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body);
     const timeout = AbortSignal.timeout(options.timeoutMs ?? CALL_TIMEOUT_MS);
-    return new Promise((resolve, reject) => {
-      const call = request(
-        `${this.url}${path}`,
-        {
-          method,
-          agent: this.#agent,
-          signal: options.signal === undefined ? timeout : AbortSignal.any([timeout, options.signal]),
-          headers: {
-            accept: "application/json",
-            ...(this.#options.token === undefined ? {} : { authorization: `Bearer ${this.#options.token}` }),
-            // Node.js sends the body of a DELETE only with an explicit length.
-            ...(payload === undefined
-              ? {}
-              : {
-                  "content-type": options.contentType ?? defaultType,
-                  "content-length": String(Buffer.byteLength(payload)),
-                }),
-            ...options.headers,
-          },
-        },
-        (response) => {
-          const chunks: Buffer[] = [];
-          response.on("data", (chunk: Buffer) => chunks.push(chunk));
-          response.on("error", reject);
-          response.on("end", () => {
-            const text = Buffer.concat(chunks).toString("utf8");
-            resolve({ status: response.statusCode ?? 0, headers: response.headers, body: parse(text), text });
-          });
-        },
-      );
-      call.on("error", reject);
-      call.end(payload);
-    });
+    const signal = options.signal === undefined ? timeout : AbortSignal.any([timeout, options.signal]);
+    const headers = {
+      accept: "application/json",
+      ...(this.#options.token === undefined ? {} : { authorization: `Bearer ${this.#options.token}` }),
+      // Node.js sends the body of a DELETE only with an explicit length.
+      ...(payload === undefined
+        ? {}
+        : {
+            "content-type": options.contentType ?? defaultType,
+            "content-length": String(Buffer.byteLength(payload)),
+          }),
+      ...options.headers,
+    };
+    const answer = await httpsCall(`${this.url}${path}`, { method, agent: this.#agent, signal, headers }, payload);
+    return { ...answer, body: parse(answer.text) };
   }
 
   /** Resolves with the body of an answer below 400; rejects with {@link ApiError} otherwise. */

@@ -6,8 +6,9 @@ import { loadAll } from "js-yaml";
 import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { Balancer } from "../environment/balancer.ts";
+import { BUNDLES } from "../environment/component.ts";
 import { root } from "../root.ts";
-import { DemoKubelet, type PlayedPod } from "./kubelet.ts";
+import { DemoKubelet, type KubeletOptions, type PlayedPod } from "./kubelet.ts";
 
 export const SYSTEM = "podseidon-system";
 const TOKEN_SECONDS = 7 * 24 * 3600;
@@ -46,10 +47,23 @@ export async function install(
   };
 }
 
-export function kubelet(cluster: Cluster, bundles: string, startTimeoutMs?: number): DemoKubelet {
+export function kubelet(cluster: Cluster, options: Partial<KubeletOptions> = {}): DemoKubelet {
   const onTrouble = (description: string): void => void process.stderr.write(`demo: ${description}\n`);
-  const options = { cluster, namespace: SYSTEM, bundles, onTrouble };
-  return new DemoKubelet(startTimeoutMs === undefined ? options : { ...options, startTimeoutMs });
+  return new DemoKubelet({ cluster, namespace: SYSTEM, bundles: BUNDLES, onTrouble, ...options });
+}
+
+/** Starts the webhook's pods, and others. Resolves when the apiserver trusts the webhook, behind the balancer. */
+export async function startPods(
+  cluster: Cluster,
+  balancer: Balancer,
+  only?: readonly string[],
+  options?: Partial<KubeletOptions>,
+): Promise<DemoKubelet> {
+  const pods = kubelet(cluster, options);
+  await pods.start(only);
+  balancer.endpoints = webhookEndpoints(pods.pods);
+  await untilTrusted(cluster);
+  return pods;
 }
 
 export function webhookEndpoints(pods: readonly PlayedPod[]): { host: string; port: number }[] {
@@ -72,6 +86,8 @@ export interface OverlayOptions {
    */
   readonly servicePort?: number;
   readonly components?: readonly string[];
+  /** Of Deployments, by name. */
+  readonly replicas?: Readonly<Record<string, number>>;
   readonly patches?: readonly OverlayPatch[];
 }
 
@@ -90,7 +106,11 @@ export async function applyOverlay(cluster: Cluster, overlay: string, options: O
     };
     writeFileSync(join(directory, "kustomization.yaml"), JSON.stringify(kustomization));
   };
-  const { patches = [], servicePort } = options;
+  const { replicas = {}, servicePort } = options;
+  const numbers = Object.entries(replicas).map(([name, count]) =>
+    addition({ kind: "Deployment", name }, "/spec/replicas", count),
+  );
+  const patches = [...numbers, ...(options.patches ?? [])];
   write(patches);
   if (servicePort !== undefined) {
     const rendered = loadAll((await kubectl(cluster, "kustomize", directory)).stdout);
@@ -99,8 +119,15 @@ export async function applyOverlay(cluster: Cluster, overlay: string, options: O
   await kubectl(cluster, "apply", "-k", directory);
 }
 
+/** Sets a field of an object, or appends to a list (`.../-`). */
+export function addition(target: OverlayPatch["target"], path: string, value: unknown): OverlayPatch {
+  return { target, patch: JSON.stringify([{ op: "add", path, value }]) };
+}
+
 function portPatch(object: unknown, port: number): OverlayPatch[] {
-  const kind = String(field(object, "kind"));
+  const [kind, name] = [String(field(object, "kind")), String(field(object, "metadata", "name"))];
+  if (kind === "Service" && name === "podseidon-webhook")
+    return [addition({ kind, name }, "/spec", { type: "ExternalName", externalName: "localhost" })];
   if (!WEBHOOK_CONFIGURATIONS.includes(kind)) return [];
   const webhooks = items(object, "webhooks");
   const patch = JSON.stringify(
@@ -112,7 +139,7 @@ function portPatch(object: unknown, port: number): OverlayPatch[] {
         : { op: "add", path: `${path}/service/port`, value: port };
     }),
   );
-  return [{ target: { kind, name: String(field(object, "metadata", "name")) }, patch }];
+  return [{ target: { kind, name }, patch }];
 }
 
 async function kubectl(cluster: Cluster, ...args: string[]): Promise<{ readonly stdout: string }> {

@@ -11,6 +11,8 @@ import { root } from "../root.ts";
 
 type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger" | "certificates" | "eviction-retry";
 
+/** The folder of the bundles that tests run. */
+export const BUNDLES = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
 const START_TIMEOUT_MS = 30_000;
 /** As in the manifests of the webhook and the aggregator. */
 const NODE_FLAGS = ["--max-semi-space-size=8", "--enable-source-maps", "--max-old-space-size-percentage=75"];
@@ -24,7 +26,7 @@ export interface ComponentOptions {
   readonly args: readonly string[];
   /** The loopback address of all its ports; 127.0.0.1 by default. */
   readonly address?: string;
-  /** The folder of the bundles; PODSEIDON_BUNDLES or `dist` by default. */
+  /** The folder of the bundles; {@link BUNDLES} by default. */
   readonly bundles?: string;
   /** `ADDRESS:PORT` of /metrics, where it differs from that of the other endpoints. */
   readonly metricsAddress?: string;
@@ -57,7 +59,7 @@ export class Component implements AsyncDisposable {
     const health = `${address.includes(":") ? `[${address}]` : address}:${healthPort}`;
     const healthUrl = `http://${health}`;
     mkdirSync(options.directory, { recursive: true });
-    const bundles = options.bundles ?? globalThis.process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
+    const bundles = options.bundles ?? BUNDLES;
     const process = new ManagedProcess({
       name: options.name,
       logFile: join(options.directory, `${options.name}.log`),

@@ -35,9 +35,7 @@ export function gateRegistration({ cell, url, caPem }: RegistrationOptions): unk
     // A second in the manifests; a busy machine must not fail a test.
     timeoutSeconds: 10,
     clientConfig: { url: `${url}/webhook/${cell}${path}`, caBundle: Buffer.from(caPem).toString("base64") },
-    namespaceSelector: {
-      matchExpressions: [{ key: "podseidon.kubewharf.io/counted-gate", operator, values }],
-    },
+    namespaceSelector: { matchExpressions: [{ key: "podseidon.kubewharf.io/counted-gate", operator, values }] },
     rules: [rule("CREATE", "pods")],
   });
   return {

@@ -1,13 +1,14 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import type { RequestListener } from "node:http";
 import { createServer, type Socket } from "node:net";
-import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
+import { text } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { listeningApiserver } from "../../test/support/kube/listening-apiserver.ts";
+import { temporaryDirectory } from "../../test/support/runtime/temporary-directory.ts";
 import { COMMANDS, runCommandLine } from "./cli.ts";
 import { kubeconfigPaths, readKubeconfigs } from "./invocation/kubeconfig.ts";
 
@@ -192,19 +193,15 @@ describe("a loaded apiserver", () => {
 describe("standard output", () => {
   const main = join(import.meta.dirname, "main.ts");
 
-  async function ended(stdout: "pipe" | number): Promise<[code: number | null, err: string]> {
+  async function explained(stdout: "pipe" | number): Promise<[code: number | null, err: string]> {
     const child = spawn(process.execPath, [main, "explain"], { stdio: ["ignore", stdout, "pipe"] });
     child.stdout?.destroy();
-    let err = "";
-    child.stderr?.setEncoding("utf8").on("data", (text: string) => {
-      err += text;
-    });
-    await once(child, "close");
+    const [err] = await Promise.all([child.stderr === null ? "" : text(child.stderr), once(child, "close")]);
     return [child.exitCode, err];
   }
 
   test("a reader that has ended, as `head` does, ends the command in silence", async () => {
-    expect(await ended("pipe")).toEqual([2, ""]);
+    expect(await explained("pipe")).toEqual([2, ""]);
   });
 
   test("standard error that nobody reads changes no exit code", async () => {
@@ -216,7 +213,7 @@ describe("standard output", () => {
 
   test("a full disk is told in a sentence", async () => {
     const full = openSync("/dev/full", "w");
-    const [code, err] = await ended(full);
+    const [code, err] = await explained(full);
     closeSync(full);
     expect(err).toMatch(/^error: standard output: ENOSPC[^\n]*\n$/);
     expect(code).toBe(2);
@@ -224,12 +221,11 @@ describe("standard output", () => {
 });
 
 describe("a signal", () => {
-  const directory = mkdtempSync(join(tmpdir(), "signal-"));
+  const directory = temporaryDirectory();
   const server = createServer();
   beforeAll(() => once(server.listen(0, "127.0.0.1"), "listening"));
   afterAll(() => {
     server.close();
-    rmSync(directory, { recursive: true, force: true });
   });
 
   test.each(["SIGINT", "SIGTERM", "SIGHUP"] as const)("%s ends a credential plugin that hangs, too", async (signal) => {
@@ -258,9 +254,8 @@ describe("a signal", () => {
 });
 
 describe("kubeconfigs", () => {
-  let directory: string;
+  const directory = temporaryDirectory();
   beforeAll(() => {
-    directory = mkdtempSync(join(tmpdir(), "kubeconfig-"));
     const write = (name: string, server: string, current: string): void =>
       writeFileSync(
         join(directory, name),
@@ -272,7 +267,6 @@ describe("kubeconfigs", () => {
     write("two", "https://two", "two");
     writeFileSync(join(directory, "broken"), "a: [");
   });
-  afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
   test("the flag comes before KUBECONFIG, and that before the home directory", () => {
     const environment = { KUBECONFIG: `/a${delimiter}/b${delimiter}/a`, HOME: "/home/me" };

@@ -94,11 +94,7 @@ export function planDrain(
     const { minAvailable, available, reserved } = decision.facts;
     const facts = `${blocker.name} needs ${minAvailable} of ${total}`;
     if (state.spec.minAvailable >= total)
-      return {
-        ...line,
-        together: "never",
-        why: `${facts}: unless one is being replaced, ${PROMISE_LESS}`,
-      };
+      return { ...line, together: "never", why: `${facts}: unless one is being replaced, ${PROMISE_LESS}` };
     return { ...line, together: "waits", why: `${facts}, ${available} available, ${reserved} reserved` };
   });
 }

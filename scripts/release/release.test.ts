@@ -1,8 +1,8 @@
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { temporaryDirectory } from "../../test/support/runtime/temporary-directory.ts";
 import { type ArchivedFile, gzip, sha256, tar } from "./archive.ts";
 import { chartFiles, VARIANTS } from "./chart.ts";
 import { writeImage } from "./image.ts";
@@ -15,11 +15,7 @@ const FILES: readonly ArchivedFile[] = [
   { path: "podseidon/kubectl-podseidon", bytes: Buffer.from("#!/bin/sh\n"), executable: true },
 ];
 
-let directory: string;
-beforeAll(() => {
-  directory = mkdtempSync(join(tmpdir(), "podseidon-release-"));
-});
-afterAll(() => rmSync(directory, { recursive: true, force: true }));
+const directory = temporaryDirectory();
 
 describe("an archive", () => {
   test("is the same in whatever order its files come, and tar reads it", () => {

@@ -164,11 +164,7 @@ const rows: Record<string, Row> = {
     expected: "allow Suspended",
   },
   "nothing promised": { available: 2, spec: { minAvailable: 0 }, expected: "allow Reserved w=1 paid" },
-  "nothing promised, none counted": {
-    available: 0,
-    spec: { minAvailable: 0 },
-    expected: "allow NothingPromised w=1",
-  },
+  "nothing promised, none counted": { available: 0, spec: { minAvailable: 0 }, expected: "allow NothingPromised w=1" },
   "nothing promised, on hold": {
     cells: [makeCell("a", 9, [], { hold: "Gone/1" })],
     spec: { minAvailable: 0 },

@@ -56,11 +56,7 @@ const rows: Record<string, Row> = {
     pod: { ...NOT_READY, conditions: { DisruptionTarget: true } },
     expected: "allow PinnedUnavailable w=0",
   },
-  "on a lost node: EVICT": {
-    operation: "EVICT",
-    pod: CONTAINERS_READY,
-    expected: "allow PinnedUnavailable w=0",
-  },
+  "on a lost node: EVICT": { operation: "EVICT", pod: CONTAINERS_READY, expected: "allow PinnedUnavailable w=0" },
   "on a lost node: DELETE": { operation: "DELETE", pod: CONTAINERS_READY, expected: "allow Unavailable none" },
   "waits for its readiness gates: EVICT": {
     operation: "EVICT",

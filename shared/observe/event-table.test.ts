@@ -22,9 +22,7 @@ function setup() {
     { log, events: { record: (note) => notes.push(note) } },
     {
       seen: { level: "debug", message: "Saw a pod" },
-      gone: {
-        count: counted(metrics, { name: "gone_total", help: "Pods that are gone.", of: () => ({}) }),
-      },
+      gone: { count: counted(metrics, { name: "gone_total", help: "Pods that are gone.", of: () => ({}) }) },
       failed: {
         line: ({ tag }) => (tag === "timeout" ? ["warn", "No response"] : ["error", "Refused"]),
         fields: ({ pod }) => (pod === "quiet" ? undefined : { pod }),

@@ -71,11 +71,7 @@ function observeSource(source: string, counters: Counters, log: Log): (event: Re
         message: "list or watch failed",
         count: ({ tag }) => counters.failures.inc({ source, tag }),
       },
-      unparsable: {
-        level: "error",
-        message: "object can't be read",
-        count: () => counters.unparsable.inc({ source }),
-      },
+      unparsable: { level: "error", message: "object can't be read", count: () => counters.unparsable.inc({ source }) },
       versionWentBack: {
         level: "error",
         message: "server went back to an older state",

@@ -7,9 +7,7 @@ import type { CheckResult } from "./lifecycle.ts";
 const ANY_PORT = { host: "127.0.0.1", port: 0 };
 const servers: HealthServer[] = [];
 
-afterEach(async () => {
-  await Promise.all(servers.splice(0).map((server) => server.stop()));
-});
+afterEach(() => Promise.all(servers.splice(0).map((server) => server.stop())));
 
 interface Served {
   readonly healthProbeBindAddress?: BindAddress | null;

@@ -22,9 +22,7 @@ function start(...args: string[]): Running {
   const child = spawn(
     process.execPath,
     [join(import.meta.dirname, "../../test/support/runtime/lifecycle-process.ts"), ...args],
-    {
-      stdio: ["ignore", "pipe", "inherit"],
-    },
+    { stdio: ["ignore", "pipe", "inherit"] },
   );
   children.push(child);
   let output = "";

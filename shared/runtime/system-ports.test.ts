@@ -4,12 +4,8 @@ import { systemPorts } from "./system-ports.ts";
 const DAY_MS = 86_400_000;
 
 describe("timers", () => {
-  beforeEach(() => {
-    vi.useFakeTimers();
-  });
-  afterEach(() => {
-    vi.useRealTimers();
-  });
+  beforeEach(() => vi.useFakeTimers());
+  afterEach(() => vi.useRealTimers());
 
   test.each([
     ["none", 0],

@@ -7,10 +7,7 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** The ports of a real process. Only this file may read the machine's clocks and randomness. */
 export const systemPorts: Ports = {
-  clock: {
-    nowMs: () => Date.now(),
-    monotonicMs: () => performance.now(),
-  },
+  clock: { nowMs: () => Date.now(), monotonicMs: () => performance.now() },
   timers: {
     after(delayMs, callback) {
       let leftMs = Math.max(0, delayMs);
@@ -25,8 +22,5 @@ export const systemPorts: Ports = {
       return { cancel: () => clearTimeout(handle) };
     },
   },
-  random: {
-    fraction: () => Math.random(),
-    token: () => randomBytes(6).toString("base64url"),
-  },
+  random: { fraction: () => Math.random(), token: () => randomBytes(6).toString("base64url") },
 };

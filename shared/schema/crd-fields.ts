@@ -333,10 +333,7 @@ const STATUS: Fields = {
       type: field(
         "Healthy, DisruptionImpossible, NoPodsMatched, CellStale, SharesPods, PodsVanished, Suspended, " +
           "SourceVanished or SourceDeleting.",
-        {
-          minLength: 1,
-          maxLength: 316,
-        },
+        { minLength: 1, maxLength: 316 },
       ),
       status: field("True, False or Unknown.", { enum: ["True", "False", "Unknown"] }),
       reason: field("Why, as one word for programs.", {

@@ -98,10 +98,7 @@ const COLUMNS: readonly JsonObject[] = [
 ];
 
 const KIND_PROPERTIES: JsonObject = {
-  apiVersion: {
-    type: "string",
-    description: "Version of the schema of this object, podseidon.kubewharf.io/v1alpha1.",
-  },
+  apiVersion: { type: "string", description: "Version of the schema of this object, podseidon.kubewharf.io/v1alpha1." },
   kind: { type: "string", description: "Kind of this object, PodProtector." },
   metadata: { type: "object" },
 };

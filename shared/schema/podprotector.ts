@@ -213,10 +213,7 @@ export const parsePodProtector: (raw: unknown) => PodProtector = checker(PodProt
 export const STALE_AFTER_MS = 150_000;
 
 /** Readers' defaults. The CRD does not set them, so that the apiserver returns an upstream object unchanged. */
-export const DEFAULTS = {
-  compactThreshold: 100,
-  protectedOperations: ["DELETE", "EVICT"],
-} as const satisfies {
+export const DEFAULTS = { compactThreshold: 100, protectedOperations: ["DELETE", "EVICT"] } as const satisfies {
   compactThreshold: number;
   protectedOperations: readonly Operation[];
 };

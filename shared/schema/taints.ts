@@ -31,10 +31,7 @@ const RawPod = v.looseObject({
   spec: v.looseObject({ nodeName: text, tolerations: v.optional(v.nullable(v.array(Toleration))) }),
   status: v.optional(
     v.nullable(
-      v.looseObject({
-        phase: text,
-        conditions: v.optional(v.nullable(v.array(v.looseObject({ type: v.string() })))),
-      }),
+      v.looseObject({ phase: text, conditions: v.optional(v.nullable(v.array(v.looseObject({ type: v.string() })))) }),
     ),
   ),
 });

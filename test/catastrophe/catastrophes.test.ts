@@ -3,6 +3,7 @@
  * their own controllers: what was attempted, what was denied, the fewest available pods that a watch of all pods saw,
  * and how an operator recovers. docs/catastrophes.md has the table that is printed at the end.
  */
+
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
@@ -14,6 +15,7 @@ import { Federation, NAMESPACE, OWNER_CRD, ownerCrd, WORKLOAD } from "../../scri
 import type { Component } from "../../scripts/environment/component.ts";
 import type { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { root } from "../../scripts/root.ts";
+import { deployment } from "../support/cluster/deployments.ts";
 import { REPORT_ENVIRONMENT, reported } from "../support/cluster/report.ts";
 import { HistoryRecorder } from "../support/history/history-recorder.ts";
 
@@ -49,23 +51,12 @@ let workers: readonly Cluster[];
 const rows: Row[] = [];
 
 const namespaceOf = (name: string): unknown => ({ apiVersion: "v1", kind: "Namespace", metadata: { name } });
-const workload = {
-  apiVersion: "apps/v1",
-  kind: "Deployment",
-  metadata: { name: WORKLOAD, namespace: NAMESPACE, labels: { [`${GROUP}/protect`]: "true" } },
-  spec: {
-    replicas: REPLICAS,
-    selector: { matchLabels: { app: WORKLOAD } },
-    strategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "20%", maxSurge: "20%" } },
-    template: {
-      metadata: {
-        labels: { app: WORKLOAD },
-        annotations: { [KWOK_ANNOTATIONS.readyAfter]: "1s", [KWOK_ANNOTATIONS.terminateAfter]: "1s" },
-      },
-      spec: { containers: [{ name: "web", image: "web:v1" }] },
-    },
-  },
-};
+const workload = deployment(WORKLOAD, REPLICAS, {
+  namespace: NAMESPACE,
+  spec: { strategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "20%", maxSurge: "20%" } } },
+  podAnnotations: { [KWOK_ANNOTATIONS.readyAfter]: "1s", [KWOK_ANNOTATIONS.terminateAfter]: "1s" },
+  podSpec: { containers: [{ name: "web", image: "web:v1" }] },
+});
 
 beforeAll(async () => {
   ({ environment, recorder } = await HistoryRecorder.start({

@@ -18,9 +18,7 @@ beforeAll(async () => {
   harness = await AdmissionHarness.start({ replicas: 0 });
 });
 
-afterAll(async () => {
-  await harness?.[Symbol.asyncDispose]();
-});
+afterAll(() => harness?.[Symbol.asyncDispose]());
 
 /** Starts a replica with `args` and applies the webhook configurations of `parts` for it. */
 async function serve(

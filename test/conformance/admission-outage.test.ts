@@ -13,6 +13,7 @@ import { registrations } from "../../scripts/environment/webhook-configuration.t
 import { startWebhook, type WebhookReplica } from "../../scripts/environment/webhook-process.ts";
 import { AdmissionHarness, CELL, NAMESPACE } from "../support/cluster/admission-harness.ts";
 import { messageOf, verdictOf } from "../support/cluster/ask.ts";
+import { ended } from "../support/runtime/ended.ts";
 
 /** The second core cluster, which fails. The first one, which is also the cell, stays. */
 let second: Cluster;
@@ -129,19 +130,10 @@ describe("an eviction whose pod cannot be read", () => {
 });
 
 describe("a configuration that cannot work ends the process with what to do", () => {
-  const run = async (args: readonly string[]): Promise<{ code: number | null; text: string }> => {
-    const child = spawn(process.execPath, [
-      "dist/webhook.mjs",
-      ...args,
-      "--health-probe-bind-address=0",
-      "--metrics-bind-address=0",
-    ]);
-    let text = "";
-    child.stderr.on("data", (chunk: Buffer) => {
-      text += chunk.toString();
-    });
-    const code = await new Promise<number | null>((resolve) => child.on("close", resolve));
-    return { code, text };
+  const run = async (args: readonly string[]): Promise<{ code: number; text: string }> => {
+    const none = ["--health-probe-bind-address=0", "--metrics-bind-address=0"];
+    const { code, stderr } = await ended(spawn(process.execPath, ["dist/webhook.mjs", ...args, ...none]));
+    return { code, text: stderr };
   };
   const usual = async (change: Readonly<Record<string, string>>): Promise<readonly string[]> => {
     const files = await servingFiles(

@@ -15,9 +15,7 @@ beforeAll(async () => {
   harness = await AdmissionHarness.start();
 });
 
-afterAll(async () => {
-  await harness?.[Symbol.asyncDispose]();
-});
+afterAll(() => harness?.[Symbol.asyncDispose]());
 
 const selector = (app: string): Readonly<Record<string, unknown>> => ({ matchLabels: { app } });
 

@@ -27,9 +27,7 @@ beforeAll(async () => {
   });
 });
 
-afterAll(async () => {
-  await cluster?.stop();
-});
+afterAll(() => cluster?.stop());
 
 function realServer(): ContractServer {
   return {

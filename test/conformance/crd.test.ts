@@ -113,9 +113,7 @@ beforeAll(async () => {
   await established();
 });
 
-afterAll(async () => {
-  await cluster?.stop();
-});
+afterAll(() => cluster?.stop());
 
 describe("an object of upstream", () => {
   const cases = [

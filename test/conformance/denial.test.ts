@@ -39,9 +39,7 @@ beforeAll(async () => {
   await waitUntilSettled(environment.core, "default", "web", PROMISED, SETTLED_WITHIN_MS);
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 /** A pod that stays. The one that left is not counted any more, but may still be there for a moment. */
 async function somePod(): Promise<string> {

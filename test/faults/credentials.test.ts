@@ -3,12 +3,11 @@
  * no component complains, and every deletion is decided. A kubeconfig that can't be used leaves the one before in
  * force. `PODSEIDON_TEST_SIZE=full` adds renewals of users, and proxies that hang, on each connection alone.
  */
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Component } from "../../scripts/environment/component.ts";
+import { temporaryDirectory } from "../support/runtime/temporary-directory.ts";
 import { printTable } from "./components/component-evidence.ts";
 import { type ComponentFault, ComponentHarness } from "./components/component-harness.ts";
 import { type Form, type RenewedLink, RenewedLinks, ServerCertificate } from "./components/renewed-links.ts";
@@ -21,12 +20,11 @@ const OUTAGE_MS = 10_000;
 /** Longer than it takes until a component looks at its kubeconfig again. */
 const NOTICED_MS = 7_000;
 
-let directory = "";
+const directory = temporaryDirectory();
 let server: ServerCertificate;
 let harness: ComponentHarness<RenewedLink>;
 
 beforeAll(async () => {
-  directory = mkdtempSync(join(tmpdir(), "podseidon-renewal-"));
   server = new ServerCertificate(directory);
   await server.rotate();
   harness = await ComponentHarness.start((folder) => new RenewedLinks(folder, server), server.flags);
@@ -35,7 +33,6 @@ beforeAll(async () => {
 afterAll(async () => {
   printTable();
   await harness?.[Symbol.asyncDispose]();
-  rmSync(directory, { recursive: true, force: true });
 });
 
 const nothing = async (): Promise<void> => {};

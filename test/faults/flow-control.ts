@@ -72,13 +72,7 @@ export async function holdSeat(
   const hold = (): void => {
     if (ending.signal.aborted) return;
     const ca = cluster.identity.certificateAuthorityPem;
-    const sent = request(new URL(PATH, url), {
-      method: "POST",
-      headers,
-      ca,
-      agent: false,
-      signal: ending.signal,
-    });
+    const sent = request(new URL(PATH, url), { method: "POST", headers, ca, agent: false, signal: ending.signal });
     // Both events occur when the server responds or closes the connection; "close" is the last one.
     sent.on("response", (response) => {
       response.resume();

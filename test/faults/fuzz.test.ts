@@ -3,17 +3,19 @@
  * that send hostile admission requests. Each call gets a response, no process ends or grows, and private data stays out
  * of the logs.
  */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { Agent, request } from "node:https";
-import { tmpdir } from "node:os";
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { Agent } from "node:https";
 import { join } from "node:path";
 import { connect } from "node:tls";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { type HttpsAnswer, httpsCall } from "../../scripts/control-plane/https-call.ts";
 import { reservePort } from "../../scripts/control-plane/ports.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import type { Randomness } from "../../shared/runtime/clock.ts";
 import { eachAtMost } from "../support/cluster/pods.ts";
+import { temporaryDirectory } from "../support/runtime/temporary-directory.ts";
 import { seededRandomness } from "../support/runtime/virtual-ports.ts";
 import { type HostileJson, hostile, hostileText, PRIVATE_TEXT } from "./hostile/hostile-objects.ts";
 import { goodPod, HostileServer } from "./hostile/hostile-server.ts";
@@ -32,14 +34,13 @@ const ADDRESS = "127.0.0.1";
 const validity = { notBeforeMs: Date.now() - 3_600_000, notAfterMs: Date.now() + 24 * 3_600_000 };
 const authority = await createCertificateAuthority({ commonName: "fuzz", ...validity });
 
-let folder = "";
+const folder = temporaryDirectory();
 let server: HostileServer;
 let webhook: Component;
 let aggregator: Component;
 let port = 0;
 
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "podseidon-fuzz-"));
   server = await HostileServer.listen(seededRandomness(SEED));
   const path = (name: string): string => join(folder, name);
   const kubeconfig = {
@@ -78,7 +79,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await Promise.all([webhook?.stop(), aggregator?.stop()]);
   await server?.[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
 });
 
 /** Three of four have the form of an apiserver's request, with a hostile pod or Eviction. */
@@ -116,26 +116,10 @@ function review(index: number, podOf: (name: string) => HostileJson): HostileJso
 
 const agent = new Agent({ keepAlive: true, maxSockets: CALLERS, ca: authority.certificatePem });
 
-interface Answer {
-  readonly status: number;
-  readonly text: string;
-}
-
 /** Rejects when the connection ends without a response. */
-function send(path: string, body: Buffer): Promise<Answer> {
-  return new Promise((resolve, reject) => {
-    const headers = { "content-type": "application/json", "content-length": body.length };
-    const call = request({ host: ADDRESS, port, path, method: "POST", headers, agent }, (response) => {
-      let text = "";
-      response.setEncoding("utf8").on("data", (part: string) => {
-        text += part;
-      });
-      response.on("end", () => resolve({ status: response.statusCode ?? 0, text }));
-      response.on("error", reject);
-    });
-    call.on("error", reject);
-    call.end(body);
-  });
+function send(path: string, body: Buffer): Promise<HttpsAnswer> {
+  const headers = { "content-type": "application/json", "content-length": body.length };
+  return httpsCall(`https://${ADDRESS}:${port}${path}`, { method: "POST", headers, agent }, body);
 }
 
 interface Look {

@@ -28,9 +28,7 @@ beforeAll(async () => {
   environment = await TestEnvironment.start({ cells: ["cell"], single: true, cell: BARE });
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 interface Load {
   /** Responses by status; 0: no response. */

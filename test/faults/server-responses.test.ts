@@ -39,9 +39,7 @@ beforeAll(async () => {
   ]);
 });
 
-afterAll(async () => {
-  await cluster?.stop();
-});
+afterAll(() => cluster?.stop());
 
 const base64 = (text: string): string => Buffer.from(text).toString("base64");
 

@@ -178,14 +178,7 @@ function readGenerated(object: unknown): void {
 
 export const KINDS: readonly ObjectKind[] = [
   deployment,
-  budget(
-    "PodDisruptionBudget",
-    "policy/v1",
-    {},
-    {
-      unhealthyPodEvictionPolicy: ["AlwaysAllow", "IfHealthyBudget"],
-    },
-  ),
+  budget("PodDisruptionBudget", "policy/v1", {}, { unhealthyPodEvictionPolicy: ["AlwaysAllow", "IfHealthyBudget"] }),
   budget(
     "PodUnavailableBudget",
     "policy.kruise.io/v1beta1",

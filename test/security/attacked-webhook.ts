@@ -2,12 +2,14 @@
  * The webhook as a process between a caller who sends what he likes and an apiserver that keeps pods and protectors and
  * remembers each call. The apiserver is both the core and the cell.
  */
+
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import { Agent, request } from "node:https";
+import { Agent } from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { httpsCall } from "../../scripts/control-plane/https-call.ts";
 import { reservePort } from "../../scripts/control-plane/ports.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { authority, certificate } from "../support/webhook/loopback-certificate.ts";
@@ -150,20 +152,11 @@ export class AttackedWebhook implements AsyncDisposable {
 
   /** The answer to a body of the caller's making, as it is; status 0 when the connection was closed before one. */
   send(body: string | Buffer, path = `/webhook/${CELL}?timeout=10s`, from = LOOPBACK): Promise<Answer> {
-    return new Promise((resolve, reject) => {
-      const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(body) };
-      const to = { host: LOOPBACK, port: this.#port, localAddress: from, path, method: "POST", headers };
-      const sending = request({ ...to, agent: this.#agent }, (response) => {
-        let text = "";
-        response.setEncoding("utf8").on("data", (chunk: string) => {
-          text += chunk;
-        });
-        response.on("end", () => resolve({ status: response.statusCode ?? 0, text }));
-      });
-      sending.on("error", (error) =>
-        "code" in error ? resolve({ status: 0, text: String(error.code) }) : reject(error),
-      );
-      sending.end(body);
+    const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(body) };
+    const options = { localAddress: from, method: "POST", headers, agent: this.#agent };
+    return httpsCall(`https://${LOOPBACK}:${this.#port}${path}`, options, body).catch((error: unknown) => {
+      if (error instanceof Error && "code" in error) return { status: 0, text: String(error.code) };
+      throw error;
     });
   }
 

@@ -48,9 +48,7 @@ beforeAll(async () => {
   key = createPrivateKey(readFileSync(join(environment.core.identity.directory, "service-account.key")));
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 async function restart(...args: string[]): Promise<void> {
   await environment.replaceWebhooks(["webhook"], args);

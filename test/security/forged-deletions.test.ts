@@ -3,9 +3,9 @@
  * aggregator beside a real kube-apiserver, and a caller with an address of its own.
  */
 
-import { request } from "node:https";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { BARE } from "../../scripts/control-plane/cluster.ts";
+import { httpsCall } from "../../scripts/control-plane/https-call.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, readProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
@@ -28,9 +28,7 @@ beforeAll(async () => {
   await waitUntilSettled(environment.core, "default", "web", PODS, 60_000);
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 const pathOf = (name: string): string => `/api/v1/namespaces/default/pods/${name}`;
 
@@ -41,19 +39,10 @@ async function forge(name: string): Promise<AdmissionAnswer> {
   const review = { uid: "1", operation: "DELETE", kind: { group: "", version: "v1", kind: "Pod" }, resource };
   const asked = { ...review, namespace: "default", name, userInfo: { username: "eve" }, oldObject };
   const [webhook] = environment.webhooks;
-  const options = { method: "POST", ca: webhook?.caPem, localAddress: FORGER, agent: false };
-  return new Promise((resolve, reject) => {
-    const headers = { "content-type": "application/json" };
-    const sending = request(`${webhook?.url}/webhook/cell`, { ...options, headers }, (response) => {
-      let body = "";
-      response.setEncoding("utf8").on("data", (chunk: string) => {
-        body += chunk;
-      });
-      response.on("end", () => resolve(JSON.parse(body).response));
-    });
-    sending.on("error", reject);
-    sending.end(JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request: asked }));
-  });
+  const headers = { "content-type": "application/json" };
+  const options = { method: "POST", ca: webhook?.caPem, localAddress: FORGER, agent: false, headers } as const;
+  const body = JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", request: asked });
+  return JSON.parse((await httpsCall(`${webhook?.url}/webhook/cell`, options, body)).text).response;
 }
 
 const allowed = (answers: readonly AdmissionAnswer[]): number => answers.filter((answer) => answer.allowed).length;

@@ -2,6 +2,7 @@
  * The account of another cell, whose cluster is taken over, makes the protector of a workload before the generator
  * does: as if it restored it, and such that no pod counts, which would leave every pod free to go.
  */
+
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type ApiserverClient, field, items } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
@@ -9,6 +10,7 @@ import { applyOverlay } from "../../scripts/demo/install.ts";
 import { asAccount, createCellAccounts } from "../../scripts/environment/cell-accounts.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { ask } from "../support/cluster/ask.ts";
+import { deployment } from "../support/cluster/deployments.ts";
 import { setReady } from "../support/cluster/pods.ts";
 import { availableReplicas, readProtector } from "../support/cluster/protectors.ts";
 
@@ -51,12 +53,7 @@ test("no pod of the workload is free to go", async () => {
     const answer = await forger.request("POST", PROTECTORS, object);
     return answer.status === 201;
   });
-  const containers = [{ name: "app", image: "app:1" }];
-  await cluster.admin.call("POST", "/apis/apps/v1/namespaces/default/deployments", {
-    ...{ apiVersion: "apps/v1", kind: "Deployment" },
-    metadata: { name: "web", labels: { [`${GROUP}/protect`]: "true" } },
-    spec: { replicas: 2, selector: { matchLabels: labels }, template: { metadata: { labels }, spec: { containers } } },
-  });
+  await cluster.admin.call("POST", "/apis/apps/v1/namespaces/default/deployments", deployment("web", 2));
   const generator = await environment.startGenerator();
   const names = async () => items(await cluster.admin.get(PODS)).map((pod) => String(field(pod, "metadata", "name")));
   await cluster.waitFor("two pods", async () => (await names()).length === 2);

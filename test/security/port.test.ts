@@ -13,9 +13,7 @@ let shipped: AttackedWebhook;
 beforeAll(async () => {
   shipped = await AttackedWebhook.start({ flags: ["--bypass-needs-permission"] });
 });
-afterAll(async () => {
-  await shipped?.[Symbol.asyncDispose]();
-});
+afterAll(() => shipped?.[Symbol.asyncDispose]());
 
 const metric = async (name: string): Promise<number> => (await shipped.metric(name)) ?? 0;
 

@@ -2,11 +2,13 @@
  * What a tenant, an account with the ClusterRole `edit` in one namespace and no other right, can do to others: on a
  * real kube-apiserver.
  */
+
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { ApiserverClient, field, items } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import { ask } from "../support/cluster/ask.ts";
+import { deployment } from "../support/cluster/deployments.ts";
 import { createReadyPods, eachAtMost } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
@@ -82,14 +84,9 @@ const deploymentsIn = (namespace: string): string => `/apis/apps/v1/namespaces/$
 const protectorsIn = (namespace: string): string =>
   `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${namespace}/podprotectors`;
 
-function deployment(name: string, replicas: number, value = ""): unknown {
-  const labels = { app: name };
-  const containers = [{ name: "app", image: "app:1", env: [{ name: "FILL", value }] }];
-  return {
-    ...{ apiVersion: "apps/v1", kind: "Deployment" },
-    metadata: { name, labels: { "podseidon.kubewharf.io/protect": "true" } },
-    spec: { replicas, selector: { matchLabels: labels }, template: { metadata: { labels }, spec: { containers } } },
-  };
+function filled(name: string): unknown {
+  const env = [{ name: "FILL", value: "<".repeat(900_000) }];
+  return deployment(name, 0, { namespace: TENANT, podSpec: { containers: [{ name: "app", image: "app:1", env }] } });
 }
 
 async function withGenerator(work: () => Promise<void>): Promise<void> {
@@ -110,7 +107,7 @@ it("Deployments of megabytes do not keep the generator from protecting those of 
   // Side by side in a list, 16 of them are 80 MB of JSON.
   const names = Array.from({ length: 16 }, (_, index) => `huge-${index}`);
   await eachAtMost(CREATORS, names, async (name) => {
-    await tenant.call("POST", deploymentsIn(TENANT), deployment(name, 0, "<".repeat(900_000)));
+    await tenant.call("POST", deploymentsIn(TENANT), filled(name));
   });
   await cluster.admin.call("POST", deploymentsIn("default"), deployment("shop", 1));
   await withGenerator(async () => {
@@ -128,7 +125,7 @@ it("a protector made by hand is a floor: neither a workload of its name nor the 
     selector: { matchLabels: { app: "floor" } },
   });
   const before = field(await cluster.admin.get(hand), "spec");
-  await tenant.call("POST", deploymentsIn(TENANT), deployment("floor", 4));
+  await tenant.call("POST", deploymentsIn(TENANT), deployment("floor", 4, { namespace: TENANT }));
   await withGenerator(async () => {
     await cluster.waitFor("a protector beside it", async () => (await named()).length === 2);
     const annotations = { "podseidon.kubewharf.io/protect": "false" };

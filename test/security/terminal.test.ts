@@ -1,4 +1,5 @@
 /** What a tenant's text can do to an operator's terminal: the plugin as it ships, beside a small apiserver. */
+
 import { execFile } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -6,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, it } from "vitest";
-import { root } from "../../scripts/root.ts";
+import { BUNDLES } from "../../scripts/environment/component.ts";
 
 const HOSTILE = "\u001b]0;owned\u0007\u001b[2J\u009b31m\r\u202e\nNAMESPACE   forged";
 const VERSION = "podseidon.kubewharf.io/v1alpha1";
@@ -49,7 +50,7 @@ it("control characters are shown escaped, on every line", async () => {
     const clusters = [{ name: "x", cluster: { server: `http://127.0.0.1:${port}` } }];
     const users = [{ name: "x", user: {} }];
     writeFileSync(kubeconfig, JSON.stringify({ "current-context": "x", contexts, clusters, users }));
-    const plugin = join(process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), "kubectl-podseidon.mjs");
+    const plugin = join(BUNDLES, "kubectl-podseidon.mjs");
     const printed = async (...args: string[]): Promise<string> => {
       const command = [plugin, ...args, "--kubeconfig", kubeconfig];
       const run = promisify(execFile)(process.execPath, command).catch(

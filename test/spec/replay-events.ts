@@ -18,17 +18,8 @@ const oneOrMore = v.pipe(
 );
 
 const eventSchema = v.variant("event", [
-  v.object({
-    event: v.literal("change"),
-    pod: v.string(),
-    to: v.picklist(["Ready", "Unready", "Absent"]),
-  }),
-  v.object({
-    event: v.literal("ask"),
-    nonce: v.string(),
-    pod: v.string(),
-    operation: v.picklist(["DELETE", "EVICT"]),
-  }),
+  v.object({ event: v.literal("change"), pod: v.string(), to: v.picklist(["Ready", "Unready", "Absent"]) }),
+  v.object({ event: v.literal("ask"), nonce: v.string(), pod: v.string(), operation: v.picklist(["DELETE", "EVICT"]) }),
   v.object({ event: v.literal("reserve"), nonce: v.string(), protector: v.string(), allowed: v.boolean() }),
   v.object({
     event: v.literal("rollBack"),

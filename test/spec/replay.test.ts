@@ -28,10 +28,7 @@ const TWO = {
   event: "world",
   pods: { x: "a", y: "a", z: "a", next: "a" },
   young: ["next"],
-  protectors: {
-    canary: { covers: ["x"], minAvailable: 0 },
-    web: { covers: ["x", "y", "z", "next"], minAvailable: 2 },
-  },
+  protectors: { canary: { covers: ["x"], minAvailable: 0 }, web: { covers: ["x", "y", "z", "next"], minAvailable: 2 } },
   aggregators: { a1: "a" },
 };
 const records = { event: "reserve", nonce: "1", protector: "canary", allowed: true };

@@ -1,19 +1,15 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { pathSegment } from "../../shared/certificates/ca-bundle.ts";
+import { temporaryDirectory } from "../../test/support/runtime/temporary-directory.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { secretPaths } from "./secret-path.ts";
 
 const pem = (body: string): string => `-----BEGIN CERTIFICATE-----\n${body}\n-----END CERTIFICATE-----\n`;
 const [FIRST, SECOND, THIRD] = [pem("AAAA"), pem("BBBB"), pem("CCCC")];
 
-let folder = "";
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "secret-path-"));
-});
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryDirectory();
 
 test("the segments of all published authorities are known, and those before them", async () => {
   const time = new VirtualTime();

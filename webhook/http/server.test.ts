@@ -1,14 +1,15 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { Agent, type AgentOptions, request as httpsRequest } from "node:https";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
+import { Agent, type AgentOptions } from "node:https";
 import { join } from "node:path";
 import { connect } from "node:tls";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test } from "vitest";
+import { httpsCall } from "../../scripts/control-plane/https-call.ts";
 import {
   createCertificateAuthority,
   issueCertificate,
   type KeyAndCertificate,
 } from "../../shared/certificates/x509.ts";
+import { temporaryDirectory } from "../../test/support/runtime/temporary-directory.ts";
 import { authority, validity } from "../../test/support/webhook/loopback-certificate.ts";
 import { type AdmissionCall, HttpError, type HttpResponse } from "./call.ts";
 import { MAX_REQUEST_BYTES } from "./limits.ts";
@@ -30,14 +31,10 @@ async function issue(): Promise<{ cert: string; key: string }> {
   return { cert: issued.certificatePem, key: issued.privateKeyPem };
 }
 
-let folder = "";
+const folder = temporaryDirectory();
 let server: WebhookServer | undefined;
 const crashes: unknown[] = [];
 
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "webhook-"));
-});
-afterAll(() => rmSync(folder, { recursive: true }));
 afterEach(async () => {
   await server?.close();
   server = undefined;
@@ -71,35 +68,13 @@ interface Ask {
   readonly agent?: Agent;
 }
 
-function ask(port: number, options: Ask = {}): Promise<Answer> {
-  const { method = "POST", path = "/webhook/cell-1?timeout=5s", body = "{}", agent, host } = options;
+async function ask(port: number, options: Ask = {}): Promise<Answer> {
+  const { method = "POST", path = "/webhook/cell-1?timeout=5s", body = "{}", agent = false, host } = options;
   const type = "type" in options ? options.type : "application/json";
-  return new Promise((resolve, reject) => {
-    const call = httpsRequest(
-      {
-        host: "127.0.0.1",
-        port,
-        method,
-        path,
-        ca: authority.certificatePem,
-        headers: { ...(type === undefined ? {} : { "content-type": type }), ...(host === undefined ? {} : { host }) },
-        agent: agent ?? false,
-      },
-      (response) => {
-        const chunks: Buffer[] = [];
-        response.on("data", (chunk: Buffer) => chunks.push(chunk));
-        response.on("end", () =>
-          resolve({
-            status: response.statusCode ?? 0,
-            body: Buffer.concat(chunks).toString(),
-            connection: response.headers.connection,
-          }),
-        );
-      },
-    );
-    call.on("error", reject);
-    call.end(body);
-  });
+  const given = { ...(type === undefined ? {} : { "content-type": type }), ...(host === undefined ? {} : { host }) };
+  const call = { host: "127.0.0.1", port, method, path, ca: authority.certificatePem, headers: given, agent };
+  const { status, text, headers } = await httpsCall(`https://127.0.0.1:${port}`, call, body);
+  return { status, body: text, connection: headers.connection };
 }
 
 describe("a call reaches the handler", () => {
@@ -299,11 +274,7 @@ describe("shutdown", () => {
 
   test("listening on a port in use rejects", async () => {
     const { port } = await start(() => ({ status: 200, body: "" }));
-    const second = new WebhookServer({
-      certificate: await issue(),
-      pathPrefix: "/webhook",
-      cells: new Set(),
-    });
+    const second = new WebhookServer({ certificate: await issue(), pathPrefix: "/webhook", cells: new Set() });
     await expect(second.listen(port, "127.0.0.1")).rejects.toThrow(/EADDRINUSE/);
   });
 });

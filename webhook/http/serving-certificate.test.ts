@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
 import { issueCertificate } from "../../shared/certificates/x509.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { authority, validity } from "../../test/support/webhook/loopback-certificate.ts";
@@ -25,22 +25,40 @@ async function issue(): Promise<ServingCertificate> {
 const certFile = (): string => join(folder, "tls.crt");
 const keyFile = (): string => join(folder, "tls.key");
 
-test("a new pair is passed on once; half a pair is reported once, and passed on when it is complete", async () => {
+function write({ cert, key }: ServingCertificate): void {
+  writeFileSync(certFile(), cert);
+  writeFileSync(keyFile(), key);
+}
+
+/** Watches the files until the test has ended. */
+function watch(served: ServingCertificate) {
   const time = new VirtualTime();
-  const first = await issue();
-  const second = await issue();
-  writeFileSync(certFile(), first.cert);
-  writeFileSync(keyFile(), first.key);
   const changed: ServingCertificate[] = [];
   const failed: unknown[] = [];
+  const told: string[] = [];
   const stop = watchServingCertificate({
-    tlsCertFile: certFile(),
-    tlsPrivateKeyFile: keyFile(),
-    served: first,
-    timers: time.timers,
-    changed: (certificate) => changed.push(certificate),
-    failed: (error) => failed.push(error),
+    ...{ tlsCertFile: certFile(), tlsPrivateKeyFile: keyFile(), served, timers: time.timers },
+    changed: (certificate) => {
+      told.push("changed");
+      changed.push(certificate);
+    },
+    failed: (error) => {
+      told.push("failed");
+      failed.push(error);
+    },
   });
+  onTestFinished(() => {
+    stop();
+    expect(time.pendingTimers).toBe(0);
+  });
+  return { time, changed, failed, told };
+}
+
+test("a new pair is passed on once; half a pair is reported once, and passed on when it is complete", async () => {
+  const first = await issue();
+  const second = await issue();
+  write(first);
+  const { time, changed, failed } = watch(first);
   await time.advance(60_000);
   expect({ changed, failed }).toEqual({ changed: [], failed: [] });
   writeFileSync(certFile(), second.cert);
@@ -51,53 +69,26 @@ test("a new pair is passed on once; half a pair is reported once, and passed on 
   await time.advance(60_000);
   expect(changed).toEqual([second]);
   expect(failed).toHaveLength(1);
-  stop();
-  expect(time.pendingTimers).toBe(0);
 });
 
 test("the served pair that is back after one that can't be used is passed on, as the end of the failure", async () => {
-  const time = new VirtualTime();
   const first = await issue();
-  writeFileSync(certFile(), first.cert);
-  writeFileSync(keyFile(), first.key);
-  const told: string[] = [];
-  const stop = watchServingCertificate({
-    tlsCertFile: certFile(),
-    tlsPrivateKeyFile: keyFile(),
-    served: first,
-    timers: time.timers,
-    changed: () => told.push("changed"),
-    failed: () => told.push("failed"),
-  });
+  write(first);
+  const { time, told } = watch(first);
   for (const key of ["broken", first.key, "broken again", first.key]) {
     writeFileSync(keyFile(), key);
     await time.advance(60_000);
   }
   expect(told).toEqual(["failed", "changed", "failed", "changed"]);
-  stop();
 });
 
 test("a pair that was replaced between its first reading and the first check is passed on", async () => {
-  const time = new VirtualTime();
   const first = await issue();
   const second = await issue();
-  writeFileSync(certFile(), first.cert);
-  writeFileSync(keyFile(), first.key);
+  write(first);
   const served = readServingCertificate({ tlsCertFile: certFile(), tlsPrivateKeyFile: keyFile() });
-  writeFileSync(certFile(), second.cert);
-  writeFileSync(keyFile(), second.key);
-  const changed: ServingCertificate[] = [];
-  const stop = watchServingCertificate({
-    tlsCertFile: certFile(),
-    tlsPrivateKeyFile: keyFile(),
-    served,
-    timers: time.timers,
-    changed: (certificate) => changed.push(certificate),
-    failed: (error) => {
-      throw error;
-    },
-  });
+  write(second);
+  const { time, changed, failed } = watch(served);
   await time.advance(60_000);
-  expect(changed).toEqual([second]);
-  stop();
+  expect({ changed, failed }).toEqual({ changed: [second], failed: [] });
 });

@@ -25,11 +25,7 @@ const SERVICE: Service = {
 
 /** The server is starting until it is told what serves the calls. */
 beforeEach(async () => {
-  server = new WebhookServer({
-    certificate,
-    pathPrefix: "/webhook",
-    cells: new Set(["east"]),
-  });
+  server = new WebhookServer({ certificate, pathPrefix: "/webhook", cells: new Set(["east"]) });
   await server.listen(0, "127.0.0.1");
   received = "";
   socket = connect({ host: "127.0.0.1", port: server.port, ca: authority.certificatePem });

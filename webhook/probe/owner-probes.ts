@@ -58,11 +58,7 @@ export class OwnerProbes {
   async #load(): Promise<ProbeEndpoints> {
     const { ProbeEndpoints, certificatesOf } = await import("./probe-endpoints.ts");
     const certificates = certificatesOf(this.#options, this.#options.log);
-    this.#loaded = new ProbeEndpoints({
-      ...this.#options,
-      ...certificates,
-      onAsked: (event) => this.#count(event),
-    });
+    this.#loaded = new ProbeEndpoints({ ...this.#options, ...certificates, onAsked: (event) => this.#count(event) });
     return this.#loaded;
   }
 

@@ -42,14 +42,7 @@ function harness(
     close: () => undefined,
   });
   const probes = new ProbeEndpoints({ ports: time, onAsked: () => undefined, allowed: ALLOWED, connect });
-  const settle = async (answer: Promise<ProbeAnswer>): Promise<ProbeAnswer> => {
-    let found: ProbeAnswer | undefined;
-    void answer.then((one) => {
-      found = one;
-    });
-    await time.runUntil(() => found !== undefined, 60_000);
-    return answer;
-  };
+  const settle = (answer: Promise<ProbeAnswer>): Promise<ProbeAnswer> => time.result(answer, 60_000);
   const ask = (endpoint = "db:1", budgetMs = 9_000): Promise<ProbeAnswer> => {
     const request: ProbeRequest = {
       probe: { endpoint },

@@ -24,10 +24,7 @@ function ask({ time, decide }: PipelineWorld, one: Pod, given: Partial<Disruptio
 
 const spec =
   (change: Partial<PodProtectorSpec>) =>
-  (object: PodProtector): PodProtector => ({
-    ...object,
-    spec: { ...object.spec, ...change },
-  });
+  (object: PodProtector): PodProtector => ({ ...object, spec: { ...object.spec, ...change } });
 
 describe("what was allowed whatever the counts said has not paid:", () => {
   const pods: Pod[] = Array.from({ length: 10 }, (_, i) => pod(`web-${i}`));
@@ -61,7 +58,7 @@ test("a minimum that is raised while the record of its disruption waits", async 
   await w.time.advance(6);
   expect(store).toMatchObject({ conflicts: 1, reads: 1, writes: 0 });
   store.isDown = true;
-  expect(await w.settled(verdict)).toMatchObject({ kind: "failed" });
+  expect(await w.time.result(verdict)).toMatchObject({ kind: "failed" });
   expect(store.writes).toBe(0);
 });
 
@@ -75,6 +72,6 @@ test("a Pending pod whose label takes it out is kept while the count may have it
     }),
     spec: { nodeName: "n" },
   };
-  const response = responseOf(await w.settled(replica.ask(deletion(object))));
+  const response = responseOf(await w.time.result(replica.ask(deletion(object))));
   expect(response.allowed).toBe(false);
 });

@@ -66,15 +66,7 @@ function world(
     store,
     requests,
     begin: async (one) => pipeline.decide(one),
-    async decide(one) {
-      let verdict: Verdict | undefined;
-      void Promise.resolve(pipeline.decide(one)).then((found) => {
-        verdict = found;
-      });
-      await time.runUntil(() => verdict !== undefined, 20_000);
-      if (verdict === undefined) throw new Error("there was no verdict");
-      return verdict;
-    },
+    decide: (one) => time.result(pipeline.decide(one)),
   };
 }
 

@@ -106,10 +106,7 @@ export class ExpectedPods {
     });
     this.#watches = new Map(watched);
     for (const watch of this.#watches.values()) {
-      watch.subscribe({
-        changed: (before, after) => this.#changed(before, after),
-        relisted: () => this.#listed(),
-      });
+      watch.subscribe({ changed: (before, after) => this.#changed(before, after), relisted: () => this.#listed() });
       watch.start();
     }
   }

@@ -17,11 +17,7 @@ const ContainerStatus = v.looseObject({
   restartCount: v.optional(v.number()),
 });
 type ContainerStatus = v.InferOutput<typeof ContainerStatus>;
-const Condition = v.looseObject({
-  type: v.string(),
-  status: v.string(),
-  reason: maybe,
-});
+const Condition = v.looseObject({ type: v.string(), status: v.string(), reason: maybe });
 const RawPod = v.looseObject({
   spec: v.looseObject({
     activeDeadlineSeconds: v.optional(v.nullable(v.number())),

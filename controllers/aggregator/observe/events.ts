@@ -71,12 +71,7 @@ export type AggregatorEvent =
   | { readonly kind: "fieldsDropped"; readonly core: string; readonly fields: readonly string[] }
   | { readonly kind: "fieldsKept"; readonly core: string }
   /** The cell's etcd shows an older state than before. */
-  | {
-      readonly kind: "cellRestored";
-      readonly how: RestoreSign;
-      readonly from: string;
-      readonly to: string;
-    }
+  | { readonly kind: "cellRestored"; readonly how: RestoreSign; readonly from: string; readonly to: string }
   /** Pods that counted are gone without an admission request. */
   | { readonly kind: "vanished"; readonly id: ProtectorId; readonly pods: number; readonly names: readonly string[] }
   | { readonly kind: "corruptHistory"; readonly id: ProtectorId; readonly buckets: number }

@@ -54,11 +54,7 @@ export type ConfigurationEvent =
   /** The keeper sees the object for the first time. */
   | { readonly kind: "adopted"; readonly resource: ConfigurationResource }
   /** Its operator has declared another form. */
-  | {
-      readonly kind: "changed";
-      readonly resource: ConfigurationResource;
-      readonly alteration: Alteration;
-    }
+  | { readonly kind: "changed"; readonly resource: ConfigurationResource; readonly alteration: Alteration }
   /** There is no webhook configuration, and its form was never declared. */
   | { readonly kind: "unknown"; readonly resource: ConfigurationResource }
   | {

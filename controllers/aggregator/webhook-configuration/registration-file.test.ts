@@ -1,12 +1,11 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { temporaryDirectory } from "../../../test/support/runtime/temporary-directory.ts";
 import { readDeclared } from "./configuration-keeper.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "registration-"));
+const folder = temporaryDirectory();
 const file = join(folder, "registration.yaml");
-afterAll(() => rmSync(folder, { recursive: true }));
 
 test.each(["", "---\n", "apiVersion: v1\nkind: ConfigMap\n"])(
   "a registration file without a webhook configuration is none: %j",

@@ -52,14 +52,7 @@ const CellRow = v.object({
 });
 export type CellRow = v.InferOutput<typeof CellRow>;
 
-const ReservationRow = v.object({
-  ...PLACE,
-  cell: text,
-  pod: text,
-  operation: text,
-  weight: number,
-  sinceMs: number,
-});
+const ReservationRow = v.object({ ...PLACE, cell: text, pod: text, operation: text, weight: number, sinceMs: number });
 export type ReservationRow = v.InferOutput<typeof ReservationRow>;
 
 const RefusalRow = v.object({

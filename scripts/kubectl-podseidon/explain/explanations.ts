@@ -178,10 +178,7 @@ const FAILURES: Readonly<Record<string, Meaning>> = {
     means: "The result of a write was not known at the deadline. The reservation may be there, and settles by itself.",
     act: "Repeat the deletion. If it stays: docs/runbooks/PodseidonReviewsFailing.md.",
   },
-  defect: {
-    means: "A mistake in podseidon, in this one request.",
-    act: "docs/runbooks/PodseidonDefect.md.",
-  },
+  defect: { means: "A mistake in podseidon, in this one request.", act: "docs/runbooks/PodseidonDefect.md." },
 };
 
 const CONDITIONS: Readonly<Record<string, Meaning>> = {
@@ -230,10 +227,7 @@ const REASONS: Readonly<Record<string, Meaning>> = {
     act: "Correct the selector; the condition's message has the error.",
   },
   DisruptionPossible: { means: "There are more pods than must be available.", act: "Nothing." },
-  MinAvailableTooHigh: {
-    means: "minAvailable is at least the number of pods.",
-    act: IMPOSSIBLE,
-  },
+  MinAvailableTooHigh: { means: "minAvailable is at least the number of pods.", act: IMPOSSIBLE },
   PodsMatched: { means: "Pods match the selector.", act: "Nothing." },
   NoPods: { means: "No running pod matches the selector.", act: "Is the selector right, and do its pods run?" },
   CellsCurrent: { means: "Every cell is counted, and its aggregator writes.", act: "Nothing." },

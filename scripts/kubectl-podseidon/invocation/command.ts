@@ -44,11 +44,7 @@ export const YES = {
 } as const satisfies Record<string, Flag>;
 
 export const SYSTEM_NAMESPACE = {
-  "system-namespace": {
-    type: "string",
-    value: "NAMESPACE",
-    help: `Where podseidon runs. Default: ${OWN_NAMESPACE}.`,
-  },
+  "system-namespace": { type: "string", value: "NAMESPACE", help: `Where podseidon runs. Default: ${OWN_NAMESPACE}.` },
 } as const satisfies Record<string, Flag>;
 
 export type FlagValues = Readonly<Record<string, string | boolean | readonly string[] | undefined>>;

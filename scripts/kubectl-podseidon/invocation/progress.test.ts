@@ -2,15 +2,16 @@
  * Whatever a command waits for, it says so on standard error after a second: each of them against an apiserver that
  * answers when it is told to.
  */
+
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
 import { makeCell, makeProtector } from "../../../test/support/decide/fixtures.ts";
+import { temporaryDirectory } from "../../../test/support/runtime/temporary-directory.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { COMMANDS, runCommandLine } from "../cli.ts";
 import type { Command } from "./command.ts";
@@ -164,12 +165,11 @@ function answer(path: string): unknown {
 }
 
 describe("every command that asks a cluster says so when it takes longer than a second", () => {
-  let directory: string;
+  const directory = temporaryDirectory();
   let server: Server;
   let kubeconfig: string;
 
   beforeAll(async () => {
-    directory = mkdtempSync(join(tmpdir(), "podseidon-progress-"));
     server = createServer();
     server.listen(0, "127.0.0.1");
     await once(server, "listening");
@@ -183,7 +183,6 @@ describe("every command that asks a cluster says so when it takes longer than a 
   });
   afterAll(() => {
     server.close();
-    rmSync(directory, { recursive: true, force: true });
   });
 
   /** Runs it; each request is answered only after more than a second, and `whileWaiting` is told of each. */

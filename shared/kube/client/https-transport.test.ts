@@ -324,10 +324,7 @@ describe("failures are classified, and tell whether the request may have been se
       systemPorts.timers.after(ms === 10_000 ? 1 : ms, callback);
     const ports = { ...systemPorts, timers: { ...systemPorts.timers, after } };
     expect(await failure(plainTransport(port, material(), ports).request({ ...GET, timeoutMs: 60_000 }))).toMatchObject(
-      {
-        tag: "timeout",
-        sent: false,
-      },
+      { tag: "timeout", sent: false },
     );
   });
 

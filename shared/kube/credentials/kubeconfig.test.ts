@@ -1,7 +1,7 @@
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
+import { temporaryDirectory } from "../../../test/support/runtime/temporary-directory.ts";
 import { createCertificateAuthority, issueCertificate } from "../../certificates/x509.ts";
 import { AccessError } from "./cluster-access.ts";
 import { loadClusterAccess } from "./kubeconfig.ts";
@@ -13,13 +13,9 @@ const other = await issueCertificate(authority, { ...VALID, commonName: "you", u
 const base64 = (text: string): string => Buffer.from(text).toString("base64");
 const SECRET = "s3cr3t-token";
 
-let root: string;
+const root = temporaryDirectory();
 let directory: string;
 let count = 0;
-beforeAll(() => {
-  root = mkdtempSync(join(tmpdir(), "kubeconfig-"));
-});
-afterAll(() => rmSync(root, { recursive: true }));
 beforeEach(() => {
   directory = join(root, `${++count}`);
   mkdirSync(directory);
@@ -146,11 +142,7 @@ users:
     writeFileSync(join(account, "token"), `${SECRET}\n`);
     writeFileSync(join(account, "ca.crt"), authority.certificatePem);
     writeFileSync(join(account, "namespace"), "podseidon");
-    const env = {
-      KUBERNETES_SERVICE_HOST: "fd00::1",
-      KUBERNETES_SERVICE_PORT: "443",
-      PODSEIDON_MOUNT_ROOT: directory,
-    };
+    const env = { KUBERNETES_SERVICE_HOST: "fd00::1", KUBERNETES_SERVICE_PORT: "443", PODSEIDON_MOUNT_ROOT: directory };
     const access = await loadClusterAccess("", { env });
     expect([access.server, access.namespace, access.description]).toEqual([
       "https://[fd00::1]:443",

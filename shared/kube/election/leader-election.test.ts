@@ -1,12 +1,12 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { ElectionHarness, LEASE, OK } from "../../../test/support/kube/election.ts";
+import { anElection, ElectionHarness, LEASE, OK } from "../../../test/support/kube/election.ts";
 import type { LinkFault } from "../../../test/support/kube/lease-server.ts";
 import { sleep } from "../../runtime/clock.ts";
 
 describe("leader election: taking the lease", () => {
   it.each(["taken", "renewed"])("it is not %s by a write that is answered with 200 and not made", async (when) => {
-    const election = new ElectionHarness();
+    const election = anElection();
     election.server.put(LEASE, { metadata: { name: LEASE }, spec: { holderIdentity: "", leaseDurationSeconds: 1 } });
     const first = election.add("a");
     if (when === "taken") first.fault = { kind: "unwritten" };
@@ -15,11 +15,10 @@ describe("leader election: taking the lease", () => {
     election.add("b");
     expect((await election.pass(60_000)).at(-1)).toBe("c1");
     first.fault = OK;
-    await election.end();
   });
 
   it("creates the lease, leads at once and renews it each retry period", async () => {
-    const election = new ElectionHarness();
+    const election = anElection();
     const { events } = election.add("a");
     await election.pass(60_000);
     expect(events).toEqual(["observed a", "leading"]);
@@ -33,7 +32,6 @@ describe("leader election: taking the lease", () => {
     // One read, one create, and then a renewal every 2 s without a read.
     expect(election.server.requests.map(({ method }) => method).slice(0, 4)).toEqual(["GET", "POST", "PUT", "PUT"]);
     expect(election.server.requests.length).toBeLessThanOrEqual(32);
-    await election.end();
   });
 
   it.each([
@@ -75,7 +73,7 @@ describe("leader election: taking the lease", () => {
       afterMs: 100,
     },
   ])("adopts a lease that is $name", async ({ spec, afterMs }) => {
-    const election = new ElectionHarness();
+    const election = anElection();
     election.server.put(LEASE, {
       metadata: { name: LEASE, labels: { keep: "me" } },
       ...(spec === undefined ? {} : { spec: { ...spec, preferredHolder: "kept" } }),
@@ -94,11 +92,10 @@ describe("leader election: taking the lease", () => {
       leaseTransitions: transitions,
       ...(spec === undefined ? {} : { preferredHolder: "kept" }),
     });
-    await election.end();
   });
 
   it("says that the namespace of its lease does not exist, and leads once it does", async () => {
-    const election = new ElectionHarness();
+    const election = anElection();
     election.server.hasNamespace = false;
     const errors: string[] = [];
     const { elector } = election.add("a", {
@@ -109,18 +106,16 @@ describe("leader election: taking the lease", () => {
     election.server.hasNamespace = true;
     await election.pass(20_000);
     expect(elector.isLeader()).toBe(true);
-    await election.end();
   });
 
   it.each([{ skewMs: 0 }, { skewMs: 3_600_000 }, { skewMs: -3_600_000 }])(
     "lets one of several lead, whatever their wall clocks say (skew $skewMs ms)",
     async ({ skewMs }) => {
-      const election = new ElectionHarness();
+      const election = anElection();
       election.add("a");
       election.add("b", { skewMs });
       election.add("c", { skewMs: -skewMs });
       expect(await election.pass(120_000)).toHaveLength(1);
-      await election.end();
     },
   );
 
@@ -176,7 +171,7 @@ describe("leader election: releasing the lease", () => {
   });
 
   it("stops at once while a request hangs, and leaves another's lease alone", async () => {
-    const election = new ElectionHarness();
+    const election = anElection();
     election.add("a");
     await election.pass(3000);
     const b = election.add("b");
@@ -190,7 +185,6 @@ describe("leader election: releasing the lease", () => {
     await election.time.settle();
     expect(stopped).toBe(true);
     expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "a" });
-    await election.end();
   });
 
   it("releases although the response to its last renewal was lost", async () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ElectionHarness, LEASE, OK } from "../../../test/support/kube/election.ts";
+import { anElection, ElectionHarness, LEASE, ledElection, OK } from "../../../test/support/kube/election.ts";
 import type { LinkFault } from "../../../test/support/kube/lease-server.ts";
 import { sleep } from "../../runtime/clock.ts";
 
@@ -12,9 +12,7 @@ describe("leader election: losing the lease", () => {
     { name: "are forbidden", fault: { kind: "status", status: 403 } },
     { name: "are answered too late", fault: { kind: "slow", requestMs: 100, responseMs: 30_000 } },
   ])("stops before another can start when renewals $name", async ({ fault }) => {
-    const election = new ElectionHarness();
-    const a = election.add("a");
-    await election.pass(3000);
+    const { election, a } = await ledElection();
     const b = election.add("b");
     await election.pass(3000);
     a.fault = fault;
@@ -25,11 +23,10 @@ describe("leader election: losing the lease", () => {
     // An update whose response was lost holds the lease for longer.
     expect(await election.pass(40_000)).toEqual(["c1"]);
     expect(b.elector.isLeader()).toBe(true);
-    await election.end();
   });
 
   it("counts its time from the send time of a renewal, not from its response", async () => {
-    const election = new ElectionHarness();
+    const election = anElection();
     const a = election.add("a");
     a.fault = { kind: "slow", requestMs: 10, responseMs: 3990 };
     // The read takes 4 s, and so does the creation, which is sent at 4,000.
@@ -41,20 +38,16 @@ describe("leader election: losing the lease", () => {
     expect(a.elector.isLeader()).toBe(true);
     await election.pass(100);
     expect(a.elector.isLeader()).toBe(false);
-    await election.end();
   });
 
   it("goes on when a short outage ends before the deadline", async () => {
-    const election = new ElectionHarness();
-    const a = election.add("a");
-    await election.pass(3000);
+    const { election, a } = await ledElection();
     a.fault = { kind: "refused" };
     await election.pass(7000);
     a.fault = OK;
     await election.pass(30_000);
     expect(a.started).toBe(1);
     expect(a.events.filter((text) => text.startsWith("stopped"))).toEqual([]);
-    await election.end();
   });
 
   it.each([4000, 4500])("goes on leading a server that takes %i ms for each call", async (ms) => {
@@ -80,19 +73,16 @@ describe("leader election: losing the lease", () => {
   });
 
   it("survives lost responses: the next try finds the write", async () => {
-    const election = new ElectionHarness();
-    const a = election.add("a");
-    await election.pass(3000);
+    const { election, a } = await ledElection();
     a.fault = { kind: "responseLost" };
     await election.pass(4000);
     a.fault = OK;
     await election.pass(10_000);
     expect(a.started).toBe(1);
-    await election.end();
   });
 
   it("finds itself the holder when the response to taking the lease was lost", async () => {
-    const election = new ElectionHarness();
+    const election = anElection();
     const a = election.add("a");
     a.fault = { kind: "responseLost" };
     await election.pass(3000);
@@ -100,13 +90,10 @@ describe("leader election: losing the lease", () => {
     a.fault = OK;
     await election.pass(10_000);
     expect(a.elector.isLeader()).toBe(true);
-    await election.end();
   });
 
   it("notices that another took the lease, and leads again later", async () => {
-    const election = new ElectionHarness();
-    const a = election.add("a");
-    await election.pass(3000);
+    const { election, a } = await ledElection();
     election.server.put(LEASE, {
       metadata: { name: LEASE },
       spec: { holderIdentity: "intruder", leaseDurationSeconds: 15, leaseTransitions: 7 },
@@ -116,13 +103,10 @@ describe("leader election: losing the lease", () => {
     expect(a.events).toEqual(["observed a", "leading", "observed intruder", "stopped lost"]);
     await election.pass(30_000);
     expect(a.started).toBe(2);
-    await election.end();
   });
 
   it("goes on when another client edits the lease, and creates it again after a deletion", async () => {
-    const election = new ElectionHarness();
-    const a = election.add("a");
-    await election.pass(3000);
+    const { election, a } = await ledElection();
     election.server.touch(LEASE);
     await election.pass(3000);
     election.server.remove(LEASE);
@@ -130,13 +114,10 @@ describe("leader election: losing the lease", () => {
     expect(a.elector.isLeader()).toBe(true);
     expect(a.started).toBe(1);
     expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "a" });
-    await election.end();
   });
 
   it("does not lead after the process was stopped for long", async () => {
-    const election = new ElectionHarness();
-    const a = election.add("a");
-    await election.pass(3000);
+    const { election, a } = await ledElection();
     const b = election.add("b");
     a.ports.pause();
     await election.pass(40_000);
@@ -146,11 +127,10 @@ describe("leader election: losing the lease", () => {
     expect(a.elector.isLeader()).toBe(false);
     await election.pass(30_000);
     expect(a.signal).toBeUndefined();
-    await election.end();
   });
 
   it("changes the record with each renewal even when its wall clock stands still", async () => {
-    const election = new ElectionHarness();
+    const election = anElection();
     const ports = election.time.process();
     const a = election.add("a", {
       ports: {
@@ -163,11 +143,10 @@ describe("leader election: losing the lease", () => {
     const b = election.add("b");
     expect(await election.pass(120_000)).toEqual(["c0"]);
     expect([a.started, b.started]).toEqual([1, 0]);
-    await election.end();
   });
 
   it("does not lead again before the work of its last leadership has ended", async () => {
-    const election = new ElectionHarness();
+    const election = anElection();
     let working = 0;
     const a = election.add("a", {
       onStartedLeading: () => {
@@ -187,7 +166,6 @@ describe("leader election: losing the lease", () => {
     expect(a.elector.isLeader()).toBe(false);
     await election.pass(20_000);
     expect(a.elector.isLeader()).toBe(true);
-    await election.end();
   });
 
   it("sends few requests in an outage: at most 10 in the first 10 s, and then ever fewer", async () => {

@@ -55,9 +55,7 @@ const [LOW = "", HIGH = ""] = [0, 1].map((shard) =>
 
 describe("two shards as one informer", () => {
   const sources: ShardedReflector<Thing>[] = [];
-  afterEach(async () => {
-    await Promise.all(sources.splice(0).map((source) => source.stop()));
-  });
+  afterEach(() => Promise.all(sources.splice(0).map((source) => source.stop())));
 
   async function startShards(shards = 2) {
     const time = new VirtualTime();

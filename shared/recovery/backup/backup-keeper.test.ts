@@ -38,9 +38,7 @@ function protector(name: string): PodProtector {
 }
 
 const ends: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  await Promise.all(ends.splice(0).map((end) => end()));
-});
+afterEach(() => Promise.all(ends.splice(0).map((end) => end())));
 
 /** Two cores. A core is unreachable until the test syncs it. Calls to those in `hanging` end with their time limit. */
 function rig() {

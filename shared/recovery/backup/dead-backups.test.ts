@@ -31,9 +31,7 @@ function segment(data: Record<string, string>, resourceVersion: string): object 
 }
 
 const ends: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  await Promise.all(ends.splice(0).map((end) => end()));
-});
+afterEach(() => Promise.all(ends.splice(0).map((end) => end())));
 
 /** One cell and one core, whose register answers each list with `register.now`. */
 function rig(data: Record<string, string> = {}, adopts = false, mayWrite = true) {

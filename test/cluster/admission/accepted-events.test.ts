@@ -9,15 +9,10 @@ import { verdictOf } from "../../support/cluster/ask.ts";
 let harness: AdmissionHarness;
 
 beforeAll(async () => {
-  harness = await AdmissionHarness.start({
-    webhookArgs: ["--accepted-events"],
-    cell: BARE,
-  });
+  harness = await AdmissionHarness.start({ webhookArgs: ["--accepted-events"], cell: BARE });
 });
 
-afterAll(async () => {
-  await harness?.[Symbol.asyncDispose]();
-});
+afterAll(() => harness?.[Symbol.asyncDispose]());
 
 it("an admitted disruption is an Event Accepted at the budget, with x-pdb's words", async () => {
   const name = harness.unique("accepted");

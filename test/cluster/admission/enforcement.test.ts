@@ -1,11 +1,13 @@
 /** One protector from audit to enforcement (docs/design.md#enforcement): the annotation of its Deployment decides. */
+
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { deploy } from "../../../scripts/bench/rollout.ts";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
-import { eventually, PROTECTED, protectorPath } from "../../support/generator/generator-harness.ts";
+import { eventually, protectorPath } from "../../support/generator/generator-harness.ts";
 
 const NAME = "web";
 const PODS = 3;

@@ -1,12 +1,13 @@
 /** A bad probe makes every pod unready while all of them run: the floor of running pods keeps them. */
+
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { deploy, roll } from "../../../scripts/bench/rollout.ts";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { KWOK_ANNOTATIONS } from "../../../scripts/control-plane/kwok/annotations.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
-import { PROTECTED } from "../../support/generator/generator-harness.ts";
 
 const NAME = "web";
 const PODS = 4;

@@ -23,9 +23,7 @@ beforeAll(async () => {
   });
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 describe("the ordinary work of controllers and operators", () => {
   it(`rolls ${REPLICAS} replicas with the real Deployment controller`, async () => {

@@ -2,6 +2,7 @@
  * Taint eviction at the minimum, with the real controller: the deletions that it gives up after five tries come back,
  * by client-go's obedience to Retry-After and by the eviction retry.
  */
+
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -10,9 +11,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { refusals } from "../../../scripts/bench/rollout.ts";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { Component } from "../../../scripts/environment/component.ts";
+import { BUNDLES, Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
 const REPLICAS = 4;
@@ -20,7 +22,7 @@ const REPLICAS = 4;
 const TRIES = 5;
 const SETTLED_WITHIN_MS = 120_000;
 const TAINT = { key: "broken", effect: "NoExecute" };
-const PLUGIN = join(process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), "kubectl-podseidon.mjs");
+const PLUGIN = join(BUNDLES, "kubectl-podseidon.mjs");
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
 
 let environment: TestEnvironment;
@@ -33,24 +35,16 @@ beforeAll(async () => {
   });
   cluster = environment.core;
   await cluster.kubectl(["cordon", "node-2"]);
-  const labels = { app: "web" };
-  const template = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } };
-  const metadata = { name: "web", namespace: "default" };
-  const selector = { matchLabels: labels };
-  await cluster.apply([
-    { apiVersion: "apps/v1", kind: "Deployment", metadata, spec: { replicas: REPLICAS, selector, template } },
-    {
-      ...{ apiVersion: "podseidon.kubewharf.io/v1alpha1", kind: "PodProtector", metadata },
-      spec: { minAvailable: REPLICAS, minReadySeconds: 0, selector },
-    },
-  ]);
+  await cluster.apply([deployment("web", REPLICAS, { labels: {} })]);
+  await createProtector(cluster, "default", "web", {
+    minAvailable: REPLICAS,
+    selector: { matchLabels: { app: "web" } },
+  });
   await waitUntilSettled(cluster, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
   await cluster.kubectl(["uncordon", "node-2"]);
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 async function taint(node: string, taints: readonly unknown[]): Promise<void> {
   await cluster.admin.call("PATCH", `/api/v1/nodes/${node}`, { spec: { taints } });

@@ -2,6 +2,7 @@
  * The deletion of a protected workload that asks for replicas (docs/operations.md#delete-a-workload): refused by the
  * policy of the core, held by the generator's finalizer where no policy is in force, and taken back.
  */
+
 import { execFile } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -14,9 +15,10 @@ import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment, PROTECTED } from "../../support/cluster/deployments.ts";
 import { shellCommand } from "../../support/cluster/documented.ts";
 import { ensureHelm } from "../../support/cluster/test-tools.ts";
-import { eventually, GROUP, PROTECTED, protectorPath } from "../../support/generator/generator-harness.ts";
+import { eventually, GROUP, protectorPath } from "../../support/generator/generator-harness.ts";
 
 const WITHIN_MS = 300_000;
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
@@ -40,24 +42,11 @@ interface Rolled {
   readonly replicas: number;
 }
 
-type Metadata = Readonly<Record<string, unknown>>;
-
-function deployment({ name, replicas }: Rolled): Metadata & { readonly metadata: Metadata } {
-  const labels = { app: name };
-  const spec = { terminationGracePeriodSeconds: 2, containers: [{ name: "app", image: "app:1" }] };
-  const rollingUpdate = { maxUnavailable: 1, maxSurge: 1 };
-  return {
-    apiVersion: "apps/v1",
-    kind: "Deployment",
-    metadata: { name, labels: PROTECTED },
-    spec: {
-      replicas,
-      strategy: { rollingUpdate },
-      selector: { matchLabels: labels },
-      template: { metadata: { labels }, spec },
-    },
-  };
-}
+const rolled = ({ name, replicas }: Rolled) =>
+  deployment(name, replicas, {
+    spec: { strategy: { rollingUpdate: { maxUnavailable: 1, maxSurge: 1 } } },
+    podSpec: { terminationGracePeriodSeconds: 2 },
+  });
 
 /** A StatefulSet of three, two of which are promised. */
 function statefulSet(namespace: string): object {
@@ -91,8 +80,8 @@ describe("the deletion of a protected workload that asks for replicas", () => {
   const GUIDE = readFileSync(new URL("../../../docs/operations.md", import.meta.url), "utf8");
   const POLICY = "podseidon-workload-deletions";
   const web: Rolled = { name: "web", replicas: 3 };
-  const inShop = (change: Metadata = {}, of: Rolled = web): object => {
-    const { metadata, ...rest } = deployment(of);
+  const inShop = (change: object = {}, of: Rolled = web): object => {
+    const { metadata, ...rest } = rolled(of);
     return { ...rest, metadata: { ...metadata, namespace: shop, ...change } };
   };
   const path = (name = "web"): string => `/apis/apps/v1/namespaces/${shop}/deployments/${name}`;

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, onTestFailed, test } from "vites
 import { conditionStatus, field, items } from "../../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS as annotation } from "../../../scripts/control-plane/kwok/annotations.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 
 /** What the simulated kubelets do with pods and nodes, and that it can be directed pod by pod. */
 
@@ -12,9 +13,7 @@ beforeAll(async () => {
   cluster = await Cluster.start({ name: "kwok", nodes: 2 });
 }, TIMEOUT_MS);
 
-afterAll(async () => {
-  await cluster?.stop();
-});
+afterAll(() => cluster?.stop());
 
 const PODS = "/api/v1/namespaces/default/pods";
 
@@ -74,21 +73,7 @@ async function isGone(name: string): Promise<boolean> {
 
 test("a deployment becomes ready and is scaled down", { timeout: TIMEOUT_MS }, async () => {
   onTestFailed(() => void cluster.keepLogs());
-  await cluster.apply([
-    {
-      apiVersion: "apps/v1",
-      kind: "Deployment",
-      metadata: { name: "web" },
-      spec: {
-        replicas: 5,
-        selector: { matchLabels: { app: "web" } },
-        template: {
-          metadata: { labels: { app: "web" }, annotations: { [annotation.readyAfter]: "300ms" } },
-          spec: { containers: [{ name: "main", image: "image:1" }] },
-        },
-      },
-    },
-  ]);
+  await cluster.apply([deployment("web", 5, { podAnnotations: { [annotation.readyAfter]: "300ms" } })]);
   const rollout = await cluster.kubectl(["rollout", "status", "deployment/web", "--timeout=30s"]);
   expect(rollout).toMatchObject({ code: 0 });
   expect((await cluster.kubectl(["scale", "deployment/web", "--replicas=2"])).code).toBe(0);

@@ -26,9 +26,7 @@ beforeAll(async () => {
   ]);
 }, TIMEOUT_MS);
 
-afterAll(async () => {
-  await Promise.all([first?.stop(), second?.stop()]);
-});
+afterAll(() => Promise.all([first?.stop(), second?.stop()]));
 
 const MAPS = "/api/v1/namespaces/default/configmaps";
 const configMap = (name: string) => ({ apiVersion: "v1", kind: "ConfigMap", metadata: { name } });

@@ -41,9 +41,7 @@ beforeAll(async () => {
   await waitUntilSettled(environment.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 function isGated(pod: unknown): boolean {
   const gates = field(pod, "spec", "readinessGates");
@@ -127,12 +125,7 @@ async function setCondition(name: string, type: string): Promise<void> {
 /** Creates a pod that no node has, and reports what its kubelet would: the containers are ready, the gates are not. */
 async function createGatedPod(name: string, labels: Readonly<Record<string, string>>): Promise<void> {
   const spec = { ...SPEC, schedulerName: "none", readinessGates: [{ conditionType: COUNTED_CONDITION }] };
-  await environment.core.admin.call("POST", PODS, {
-    apiVersion: "v1",
-    kind: "Pod",
-    metadata: { name, labels },
-    spec,
-  });
+  await environment.core.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name, labels }, spec });
   await setCondition(name, "ContainersReady");
   await writeReady(name, { status: "False", reason: "ReadinessGatesNotReady" });
 }

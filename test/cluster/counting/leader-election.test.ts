@@ -25,9 +25,7 @@ beforeAll(async () => {
   cluster = await startCluster();
 });
 
-afterAll(async () => {
-  await cluster?.stop();
-});
+afterAll(() => cluster?.stop());
 
 async function workload(name: string, count: number): Promise<string[]> {
   const labels = { app: name };

@@ -27,12 +27,7 @@ let environment: TestEnvironment;
 let generator: Component | undefined;
 
 beforeAll(async () => {
-  environment = await TestEnvironment.start({
-    cells: ["a", "b"],
-    replicas: 1,
-    settle: "40s",
-    cell: BARE,
-  });
+  environment = await TestEnvironment.start({ cells: ["a", "b"], replicas: 1, settle: "40s", cell: BARE });
   const { core } = environment;
   await installGenerator(core);
   await installCrd(core, CRD);

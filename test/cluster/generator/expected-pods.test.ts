@@ -2,6 +2,7 @@
  * Budgets over the workloads of three clusters, each independent of the others, with a core cluster of its own that has
  * none of them (docs/design.md#expected-pods).
  */
+
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { BARE, type Cluster } from "../../../scripts/control-plane/cluster.ts";
@@ -9,13 +10,13 @@ import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { ask, messageOf } from "../../support/cluster/ask.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 import {
   generatorTransport,
   installCrd,
   installGenerator,
-  PROTECTED,
   type RunningGenerator,
   startGenerator,
 } from "../../support/generator/generator-harness.ts";

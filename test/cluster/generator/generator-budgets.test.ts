@@ -2,17 +2,18 @@
  * Random PodDisruptionBudgets over real workloads. The generator's minimums equal what the real disruption controller
  * computes (`status.desiredHealthy`), before and after everything is scaled.
  */
+
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { type Group, Groups } from "../../support/generator/budget-groups.ts";
 import {
   eventually,
   generatorTransport,
   installCrd,
   installGenerator,
-  PROTECTED,
   protectorPath,
   type RunningGenerator,
   readObject,

@@ -2,17 +2,18 @@
  * The generator dies at each of its writes, before the write or after it. The next generator finishes the work, and the
  * state is the same as without a crash. And a write that the core denies.
  */
+
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { type Crash, CrashingTransport } from "../../support/generator/crashing-transport.ts";
 import {
   eventually,
   GROUP,
   generatorTransport,
   installGenerator,
-  PROTECTED,
   protectorPath,
   type RunningGenerator,
   readObject,

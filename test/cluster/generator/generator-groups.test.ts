@@ -1,8 +1,10 @@
 /** Objects with several protectors: one for each group of pods that the paths of `--scalable` name. */
+
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import {
   eventually,
   GROUP,
@@ -10,7 +12,6 @@ import {
   grantScalable,
   installCrd,
   installGenerator,
-  PROTECTED,
   protectorPath,
   type RunningGenerator,
   readObject,

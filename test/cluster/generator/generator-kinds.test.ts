@@ -1,8 +1,10 @@
 /** Every kind of workload and budget against a real kube-apiserver, and the protectors of each. */
+
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { CountingTransport } from "../../support/generator/counting-transport.ts";
 import {
   eventually,
@@ -12,7 +14,6 @@ import {
   grantScalable,
   installCrd,
   installGenerator,
-  PROTECTED,
   protectorPath,
   type RunningGenerator,
   readObject,
@@ -45,9 +46,7 @@ beforeEach(async () => {
   await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } }]);
 });
 
-afterEach(async () => {
-  await Promise.all(running.splice(0).map((one) => one.stop()));
-});
+afterEach(() => Promise.all(running.splice(0).map((one) => one.stop())));
 
 function start(options: GeneratorHarnessOptions = {}, through: Transport = transport): RunningGenerator {
   const one = startGenerator(through, options);

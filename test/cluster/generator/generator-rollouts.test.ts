@@ -16,10 +16,10 @@ import { systemPorts as ports } from "../../../shared/runtime/system-ports.ts";
 import { Chance } from "../../simulation/scenario/random.ts";
 import { ask } from "../../support/cluster/ask.ts";
 import { AUDITED, readDeletions } from "../../support/cluster/deletions.ts";
+import { deployment, PROTECTED } from "../../support/cluster/deployments.ts";
 import { waitUntilSettled } from "../../support/cluster/protectors.ts";
 import {
   GROUP,
-  PROTECTED,
   protectorPath,
   type RunningGenerator,
   startGenerator,
@@ -84,16 +84,12 @@ afterAll(async () => {
   await environment?.stop();
 });
 
-function deployment({ name, replicas, strategy }: Rolled): object {
-  const labels = { app: name };
-  const spec = { terminationGracePeriodSeconds: 2, containers: [{ name: "app", image: "app:1" }] };
-  return {
-    apiVersion: "apps/v1",
-    kind: "Deployment",
-    metadata: { name, namespace: NAMESPACE, labels: PROTECTED },
-    spec: { replicas, strategy, selector: { matchLabels: labels }, template: { metadata: { labels }, spec } },
-  };
-}
+const rolled = ({ name, replicas, strategy }: Rolled) =>
+  deployment(name, replicas, {
+    namespace: NAMESPACE,
+    spec: { strategy },
+    podSpec: { terminationGracePeriodSeconds: 2 },
+  });
 
 /** Waits until every Deployment has its image, is complete, and is counted. */
 async function complete(): Promise<void> {
@@ -146,7 +142,7 @@ async function keepPromises(): Promise<void> {
 }
 
 test("each gets a protector with the number that its own controller keeps", async () => {
-  await environment.core.apply(all.map(deployment));
+  await environment.core.apply(all.map(rolled));
   await complete();
   await keepPromises();
 });
@@ -255,7 +251,7 @@ test("below a budget, dead pods go: from a tainted node, and by the rollback of 
   const settled = (available: number): Promise<void> =>
     waitUntilSettled(core, namespace, "poddisruptionbudget-bad", available, WITHIN_MS);
 
-  const { metadata, ...rest } = Object(deployment({ name: "bad", replicas: 3, strategy: ONE_AT_A_TIME }));
+  const { metadata, ...rest } = Object(rolled({ name: "bad", replicas: 3, strategy: ONE_AT_A_TIME }));
   await core.apply([
     { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } },
     { ...rest, metadata: { ...metadata, namespace, labels: {} } },
@@ -315,7 +311,7 @@ test("under Recreate an eviction is held to a number, a deletion and a rollout a
   const [namespace, protector] = ["recreated", "deployment-once"];
   const pods = `/api/v1/namespaces/${namespace}/pods`;
   const strategic = { contentType: "application/strategic-merge-patch+json" };
-  const { metadata, ...rest } = Object(deployment({ name: "once", replicas: 4, strategy: { type: "Recreate" } }));
+  const { metadata, ...rest } = Object(rolled({ name: "once", replicas: 4, strategy: { type: "Recreate" } }));
   // Replacements do not become ready, so that nothing but the first pods is ever available.
   rest.spec.template.metadata.annotations = { [KWOK_ANNOTATIONS.readyAfter]: "never" };
   await core.apply([

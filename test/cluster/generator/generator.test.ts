@@ -54,9 +54,7 @@ beforeEach(async () => {
   await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } }]);
 });
 
-afterEach(async () => {
-  await Promise.all(running.splice(0).map((one) => one.stop()));
-});
+afterEach(() => Promise.all(running.splice(0).map((one) => one.stop())));
 
 interface Shape {
   readonly replicas?: number;

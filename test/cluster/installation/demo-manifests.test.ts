@@ -7,6 +7,7 @@ import * as v from "valibot";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
 import { block } from "../../support/cluster/documented.ts";
 import { FOREIGN_KINDS, foreignCrd } from "../../support/cluster/foreign-kinds.ts";
@@ -352,7 +353,7 @@ test("the image has what every Deployment starts, and needs nothing else", async
   const containerfile = readFileSync(join(root, "Containerfile"), "utf8");
   expect(containerfile).toMatch(/^COPY --from=build \/src\/dist \/podseidon$/m);
   const image = join(cluster.directory, "image");
-  cpSync(process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), image, { recursive: true });
+  cpSync(BUNDLES, image, { recursive: true });
   const { stdout } = await cluster.kubectl(["kustomize", around("single-cluster", ["eviction-retry"])]);
   const deployments = loadAll(stdout).filter((object) => field(object, "kind") === "Deployment");
   for (const deployment of deployments) {

@@ -10,8 +10,7 @@ import * as v from "valibot";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { applyOverlay, SYSTEM, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
-import { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
+import { applyOverlay, kubelet, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
 import { root } from "../../../scripts/root.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
@@ -132,23 +131,9 @@ describe.skipIf(typeof found === "string")(`the image${typeof found === "string"
 
   test("installed by the manifests, its containers get ready, deny a deletion, and end when told to", async () => {
     await using balancer = await Balancer.listen([]);
-    const target = (name: string) => ({ kind: "Deployment", name });
-    const replace = (path: string, value: unknown): string => JSON.stringify([{ op: "add", path, value }]);
-    await applyOverlay(cluster, "single-cluster", {
-      servicePort: balancer.port,
-      patches: [
-        {
-          target: { kind: "Service", name: "podseidon-webhook" },
-          patch: replace("/spec", { type: "ExternalName", externalName: "localhost" }),
-        },
-        { target: target("podseidon-webhook"), patch: replace("/spec/replicas", 1) },
-        { target: target("podseidon-aggregator"), patch: replace("/spec/replicas", 1) },
-        { target: target("podseidon-generator"), patch: replace("/spec/replicas", 1) },
-      ],
-    });
-    const pods = new DemoKubelet({
-      cluster,
-      namespace: SYSTEM,
+    const replicas = { "podseidon-webhook": 1, "podseidon-aggregator": 1, "podseidon-generator": 1 };
+    await applyOverlay(cluster, "single-cluster", { servicePort: balancer.port, replicas });
+    const pods = kubelet(cluster, {
       bundles: "",
       onTrouble: (description) => lines.push(description),
       startTimeoutMs: 5 * 60_000,

@@ -1,13 +1,11 @@
 /** Components that leave objects out, where a cluster has them: `kubectl apply` deletes none, and pages say how to. */
 import { X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { applyOverlay, kubelet, SYSTEM } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
-import { root } from "../../../scripts/root.ts";
 import { shellCommand } from "../../support/cluster/documented.ts";
 
 const INSTALL = readFileSync(new URL("../../../docs/install.md", import.meta.url), "utf8");
@@ -22,7 +20,7 @@ beforeAll(async () => {
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
   cluster = await Cluster.start({ controllerManager: false, scheduler: false, kwok: false, flags });
   await applyOverlay(cluster, "single-cluster");
-  certificates = kubelet(cluster, process.env.PODSEIDON_BUNDLES ?? join(root, "dist"));
+  certificates = kubelet(cluster);
   await certificates.start(["podseidon-certificates"]);
 });
 

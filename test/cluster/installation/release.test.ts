@@ -2,14 +2,14 @@
  * `npm run release`, and the quick start of docs/quickstart-kind.md with what it made: from `kubectl apply` to the
  * first refusal on a real control plane. At full size also the chart in the real helm.
  */
+
 import { execFile } from "node:child_process";
 import { generateKeyPairSync } from "node:crypto";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { loadAll } from "js-yaml";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../../scripts/control-plane/binaries/binaries.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
@@ -21,6 +21,7 @@ import { CELL_PLACEHOLDER, render } from "../../../scripts/release/manifests.ts"
 import { root } from "../../../scripts/root.ts";
 import { behind, block } from "../../support/cluster/documented.ts";
 import { ensureHelm } from "../../support/cluster/test-tools.ts";
+import { temporaryDirectory } from "../../support/runtime/temporary-directory.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const REGISTRY = "registry.example.com/team";
@@ -29,15 +30,12 @@ const page = readFileSync(new URL("../../../docs/quickstart-kind.md", import.met
 const releasePage = readFileSync(new URL("../../../docs/release.md", import.meta.url), "utf8");
 const { privateKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
 
-let directory: string;
+const directory = temporaryDirectory();
 let release: Release;
 
 beforeAll(async () => {
-  directory = mkdtempSync(join(tmpdir(), "podseidon-release-test-"));
   release = await make("first");
 });
-
-afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
 const make = (name: string, tag = "v9.8.7"): Promise<Release> =>
   makeRelease({ registry: REGISTRY, tag, out: join(directory, name), key: privateKey });
@@ -120,7 +118,7 @@ describe("the quick start", () => {
     const seconds = (): string => ((performance.now() - startMs) / 1000).toFixed(1);
     await kubectl(apply);
     const applied = seconds();
-    const pods = kubelet(cluster, join(root, "dist"));
+    const pods = kubelet(cluster, { bundles: join(root, "dist") });
     try {
       await pods.start();
       balancer.endpoints = webhookEndpoints(pods.pods);

@@ -2,6 +2,7 @@
  * The steps of a roll-out (docs/tutorials/roll-out-to-production.md) on a real cluster, applied one after the other as
  * an operator does: what each lets pass while the webhook answers, and while it does not.
  */
+
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -12,16 +13,18 @@ import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { kubelet, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
+import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { behind } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { waitUntilSettled } from "../../support/cluster/protectors.ts";
 
 const PODS = 2;
 const WITHIN_MS = 300_000;
+const options = { startTimeoutMs: WITHIN_MS };
 const LABEL = "podseidon.kubewharf.io/enforced-namespace";
 const labels = { app: "web" };
-const bundles = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
 
 let cluster: Cluster;
 let balancer: Balancer;
@@ -35,17 +38,9 @@ const namespaced = (name: string, more: object = {}): unknown => ({
   metadata: { name, ...more },
 });
 
-const deployment = (name: string, namespace: string): unknown => ({
-  ...{ apiVersion: "apps/v1", kind: "Deployment" },
-  metadata: { name, namespace, labels: { "podseidon.kubewharf.io/protect": "true" } },
-  spec: {
-    replicas: PODS,
-    // Promises both pods.
-    strategy: { rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } },
-    selector: { matchLabels: { app: name } },
-    template: { metadata: { labels: { app: name } }, spec: { containers: [{ name: "app", image: "app:1" }] } },
-  },
-});
+/** Promises both pods. */
+const workload = (name: string, namespace: string) =>
+  deployment(name, PODS, { namespace, spec: { strategy: { rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } } } });
 
 beforeAll(async () => {
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
@@ -54,7 +49,7 @@ beforeAll(async () => {
   const free = [{ apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } }];
   await cluster.apply([namespaced("shop", { labels: { [LABEL]: "true" } }), namespaced("bank"), ...free]);
   await apply("1-ignore");
-  others = kubelet(cluster, bundles, WITHIN_MS);
+  others = kubelet(cluster, options);
   await others.start(["podseidon-certificates", "podseidon-aggregator", "podseidon-update-trigger"]);
   for (const namespace of ["shop", "bank"]) {
     await createReadyPods(cluster, { namespace, prefix: "web", count: PODS, labels });
@@ -119,7 +114,7 @@ const BROKEN = { inShop: "500", evictedInShop: "500", inBank: "500", unprotected
 /** What `doctor` has to say of the step, but that these workloads promise all of their pods. */
 async function found(): Promise<readonly string[]> {
   const env = { PATH: "/usr/bin:/bin", HOME: cluster.directory, KUBECONFIG: cluster.kubeconfig };
-  const plugin = join(bundles, "kubectl-podseidon.mjs");
+  const plugin = join(BUNDLES, "kubectl-podseidon.mjs");
   const answer = promisify(execFile)(process.execPath, [plugin, "doctor"], { env });
   // With a problem it ends with 1.
   const stdout = await answer.then((ended) => ended.stdout).catch((error: unknown) => String(field(error, "stdout")));
@@ -141,11 +136,11 @@ describe.each([
 ])("step %s", (step, up, down, told) => {
   beforeAll(async () => {
     await apply(step);
-    [webhooks, generators] = [kubelet(cluster, bundles, WITHIN_MS), kubelet(cluster, bundles, WITHIN_MS)];
+    [webhooks, generators] = [kubelet(cluster, options), kubelet(cluster, options)];
     await Promise.all([webhooks.start(["podseidon-webhook"]), generators.start(["podseidon-generator"])]);
     balancer.endpoints = webhookEndpoints(webhooks.pods);
     await untilTrusted(cluster);
-    await cluster.apply([deployment("web", "shop"), deployment("web", "bank")]);
+    await cluster.apply([workload("web", "shop"), workload("web", "bank")]);
     for (const namespace of ["shop", "bank"])
       await waitUntilSettled(cluster, namespace, "deployment-web", PODS, WITHIN_MS);
   });
@@ -159,7 +154,7 @@ describe.each([
   test("deletes a workload, or says that it does not", async () => {
     // Another one in each step: a protector that comes back under its name puts the cell on hold.
     const path = `/apis/apps/v1/namespaces/bank/deployments/of-${step}`;
-    await cluster.apply([deployment(`of-${step}`, "bank")]);
+    await cluster.apply([workload(`of-${step}`, "bank")]);
     const read = () => cluster.admin.request("GET", path);
     await cluster.waitFor(
       "its finalizer",

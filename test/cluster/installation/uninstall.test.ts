@@ -2,6 +2,7 @@
  * One command takes everything out: while every deletion of a pod is denied, and while the generator and the
  * aggregator, which put back what is missing, go on running (this cluster has no kubelet that would end them).
  */
+
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -11,9 +12,10 @@ import { conditionStatus, field, items } from "../../../scripts/control-plane/ap
 import { ensureBinaries } from "../../../scripts/control-plane/binaries/binaries.ts";
 import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { KWOK_ANNOTATIONS } from "../../../scripts/control-plane/kwok/annotations.ts";
-import { applyOverlay, kubelet, type OverlayPatch } from "../../../scripts/demo/install.ts";
+import { addition, applyOverlay, kubelet, type OverlayPatch } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { shellCommand } from "../../support/cluster/documented.ts";
 
 const PAGE = readFileSync(new URL("../../../docs/operations.md", import.meta.url), "utf8");
@@ -27,7 +29,6 @@ const GATE_REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhook
 const FINALIZER = "podseidon.kubewharf.io/generator";
 const GATE = "podseidon.kubewharf.io/counted";
 const GATED = `/api/v1/namespaces/${NAMESPACE}/pods/gated`;
-const BUNDLES = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
 
 let cluster: Cluster;
 let pods: DemoKubelet;
@@ -36,33 +37,16 @@ let aggregators: DemoKubelet;
 /** How long an aggregator's pod stays after its deletion. */
 function terminatesAfter(value: string): OverlayPatch {
   const path = `/spec/template/metadata/annotations/${KWOK_ANNOTATIONS.terminateAfter.replace("/", "~1")}`;
-  return {
-    target: { kind: "Deployment", name: "podseidon-aggregator" },
-    patch: JSON.stringify([{ op: "add", path, value }]),
-  };
+  return addition({ kind: "Deployment", name: "podseidon-aggregator" }, path, value);
 }
 
-const workload = {
-  apiVersion: "apps/v1",
-  kind: "Deployment",
-  metadata: {
-    name: "web",
-    namespace: NAMESPACE,
-    labels: { "podseidon.kubewharf.io/protect": "true" },
-    finalizers: ["example.com/before"],
-  },
-  spec: {
-    replicas: 2,
-    selector: { matchLabels: { app: "web" } },
-    template: { metadata: { labels: { app: "web" } }, spec: { containers: [{ name: "web", image: "web:1" }] } },
-  },
-};
+const workload = deployment("web", 2, { namespace: NAMESPACE, finalizers: ["example.com/before"] });
 
 beforeAll(async () => {
   cluster = await Cluster.start({ nodes: 1 });
   await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } }, workload]);
   await applyOverlay(cluster, "single-cluster", { patches: [terminatesAfter("never")] });
-  pods = kubelet(cluster, BUNDLES);
+  pods = kubelet(cluster);
   await pods.start(["podseidon-generator"]);
   await startAggregators();
   await cluster.waitFor("the workload to be protected", async () => {
@@ -72,7 +56,7 @@ beforeAll(async () => {
 });
 
 async function startAggregators(): Promise<void> {
-  aggregators = kubelet(cluster, BUNDLES);
+  aggregators = kubelet(cluster);
   await aggregators.start(["podseidon-aggregator"]);
   await cluster.waitFor("the registration to be kept", async () => {
     return (await cluster.admin.request("GET", RECORD)).text.includes("ValidatingWebhookConfiguration");

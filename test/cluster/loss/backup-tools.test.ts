@@ -3,6 +3,7 @@
  * tests send what it sends. Pods come first, then their ReplicaSets, Deployments and protectors, all with finalizers,
  * labels and annotations, with two more labels, and without owners and status.
  */
+
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { load } from "js-yaml";
@@ -11,10 +12,11 @@ import { conditionStatus, field, items } from "../../../scripts/control-plane/ap
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { ask } from "../../support/cluster/ask.ts";
+import { deployment, PROTECTED } from "../../support/cluster/deployments.ts";
 import { block } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
-import { eventually, GROUP, PROTECTED, protectorPath } from "../../support/generator/generator-harness.ts";
+import { eventually, GROUP, protectorPath } from "../../support/generator/generator-harness.ts";
 
 const PAGE = readFileSync(new URL("../../../docs/how-to/backup-tools.md", import.meta.url), "utf8");
 const NAMESPACE = "shop";
@@ -52,15 +54,8 @@ beforeAll(async () => {
   const names = [NAMESPACE, COPY, ELSEWHERE, ALONE];
   await core.apply(names.map((name) => ({ apiVersion: "v1", kind: "Namespace", metadata: { name } })));
   await createProtector(core, NAMESPACE, BY_HAND, { minAvailable: 1, selector: { matchLabels: labels } });
-  const template = { metadata: { labels }, spec: { containers: [{ name: "web", image: "web:1" }] } };
-  const strategy = { rollingUpdate: { maxUnavailable: 1 } };
-  await core.apply([
-    {
-      ...{ apiVersion: "apps/v1", kind: "Deployment" },
-      metadata: { name: "web", namespace: NAMESPACE, labels: PROTECTED },
-      spec: { replicas: PODS, selector: { matchLabels: labels }, template, strategy },
-    },
-  ]);
+  const spec = { strategy: { rollingUpdate: { maxUnavailable: 1 } } };
+  await core.apply([deployment("web", PODS, { namespace: NAMESPACE, spec })]);
   await untilCounted(NAMESPACE);
   backup = await Promise.all(COLLECTIONS.map(async (path) => items(await core.admin.get(path(NAMESPACE)))));
 });

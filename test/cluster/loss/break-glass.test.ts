@@ -2,6 +2,7 @@
  * The last row of break-glass (docs/operations.md#break-glass), and the way back without a hand: the aggregator alone
  * comes back, restores the webhook configuration, and its core refuses what it counts.
  */
+
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -12,7 +13,9 @@ import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { kubelet, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
+import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { behind, shellCommand } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
@@ -27,24 +30,15 @@ const CONFIGURATIONS = ["validatingwebhookconfigurations", "mutatingwebhookconfi
   (kind) => `/apis/admissionregistration.k8s.io/v1/${kind}/podseidon`,
 );
 const ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/podseidon-aggregator-core";
-const bundles = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
+const options = { startTimeoutMs: WITHIN_MS };
 
 let cluster: Cluster;
 let balancer: Balancer;
 let others: DemoKubelet;
 let aggregators: DemoKubelet;
 
-const workload = {
-  apiVersion: "apps/v1",
-  kind: "Deployment",
-  metadata: { name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } },
-  spec: {
-    replicas: PODS,
-    strategy: { rollingUpdate: { maxUnavailable: 1 } },
-    selector: { matchLabels: labels },
-    template: { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } },
-  },
-};
+const strategy = { rollingUpdate: { maxUnavailable: 1 } };
+const workload = deployment("web", PODS, { namespace: NAMESPACE, spec: { strategy } });
 
 beforeAll(async () => {
   const flags = { "kube-apiserver": { "disable-admission-plugins": "ServiceAccount" } };
@@ -56,8 +50,8 @@ beforeAll(async () => {
     input: behind(balancer.port, stdout),
   });
   expect([code, stderr]).toEqual([0, ""]);
-  others = kubelet(cluster, bundles, WITHIN_MS);
-  aggregators = kubelet(cluster, bundles, WITHIN_MS);
+  others = kubelet(cluster, options);
+  aggregators = kubelet(cluster, options);
   await Promise.all([
     aggregators.start(["podseidon-aggregator"]),
     others.start(["podseidon-certificates", "podseidon-generator", "podseidon-update-trigger", "podseidon-webhook"]),
@@ -83,7 +77,7 @@ const inDryRun = async (name: string): Promise<number> => (await deletion(name, 
 /** What `doctor` says of a check, with its advice. */
 async function doctor(check: string): Promise<string> {
   const env = { PATH: "/usr/bin:/bin", HOME: cluster.directory, KUBECONFIG: cluster.kubeconfig };
-  const plugin = join(bundles, "kubectl-podseidon.mjs");
+  const plugin = join(BUNDLES, "kubectl-podseidon.mjs");
   const answer = promisify(execFile)(process.execPath, [plugin, "doctor"], { env });
   // With a problem it ends with 1.
   const stdout = await answer.then((ended) => ended.stdout).catch((error: unknown) => String(field(error, "stdout")));
@@ -122,7 +116,7 @@ async function scaledUpAgain(): Promise<void> {
   await cluster.admin.call("PATCH", ROLE, { rules: reads });
   const replicas = ["--namespace", "podseidon-system", "scale", "deployment", "podseidon-aggregator", "--replicas=2"];
   expect((await cluster.kubectl(replicas)).code).toBe(0);
-  aggregators = kubelet(cluster, bundles, WITHIN_MS);
+  aggregators = kubelet(cluster, options);
   await aggregators.start(["podseidon-aggregator"]);
   await cluster.waitFor("a refused write", async () => (await countRefusals()) > 0);
   const read = (path: string) => cluster.admin.request("GET", path);

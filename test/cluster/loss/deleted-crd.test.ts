@@ -2,6 +2,7 @@
  * Game days: the PodProtector CRD is deleted by mistake, comes back by the commands of the page, and the core's etcd is
  * restored to before all that.
  */
+
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -12,6 +13,7 @@ import { AvailabilityJudge } from "../../../scripts/demo/availability.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { shellCommand } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
@@ -36,18 +38,8 @@ let availability: AvailabilityJudge;
 let before: EtcdSnapshot;
 let terminating: EtcdSnapshot;
 
-const workload = (name: string): unknown => ({
-  ...{ apiVersion: "apps/v1", kind: "Deployment" },
-  metadata: {
-    ...{ name, namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } },
-    annotations: { "podseidon.kubewharf.io/min-available": String(PROMISED) },
-  },
-  spec: {
-    replicas: 6,
-    selector: { matchLabels: { app: name } },
-    template: { metadata: { labels: { app: name } }, spec: { containers: [{ name: "web", image: "web" }] } },
-  },
-});
+const annotations = { "podseidon.kubewharf.io/min-available": String(PROMISED) };
+const workload = (name: string) => deployment(name, 6, { namespace: NAMESPACE, annotations });
 
 beforeAll(async () => {
   environment = await TestEnvironment.start({

@@ -17,9 +17,7 @@ beforeAll(async () => {
   environment = await startFivePods();
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 /** Edits a field of the CRD's version, and waits until the apiserver serves `path` or no longer does. */
 async function edit(name: string, value: unknown, path: string, status: number): Promise<void> {

@@ -18,9 +18,7 @@ beforeAll(async () => {
   environment = await startFivePods();
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 async function epoch(): Promise<number | undefined> {
   return (await readProtector(environment.core, NAMESPACE, NAME)).status?.cells[0]?.aggregation?.epoch;

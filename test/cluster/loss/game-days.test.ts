@@ -2,15 +2,16 @@
  * Game days: ordinary maintenance, in combination and in an unlucky order, on real control planes. A cell that is gone,
  * or cut off, can't answer for what a restored core says of it.
  */
+
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { Component } from "../../../scripts/environment/component.ts";
+import { BUNDLES, Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
-import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
@@ -28,7 +29,7 @@ const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/web`;
 const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
 const PROTECTOR = `${PROTECTORS}/${NAME}`;
 const PODS_PATH = `/api/v1/namespaces/${NAMESPACE}/pods`;
-const PLUGIN = join(process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), "kubectl-podseidon.mjs");
+const PLUGIN = join(BUNDLES, "kubectl-podseidon.mjs");
 
 let environment: TestEnvironment;
 let generator: Component;
@@ -42,7 +43,7 @@ beforeAll(async () => {
   ]);
   const annotations = { "podseidon.kubewharf.io/min-available": String(PROMISED) };
   const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
-  await environment.core.apply([namespace, deployment("web", annotations)]);
+  await environment.core.apply([namespace, deployment("web", 6, { namespace: NAMESPACE, annotations })]);
   await environment.cell(HERE).apply([namespace]);
   const system = { apiVersion: "v1", kind: "Namespace", metadata: { name: "podseidon-system" } };
   await west.apply([namespace, system]);
@@ -54,14 +55,6 @@ afterAll(async () => {
   await environment?.stop();
   await west?.stop();
 });
-
-function deployment(name: string, annotations = {}): object {
-  const metadata = { name, namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" }, annotations };
-  const app = { app: name };
-  const template = { metadata: { labels: app }, spec: { containers: [{ name, image: name }] } };
-  const spec = { replicas: 6, selector: { matchLabels: app }, template };
-  return { apiVersion: "apps/v1", kind: "Deployment", metadata, spec };
-}
 
 /** Deletes one pod after the other, each as often as the answer is busy for now, until one is needed. */
 async function deleteUntilMinimum(): Promise<void> {
@@ -147,7 +140,7 @@ test("a cell that was removed while it was out of reach restores nothing that wa
   const old = await core.admin.call("PATCH", `${SYSTEM}/configmaps/podseidon-released-0`, { data });
   await generator.stop();
   generator = await environment.startGenerator([], "generator-later");
-  await core.apply([deployment("later")]);
+  await core.apply([deployment("later", 6, { namespace: NAMESPACE })]);
   await core.waitFor("the generator", async () => !(await isGone(`${PROTECTORS}/deployment-later`)), WITHIN_MS);
 
   await using _ = await startWest();

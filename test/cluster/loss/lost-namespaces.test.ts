@@ -3,6 +3,7 @@
  * accounts, Leases, Secrets, backups, the release register. The promise holds, and the documented commands bring the
  * rest back.
  */
+
 import { execFile } from "node:child_process";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
@@ -10,10 +11,11 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../../scripts/control-plane/binaries/binaries.ts";
 import { Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
+import { applyOverlay, kubelet, SYSTEM, startPods } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
-import { root } from "../../../scripts/root.ts";
+import { BUNDLES } from "../../../scripts/environment/component.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
@@ -23,7 +25,6 @@ const NAME = "deployment-web";
 const PROMISED = 2;
 const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/web`;
 const PODS_PATH = `/api/v1/namespaces/${NAMESPACE}/pods`;
-const BUNDLES = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
 const WITHIN_MS = 180_000;
 const OPTIONS = { scheduler: false, kwok: false } as const;
 const labels = { app: "web" };
@@ -35,44 +36,27 @@ let generator: DemoKubelet | undefined;
 let cell: DemoKubelet | undefined;
 let made = 0;
 
-const target = (name: string) => ({ kind: "Deployment", name });
-const patch = (path: string, value: unknown): string => JSON.stringify([{ op: "add", path, value }]);
-
 const applyCore = (): Promise<void> => applyOverlay(core, "core");
 const applyWorker = (): Promise<void> =>
   applyOverlay(worker, "worker", {
     servicePort: balancer.port,
-    patches: [
-      {
-        target: { kind: "Service", name: "podseidon-webhook" },
-        patch: patch("/spec", { type: "ExternalName", externalName: "localhost" }),
-      },
-      { target: target("podseidon-aggregator"), patch: patch("/spec/replicas", 1) },
-      { target: target("podseidon-webhook"), patch: patch("/spec/replicas", 2) },
-    ],
+    replicas: { "podseidon-aggregator": 1, "podseidon-webhook": 2 },
   });
 
 async function joinCore(): Promise<void> {
   const { kubectl } = await ensureBinaries();
-  const env = {
-    PATH: dirname(kubectl),
-    KUBECONFIG: `${worker.kubeconfig}:${core.kubeconfig}`,
-    HOME: core.directory,
-  };
+  const env = { PATH: dirname(kubectl), KUBECONFIG: `${worker.kubeconfig}:${core.kubeconfig}`, HOME: core.directory };
   const words = [join(BUNDLES, "kubectl-podseidon.mjs"), "join", CELL, "--core-context", "core", "--context", CELL];
   await promisify(execFile)(process.execPath, words, { env });
 }
 
 async function startGenerator(): Promise<void> {
-  generator = kubelet(core, BUNDLES);
+  generator = kubelet(core);
   await generator.start(["podseidon-generator"]);
 }
 
 async function startCell(): Promise<void> {
-  cell = kubelet(worker, BUNDLES);
-  await cell.start(["podseidon-certificates", "podseidon-webhook", "podseidon-aggregator"]);
-  balancer.endpoints = webhookEndpoints(cell.pods);
-  await untilTrusted(worker);
+  cell = await startPods(worker, balancer, ["podseidon-certificates", "podseidon-webhook", "podseidon-aggregator"]);
 }
 
 beforeAll(async () => {
@@ -84,13 +68,8 @@ beforeAll(async () => {
   const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
   for (const cluster of [core, worker]) await cluster.apply([namespace]);
   await Promise.all([applyCore(), applyWorker()]);
-  const metadata = {
-    ...{ name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } },
-    annotations: { "podseidon.kubewharf.io/min-available": String(PROMISED) },
-  };
-  const template = { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } };
-  const spec = { replicas: 3, paused: true, selector: { matchLabels: labels }, template };
-  await core.apply([{ apiVersion: "apps/v1", kind: "Deployment", metadata, spec }]);
+  const annotations = { "podseidon.kubewharf.io/min-available": String(PROMISED) };
+  await core.apply([deployment("web", 3, { namespace: NAMESPACE, annotations, spec: { paused: true } })]);
   await joinCore();
   await startGenerator();
   await createReadyPods(worker, { namespace: NAMESPACE, prefix: "web", count: PROMISED, labels });

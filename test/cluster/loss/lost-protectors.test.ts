@@ -15,6 +15,7 @@ import { AvailabilityJudge } from "../../../scripts/demo/availability.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { createReadyPods, eachAtMost } from "../../support/cluster/pods.ts";
 import { REPORT_ENVIRONMENT, reported } from "../../support/cluster/report.ts";
 
@@ -39,17 +40,10 @@ let before: EtcdSnapshot;
 let made = 0;
 
 const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } };
-const deployment = {
-  apiVersion: "apps/v1",
-  kind: "Deployment",
-  metadata: { name: "web", namespace: NAMESPACE, labels: { [`${GROUP}/protect`]: "true" } },
-  spec: {
-    replicas: PODS,
-    selector: { matchLabels: { app: "web" } },
-    strategy: { rollingUpdate: { maxUnavailable: "20%", maxSurge: 0 } },
-    template: { metadata: { labels: { app: "web" } }, spec: { containers: [{ name: "web", image: "web" }] } },
-  },
-};
+const workload = deployment("web", PODS, {
+  namespace: NAMESPACE,
+  spec: { strategy: { rollingUpdate: { maxUnavailable: "20%", maxSurge: 0 } } },
+});
 
 beforeAll(async () => {
   environment = await TestEnvironment.start({
@@ -205,7 +199,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
   });
 
   it("allows exactly the spare pods, and backs the protector up in the cell", async () => {
-    await environment.core.apply([deployment]);
+    await environment.core.apply([workload]);
     const pods = { namespace: NAMESPACE, prefix: "web", count: PODS, labels: { app: "web" } };
     // The protector exists before its pods, so that the first pod is covered, too.
     await environment.core.waitFor("the protector", async () => (await protector()) !== undefined);
@@ -282,7 +276,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       expect(tally.admitted).toBe(0);
       expect(availability.lowest).toBe(PROMISED);
       // The restore has removed the Deployment, too. The protector stays without it until somebody creates it again.
-      await environment.core.apply([deployment]);
+      await environment.core.apply([workload]);
       await expectLive();
       await untilCopied();
     },
@@ -302,7 +296,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       const tally = await attackUntil(() => isInForce(uid, PROMISED));
       expect(tally.admitted).toBe(0);
       expect(availability.lowest).toBe(PROMISED);
-      await environment.core.apply([deployment]);
+      await environment.core.apply([workload]);
       await expectLive();
     },
     FULL,

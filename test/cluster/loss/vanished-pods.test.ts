@@ -19,9 +19,7 @@ beforeAll(async () => {
   await settled();
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 async function settled(): Promise<void> {
   await waitUntilSettled(environment.core, "default", NAME, PODS, WITHIN_MS);

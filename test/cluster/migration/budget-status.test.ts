@@ -2,6 +2,7 @@
  * The status of a PodUnavailableBudget, written by the generator with the permissions of the manifests: what
  * `kubectl get pub` shows, and that a status of another manager is left alone.
  */
+
 import { readFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
@@ -9,6 +10,7 @@ import { field } from "../../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { type Bucket, parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { shellCommand } from "../../support/cluster/documented.ts";
 import { makeCell } from "../../support/decide/fixtures.ts";
 import { CountingTransport } from "../../support/generator/counting-transport.ts";
@@ -18,7 +20,6 @@ import {
   generatorTransport,
   installCrd,
   installGenerator,
-  PROTECTED,
   protectorPath,
   type RunningGenerator,
   startGenerator,
@@ -54,10 +55,7 @@ afterAll(async () => {
 beforeEach(async () => {
   running = startGenerator(counting);
   const metadata = { name: "web", namespace: "default", labels: PROTECTED };
-  const spec = {
-    minAvailable: "60%",
-    selector: { matchLabels: { app: "web" } },
-  };
+  const spec = { minAvailable: "60%", selector: { matchLabels: { app: "web" } } };
   const annotations = { "pub.kruise.io/protect-total-replicas": "5" };
   const kind = { apiVersion: "policy.kruise.io/v1beta1", kind: "PodUnavailableBudget" };
   await cluster.apply([{ ...kind, metadata: { ...metadata, annotations }, spec }]);

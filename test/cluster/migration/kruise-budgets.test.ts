@@ -3,16 +3,17 @@
  * (`status.desiredAvailable`), before and after a scaling, and differ where the page of the migration says so. With
  * PODSEIDON_TEST_SIZE=full only, because OpenKruise is built for it.
  */
+
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import type { ManagedProcess } from "../../../scripts/control-plane/managed-process.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { ensureKruise, kruiseVersion } from "../../support/cluster/test-tools.ts";
 import {
   generatorTransport,
   installGenerator,
-  PROTECTED,
   protectorPath,
   type RunningGenerator,
   startGenerator,

@@ -12,6 +12,7 @@ import { AvailabilityJudge } from "../../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { ask } from "../../support/cluster/ask.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { shellCommand } from "../../support/cluster/documented.ts";
 import { KRUISE_MANAGER, KRUISE_OBJECTS } from "../../support/cluster/foreign-kinds.ts";
 import { OtherWebhook } from "../../support/cluster/other-webhook.ts";
@@ -87,10 +88,9 @@ function budget(name: string, maxUnavailable: number): unknown {
 const protectorOf = (name: string): string => `podunavailablebudget-${name}`;
 
 async function deploy(name: string, replicas: number, readyAfter: string): Promise<void> {
-  const labels = { app: name };
   const resizePolicy = [{ resourceName: "memory", restartPolicy: "RestartContainer" }];
   const resources = { requests: { cpu: "10m", memory: "16Mi" } };
-  const spec = {
+  const podSpec = {
     terminationGracePeriodSeconds: 1,
     initContainers: [{ name: "migrate", image: "migrate:1" }],
     containers: [
@@ -98,15 +98,8 @@ async function deploy(name: string, replicas: number, readyAfter: string): Promi
       { name: "envoy", image: "envoy:1" },
     ],
   };
-  const template = { metadata: { labels, annotations: { [KWOK_ANNOTATIONS.readyAfter]: readyAfter } }, spec };
-  await environment.core.apply([
-    {
-      apiVersion: "apps/v1",
-      kind: "Deployment",
-      metadata: { name, namespace: "default" },
-      spec: { replicas, selector: { matchLabels: labels }, template },
-    },
-  ]);
+  const podAnnotations = { [KWOK_ANNOTATIONS.readyAfter]: readyAfter };
+  await environment.core.apply([deployment(name, replicas, { labels: {}, podAnnotations, podSpec })]);
 }
 
 async function settled(name: string, available: number): Promise<void> {

@@ -45,9 +45,7 @@ afterEach(async () => {
   for (const server of servers.splice(0)) await server[Symbol.asyncDispose]();
 });
 
-afterAll(async () => {
-  await harness?.[Symbol.asyncDispose]();
-});
+afterAll(() => harness?.[Symbol.asyncDispose]());
 
 async function probeServer(opinion: ProbeOpinion, secure = false): Promise<ProbeServer> {
   const { certificatePem: cert, privateKeyPem: key } = await harness.cluster.identity.servingCertificate(

@@ -86,12 +86,7 @@ function clusters(): readonly Cluster[] {
 async function fill(round: number, count = PER_CLUSTER): Promise<string[]> {
   const made = await Promise.all(
     clusters().map((cluster) =>
-      createReadyPods(cluster, {
-        namespace: "default",
-        prefix: `db-${round}`,
-        count,
-        labels: { app: "db" },
-      }),
+      createReadyPods(cluster, { namespace: "default", prefix: `db-${round}`, count, labels: { app: "db" } }),
     ),
   );
   return made[0] ?? [];

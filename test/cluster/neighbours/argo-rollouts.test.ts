@@ -3,6 +3,7 @@
  * a blue-green switch, and a mass deletion in the middle of each (docs/neighbours.md#argo-rollouts). With
  * PODSEIDON_TEST_SIZE=full only, because the controller is built for it.
  */
+
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { refusals } from "../../../scripts/bench/rollout.ts";
@@ -12,8 +13,9 @@ import type { ManagedProcess } from "../../../scripts/control-plane/managed-proc
 import { AvailabilityJudge } from "../../../scripts/demo/availability.ts";
 import { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
-import { grantScalable, installGenerator, PROTECTED } from "../../support/generator/generator-harness.ts";
+import { grantScalable, installGenerator } from "../../support/generator/generator-harness.ts";
 import { ensureNeighbour, neighbourVersion } from "../../support/neighbours/binaries.ts";
 import { startArgoRollouts } from "../../support/neighbours/controllers.ts";
 import { podsOf } from "../../support/neighbours/protected-deployment.ts";

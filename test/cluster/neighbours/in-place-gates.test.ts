@@ -44,9 +44,7 @@ beforeAll(async () => {
   await waitUntilSettled(environment.core, "default", "clone", REPLICAS, SETTLED_WITHIN_MS);
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 function names(): string[] {
   return Array.from({ length: REPLICAS }, (_, index) => `clone-${index}`);

@@ -1,4 +1,5 @@
 /** What the operator of a database meets, which deletes pods itself and moves roles (docs/how-to/operators.md). */
+
 import { readFileSync } from "node:fs";
 import { load } from "js-yaml";
 import * as v from "valibot";
@@ -7,9 +8,10 @@ import { conditionStatus, field } from "../../../scripts/control-plane/api-clien
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { ask } from "../../support/cluster/ask.ts";
+import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { block } from "../../support/cluster/documented.ts";
 import { waitUntilSettled } from "../../support/cluster/protectors.ts";
-import { eventually, GROUP, PROTECTED, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
+import { eventually, GROUP, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
 
 const PAGE = readFileSync(new URL("../../../docs/how-to/operators.md", import.meta.url), "utf8");
 const { args } = v.parse(v.object({ args: v.array(v.string()) }), load(block(PAGE, "all instances")));

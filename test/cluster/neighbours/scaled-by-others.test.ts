@@ -2,6 +2,7 @@
  * What schedulers and autoscalers send that run beside podseidon (docs/how-to/autoscalers.md), in order: Volcano's
  * evictions, Knative's revisions, a Deployment that falls to one replica. None of them runs here.
  */
+
 import { join } from "node:path";
 import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -10,8 +11,9 @@ import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
 import { ask, messageOf, untilDecided, verdictOf } from "../../support/cluster/ask.ts";
+import { deployment, PROTECTED } from "../../support/cluster/deployments.ts";
 import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
-import { eventually, PROTECTED, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
+import { eventually, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
 
 const namespace = "default";
 const WITHIN_MS = 120_000;
@@ -51,15 +53,9 @@ const scale = (name: string, replicas: number | null): Promise<unknown> =>
   environment.core.admin.call("PATCH", `${DEPLOYMENTS}/${name}`, { spec: { replicas } });
 
 async function create({ name, replicas, maxUnavailable, labels = PROTECTED }: Deployed): Promise<void> {
-  const spec = { terminationGracePeriodSeconds: 1, containers: [{ name: "app", image: "app:1" }] };
-  await environment.core.admin.call("POST", DEPLOYMENTS, {
-    ...{ apiVersion: "apps/v1", kind: "Deployment", metadata: { name, labels } },
-    spec: {
-      ...{ replicas, strategy: { rollingUpdate: { maxUnavailable } } },
-      selector: { matchLabels: { app: name } },
-      template: { metadata: { labels: { app: name } }, spec },
-    },
-  });
+  const spec = { strategy: { rollingUpdate: { maxUnavailable } } };
+  const body = deployment(name, replicas, { labels, spec, podSpec: { terminationGracePeriodSeconds: 1 } });
+  await environment.core.admin.call("POST", DEPLOYMENTS, body);
 }
 
 async function deploy(deployed: Deployed): Promise<void> {

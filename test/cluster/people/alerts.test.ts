@@ -2,17 +2,19 @@
  * The unit tests of the alert rules with promtool: each alert fires when it should, and not in normal operation. The
  * dashboard's queries are valid. At full size only, because promtool is built from source where it is not installed.
  */
+
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { loadAll } from "js-yaml";
-import { beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import { ensureBinaries } from "../../../scripts/control-plane/binaries/binaries.ts";
 import { root } from "../../../scripts/root.ts";
 import { block } from "../../support/cluster/documented.ts";
 import { ensurePromtool } from "../../support/cluster/test-tools.ts";
+import { temporaryDirectory } from "../../support/runtime/temporary-directory.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 
@@ -41,25 +43,21 @@ const TEAM_CASES: readonly (readonly [fires: string, series: readonly (readonly 
 ];
 
 test("the aggregators of an overlay serve numbers and labels of each protector by the patch of the page", async () => {
-  const directory = mkdtempSync(join(tmpdir(), "podseidon-flag-"));
-  try {
-    const resources = relative(directory, join(root, "manifests/overlays/single-cluster"));
-    const head = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
-    writeFileSync(
-      join(directory, "kustomization.yaml"),
-      `${head}resources: [${resources}]\n${block(TEAMS, "the flags")}`,
-    );
-    const { kubectl } = await ensureBinaries();
-    const { stdout, stderr } = spawnSync(kubectl, ["kustomize", directory], { encoding: "utf8" });
-    expect(stderr).toBe("");
-    const deployments = loadAll(stdout).filter((one) => field(one, "metadata", "name") === "podseidon-aggregator");
-    const args = deployments.map((one) => field(one, "spec", "template", "spec", "containers", 0, "args"));
-    expect(args.find((one) => one !== undefined)).toEqual(
-      expect.arrayContaining(["--protector-metrics", "--metric-labels=team"]),
-    );
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
-  }
+  const directory = temporaryDirectory(onTestFinished);
+  const resources = relative(directory, join(root, "manifests/overlays/single-cluster"));
+  const head = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+  writeFileSync(
+    join(directory, "kustomization.yaml"),
+    `${head}resources: [${resources}]\n${block(TEAMS, "the flags")}`,
+  );
+  const { kubectl } = await ensureBinaries();
+  const { stdout, stderr } = spawnSync(kubectl, ["kustomize", directory], { encoding: "utf8" });
+  expect(stderr).toBe("");
+  const deployments = loadAll(stdout).filter((one) => field(one, "metadata", "name") === "podseidon-aggregator");
+  const args = deployments.map((one) => field(one, "spec", "template", "spec", "containers", 0, "args"));
+  expect(args.find((one) => one !== undefined)).toEqual(
+    expect.arrayContaining(["--protector-metrics", "--metric-labels=team"]),
+  );
 });
 
 describe.runIf(FULL)("promtool", () => {
@@ -73,7 +71,7 @@ describe.runIf(FULL)("promtool", () => {
     );
     expect(queries.length).toBeGreaterThan(20);
     const rules = queries.map((expr, index) => ({ record: `query_${index}`, expr }));
-    const directory = mkdtempSync(join(tmpdir(), "podseidon-queries-"));
+    const directory = temporaryDirectory(onTestFinished);
     try {
       // YAML is a superset of JSON.
       writeFileSync(join(directory, "queries.yaml"), JSON.stringify({ groups: [{ name: "dashboard", rules }] }));
@@ -86,10 +84,7 @@ describe.runIf(FULL)("promtool", () => {
   });
 
   test.each([[["check", "rules", "rules.yaml"]], [["test", "rules", "rules.test.yaml"]]])("%j", async (args) => {
-    const { status, stdout, stderr } = spawnSync(await ensurePromtool(), args, {
-      cwd: MONITORING,
-      encoding: "utf8",
-    });
+    const { status, stdout, stderr } = spawnSync(await ensurePromtool(), args, { cwd: MONITORING, encoding: "utf8" });
     process.stdout.write(stdout);
     expect(stderr).toBe("");
     expect(status).toBe(0);
@@ -114,15 +109,11 @@ describe.runIf(FULL)("promtool", () => {
       input_series: [{ series, values: "3x48" }],
       promql_expr_test: [{ expr: "ALERTS", eval_time: "47h", exp_samples: [] }],
     };
-    try {
-      writeFileSync(join(directory, "rules.yaml"), block(TEAMS, "the rules"));
-      const all = { rule_files: ["rules.yaml"], tests: [...tests, quiet] };
-      writeFileSync(join(directory, "tests.yaml"), JSON.stringify(all));
-      const args = ["test", "rules", join(directory, "tests.yaml")];
-      const { status, stdout, stderr } = spawnSync(await ensurePromtool(), args, { encoding: "utf8" });
-      expect([status, stderr], stdout).toEqual([0, ""]);
-    } finally {
-      rmSync(directory, { recursive: true, force: true });
-    }
+    writeFileSync(join(directory, "rules.yaml"), block(TEAMS, "the rules"));
+    const all = { rule_files: ["rules.yaml"], tests: [...tests, quiet] };
+    writeFileSync(join(directory, "tests.yaml"), JSON.stringify(all));
+    const args = ["test", "rules", join(directory, "tests.yaml")];
+    const { status, stdout, stderr } = spawnSync(await ensurePromtool(), args, { encoding: "utf8" });
+    expect([status, stderr], stdout).toEqual([0, ""]);
   });
 });

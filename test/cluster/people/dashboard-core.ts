@@ -1,4 +1,5 @@
 /** A core with protectors whose statuses are written by hand, and the built plugin that shows them. */
+
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
@@ -7,6 +8,7 @@ import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { root } from "../../../scripts/root.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { startCluster } from "../../support/cluster/aggregator-cluster.ts";
+import { eachAtMost } from "../../support/cluster/pods.ts";
 import { makeCell, makeSpec } from "../../support/decide/fixtures.ts";
 
 const NAMESPACES = ["shop", "bank", "media", "platform"];
@@ -72,14 +74,10 @@ export const namespaceOf = (index: number): string => NAMESPACES[index % NAMESPA
 
 /** `more` pods more of each than {@link countsOf} says. */
 export async function writeMany(core: Cluster, count: number, more = 0): Promise<void> {
-  let next = 0;
-  const write = async (): Promise<void> => {
-    for (let index = next++; index < count; index = next++) {
-      const { required, available } = countsOf(index);
-      await writeCounts(core, namespaceOf(index), nameOf(index), { required, available: available + more });
-    }
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, write));
+  await eachAtMost(AT_ONCE, [...Array(count).keys()], async (index) => {
+    const { required, available } = countsOf(index);
+    await writeCounts(core, namespaceOf(index), nameOf(index), { required, available: available + more });
+  });
 }
 
 /** An Event as the webhook writes it. */

@@ -15,6 +15,7 @@ import { ensureBinaries } from "../../../scripts/control-plane/binaries/binaries
 import { BARE } from "../../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { waitUntilSettled } from "../../support/cluster/protectors.ts";
 import { documentedCommands, goodCodes, harmless, type Stand } from "../../support/documentation.ts";
@@ -107,18 +108,12 @@ function start(line: string): Promise<Result> {
 
 beforeAll(async () => {
   const { kubectl } = await ensureBinaries();
-  environment = await TestEnvironment.start({
-    cells: [CELL],
-    single: true,
-    replicas: 1,
-    cell: BARE,
-  });
+  environment = await TestEnvironment.start({ cells: [CELL], single: true, replicas: 1, cell: BARE });
   const bin = join(environment.core.directory, "bin");
   mkdirSync(bin);
   symlinkSync(process.execPath, join(bin, "node"));
   path = [join(root, "dist"), bin, dirname(kubectl), "/usr/bin", "/bin"].join(delimiter);
   const labels = { app: NAME };
-  const template = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } };
   await environment.core.apply([
     { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } },
     { apiVersion: "v1", kind: "Node", metadata: { name: NODE } },
@@ -133,14 +128,7 @@ beforeAll(async () => {
   const { stdout } = await environment.core.kubectl(["kustomize", join(root, "manifests/overlays/single-cluster")]);
   const installed = loadAll(stdout).filter((object) => !REGISTRATIONS.includes(String(field(object, "kind"))));
   await environment.core.apply(installed);
-  await environment.core.apply([
-    {
-      apiVersion: "apps/v1",
-      kind: "Deployment",
-      metadata: { name: NAME, namespace: NAMESPACE, labels },
-      spec: { replicas: PODS, selector: { matchLabels: labels }, template },
-    },
-  ]);
+  await environment.core.apply([deployment(NAME, PODS, { namespace: NAMESPACE, labels })]);
   kubeconfig = join(environment.core.directory, "reader.kubeconfig");
   copyFileSync(environment.core.kubeconfig, kubeconfig);
   await environment.core.kubectl(["config", "set-context", "core", "--namespace", NAMESPACE], { kubeconfig });
@@ -167,9 +155,7 @@ function protector(name: string, deployment: string, spec: object): object {
   };
 }
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 /** Pages run in parallel, and the commands of each page in their order. */
 test.concurrent.each(pages)("%s", async (page) => {

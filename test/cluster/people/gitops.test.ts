@@ -1,21 +1,20 @@
 /** The health check of docs/gitops.md, in the Lua that Argo CD has. (Other files of test/cluster test the page too.) */
+
 import { execFile } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { load } from "js-yaml";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import { block } from "../../support/cluster/documented.ts";
 import { ensureGlua } from "../../support/cluster/test-tools.ts";
+import { temporaryDirectory } from "../../support/runtime/temporary-directory.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const PAGE = readFileSync(new URL("../../../docs/gitops.md", import.meta.url), "utf8");
 const KEY = "resource.customizations.health.podseidon.kubewharf.io_PodProtector";
-const directory = mkdtempSync(join(tmpdir(), "podseidon-lua-"));
-
-afterAll(() => rmSync(directory, { recursive: true, force: true }));
+const directory = temporaryDirectory();
 
 /** `Type=Status` for each condition; its message is its type. */
 async function healthWith(conditions: readonly string[]): Promise<string> {

@@ -1,4 +1,5 @@
 /** A core cluster and a cell with the built processes, one protected workload, and `kubectl podseidon` to ask them. */
+
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, symlinkSync } from "node:fs";
@@ -8,8 +9,10 @@ import { BARE } from "../../../scripts/control-plane/cluster.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { setReady } from "../../support/cluster/pods.ts";
 import { readProtector, reservationCount } from "../../support/cluster/protectors.ts";
+import { type Ended, ended } from "../../support/runtime/ended.ts";
 
 export const NAMESPACE = "shop";
 export const NAME = "deployment-web";
@@ -18,23 +21,8 @@ export const PODS = ["web-0", "web-1", "web-2", "web-3"];
 const SETTLE_MS = 60_000;
 const LABELS = { app: "web" };
 
-const deployment = {
-  apiVersion: "apps/v1",
-  kind: "Deployment",
-  metadata: { name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } },
-  spec: {
-    replicas: PODS.length,
-    strategy: { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "25%" } },
-    selector: { matchLabels: LABELS },
-    template: { metadata: { labels: LABELS }, spec: { containers: [{ name: "app", image: "app:1" }] } },
-  },
-};
-
-export interface PluginResult {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
+const strategy = { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "25%" } };
+const workload = deployment("web", PODS.length, { namespace: NAMESPACE, spec: { strategy } });
 
 export class PluginEstate {
   readonly environment: TestEnvironment;
@@ -68,7 +56,7 @@ export class PluginEstate {
       core.apply([space]),
       cell.apply([space, { apiVersion: "v1", kind: "Node", metadata: { name: NODE } }]),
     ]);
-    await core.apply([deployment]);
+    await core.apply([workload]);
     const generator = await environment.startGenerator([]);
     const estate = new PluginEstate(environment, kubectl, path, generator);
     for (const pod of PODS) await estate.createPod(pod, true);
@@ -88,7 +76,7 @@ export class PluginEstate {
   }
 
   /** Runs `kubectl podseidon ...` with both clusters in KUBECONFIG, one file each. */
-  plugin(...args: readonly string[]): Promise<PluginResult> {
+  plugin(...args: readonly string[]): Promise<Ended> {
     return this.run(this.kubectl, ["podseidon", ...args]);
   }
 
@@ -117,20 +105,8 @@ export class PluginEstate {
     });
   }
 
-  run(command: string, args: readonly string[]): Promise<PluginResult> {
-    const child = this.#spawn(command, args);
-    let stdout = "";
-    let stderr = "";
-    child.stdout.setEncoding("utf8").on("data", (text: string) => {
-      stdout += text;
-    });
-    child.stderr.setEncoding("utf8").on("data", (text: string) => {
-      stderr += text;
-    });
-    return new Promise((resolve, reject) => {
-      child.on("error", reject);
-      child.on("close", (code) => resolve({ code: code ?? -1, stdout, stderr }));
-    });
+  run(command: string, args: readonly string[]): Promise<Ended> {
+    return ended(this.#spawn(command, args));
   }
 
   /** Another generator in place of the first, so that it sees what happened while none ran. */

@@ -8,19 +8,19 @@ import { root } from "../../../scripts/root.ts";
 import { setReady } from "../../support/cluster/pods.ts";
 import { readProtector, reservationCount } from "../../support/cluster/protectors.ts";
 import { metricsOf } from "../../support/documentation.ts";
-import { NAME, NAMESPACE, NODE, PluginEstate, type PluginResult, PODS } from "./plugin-estate.ts";
+import { NAME, NAMESPACE, NODE, PluginEstate, PODS } from "./plugin-estate.ts";
 
 let asking: PluginEstate;
 let estate: TestEnvironment;
 
-const plugin = (...args: readonly string[]): Promise<PluginResult> => asking.plugin(...args);
+const plugin = (...args: readonly string[]) => asking.plugin(...args);
 
 /** What an operator sees, for whoever reads the test's output. */
-function show(command: string, { stdout }: PluginResult): void {
+function show(command: string, { stdout }: { readonly stdout: string }): void {
   process.stdout.write(`$ kubectl podseidon ${command}\n${stdout}\n`);
 }
 
-const why = (pod: string): Promise<PluginResult> => plugin("why", pod, "-n", NAMESPACE);
+const why = (pod: string) => plugin("why", pod, "-n", NAMESPACE);
 
 beforeAll(async () => {
   asking = await PluginEstate.start();
@@ -388,7 +388,7 @@ describe("when a part is gone for good", () => {
     for (const kind of ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"])
       await estate.cell("cell").admin.call("DELETE", `/apis/admissionregistration.k8s.io/v1/${kind}/podseidon`);
     // The apiserver's own cache of webhook configurations follows a moment later.
-    let last: PluginResult | undefined;
+    let last: Awaited<ReturnType<typeof plugin>> | undefined;
     await estate.core.waitFor("the webhook configuration to be out of force", async () => {
       last = await plugin("doctor");
       return /FAIL +cell +webhook +was not asked/.test(last.stdout);

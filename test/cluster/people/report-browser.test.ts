@@ -1,11 +1,12 @@
 /** The report in a real headless browser, light and dark, wide and narrow. At full size, where Chromium is. */
+
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { reportPage } from "../../../scripts/report/page.ts";
 import { Recorder } from "../../../scripts/report/record.ts";
+import { temporaryDirectory } from "../../support/runtime/temporary-directory.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const BROWSERS = ["chromium", "chromium-browser", "google-chrome"];
@@ -16,10 +17,9 @@ const browser = (process.env.PATH ?? "")
 const START_TIMEOUT_MS = 120_000;
 
 describe.runIf(FULL && browser !== undefined)("the report in a browser", () => {
-  let directory: string;
+  const directory = temporaryDirectory();
 
   beforeAll(() => {
-    directory = mkdtempSync(join(tmpdir(), "podseidon-report-"));
     const recorder = new Recorder("Ten pods in two clusters", ["east", "west"]);
     recorder.available([5, 5]);
     recorder.promised(8);
@@ -28,7 +28,6 @@ describe.runIf(FULL && browser !== undefined)("the report in a browser", () => {
     const page = reportPage(recorder.finish("held", true, [{ name: "admin", admitted: 2, refused: 8, busy: 0 }]));
     writeFileSync(join(directory, "report.html"), page);
   });
-  afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
   function look(...args: readonly string[]): string {
     const common = [
@@ -41,10 +40,7 @@ describe.runIf(FULL && browser !== undefined)("the report in a browser", () => {
     const { status, stdout, stderr } = spawnSync(
       browser ?? "",
       [...common, ...args, `file://${directory}/report.html`],
-      {
-        encoding: "utf8",
-        timeout: START_TIMEOUT_MS,
-      },
+      { encoding: "utf8", timeout: START_TIMEOUT_MS },
     );
     if (status !== 0) throw new Error(stderr);
     return stdout;

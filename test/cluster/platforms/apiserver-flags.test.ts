@@ -2,6 +2,7 @@
  * Kube-apiservers with other flags than those of the test clusters. Two of them send no bookmarks by which a quiet
  * watch could be confirmed (docs/decisions/0002-short-watches.md): all deletions failed there after 15 quiet seconds.
  */
+
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, type ClusterOptions } from "../../../scripts/control-plane/cluster.ts";
@@ -9,6 +10,7 @@ import type { Flags } from "../../../scripts/control-plane/components.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { ask, verdictOf } from "../../support/cluster/ask.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { waitUntilSettled } from "../../support/cluster/protectors.ts";
 
@@ -102,14 +104,8 @@ describe.each(NAMES)("a kube-apiserver %s", (name) => {
     const environment = environmentOf(name);
     const { core } = environment;
     const labels = { app: "web" };
-    const spec = {
-      replicas: PODS,
-      selector: { matchLabels: labels },
-      strategy: { rollingUpdate: { maxUnavailable: PODS - MINIMUM, maxSurge: 0 } },
-      template: { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } },
-    };
-    const metadata = { name: "web", namespace: "default", labels: { "podseidon.kubewharf.io/protect": "true" } };
-    await core.apply([{ apiVersion: "apps/v1", kind: "Deployment", metadata, spec }]);
+    const strategy = { rollingUpdate: { maxUnavailable: PODS - MINIMUM, maxSurge: 0 } };
+    await core.apply([deployment("web", PODS, { spec: { strategy } })]);
     await core.waitFor("the protector", async () => (await core.admin.request("GET", PROTECTOR)).status === 200);
     expect(field(await core.admin.get(PROTECTOR), "spec", "minAvailable")).toBe(MINIMUM);
     await createReadyPods(core, { namespace: "default", prefix: "web", count: PODS, labels });

@@ -2,6 +2,7 @@
  * A cluster whose own admission refuses, changes or fails what podseidon writes: the plugins that OpenShift and others
  * enable, quotas, policies, and a webhook that is down.
  */
+
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { loadAll } from "js-yaml";
@@ -22,10 +23,10 @@ import { type PodProtector, parsePodProtector } from "../../../shared/schema/pod
 import { createProtectorClient } from "../../../webhook/reserve/protector-client.ts";
 import type { ProtectorEvent } from "../../../webhook/reserve/protector-event.ts";
 import { ProtectorWriter } from "../../../webhook/reserve/protector-writer.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import {
   eventually,
   GROUP,
-  PROTECTED,
   protectorPath,
   type RunningGenerator,
   startGenerator,
@@ -125,11 +126,7 @@ async function createNamespace(name: string): Promise<void> {
 }
 
 async function createDeployment(namespace: string): Promise<void> {
-  const labels = { app: "web" };
-  const template = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app" }] } };
-  const spec = { replicas: 4, selector: { matchLabels: labels }, template };
-  const metadata = { name: "web", namespace, labels: PROTECTED };
-  await cluster.apply([{ apiVersion: "apps/v1", kind: "Deployment", metadata, spec }]);
+  await cluster.apply([deployment("web", 4, { namespace })]);
 }
 
 async function told(one: RunningGenerator, kind: string, namespace: string): Promise<unknown> {

@@ -34,9 +34,7 @@ beforeAll(async () => {
   await createProtector(cluster, namespace, "needed", { minAvailable: 0, selector });
 });
 
-afterAll(async () => {
-  await environment?.stop();
-});
+afterAll(() => environment?.stop());
 
 test("there a pod that no protector covers can be evicted, and another one only by its UID", async () => {
   const evict = (name: string, uid?: string) =>

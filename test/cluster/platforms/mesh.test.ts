@@ -54,9 +54,7 @@ beforeAll(async () => {
   });
 });
 
-afterAll(async () => {
-  await cluster?.stop();
-});
+afterAll(() => cluster?.stop());
 
 test.each(NAMESPACES)("a pod of %s stays outside, and is admitted", async (namespace) => {
   const own = newTriggerPod(namespace, "probe", { mark: { counter: 0, lineage: [] }, atMs: 0, labels: {} });

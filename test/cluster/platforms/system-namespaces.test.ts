@@ -2,11 +2,13 @@
  * A platform whose kube-apiserver reaches the webhook through agents in kube-system (konnectivity on AKS and GKE): when
  * the agents are lost, so is the webhook, and the agents' replacement must not ask it.
  */
+
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { applyOverlay } from "../../../scripts/demo/install.ts";
 import { messageOf } from "../../support/cluster/ask.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 
 /** Nobody listens there: the webhook is out of reach. */
 const CLOSED_PORT = 1;
@@ -19,23 +21,13 @@ beforeAll(async () => {
   cluster = await Cluster.start({ nodes: 2 });
   await cluster.kubectl(["cordon", "node-2"]);
   await cluster.apply([{ apiVersion: "v1", kind: "Namespace", metadata: { name: TENANT } }]);
-  for (const namespace of [AGENTS, TENANT]) await deploy(namespace);
+  await cluster.apply([AGENTS, TENANT].map((namespace) => deployment("agent", 1, { namespace, labels: {} })));
   for (const namespace of [AGENTS, TENANT])
     await cluster.waitFor(`a pod in ${namespace}`, async () => (await podOn("node-1", namespace)) !== undefined);
   await cluster.kubectl(["uncordon", "node-2"]);
 });
 
-afterAll(async () => {
-  await cluster?.stop();
-});
-
-async function deploy(namespace: string): Promise<void> {
-  const labels = { app: "agent" };
-  const template = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } };
-  const metadata = { name: "agent", namespace };
-  const spec = { replicas: 1, selector: { matchLabels: labels }, template };
-  await cluster.apply([{ apiVersion: "apps/v1", kind: "Deployment", metadata, spec }]);
-}
+afterAll(() => cluster?.stop());
 
 async function podOn(node: string, namespace: string): Promise<string | undefined> {
   const query = `labelSelector=app%3Dagent&fieldSelector=spec.nodeName%3D${node},status.phase%3DRunning`;

@@ -3,25 +3,25 @@
  * accounts of their own there. The core cluster itself is a second cell.
  */
 
-import { execFile } from "node:child_process";
+import { spawn } from "node:child_process";
 import { createPrivateKey, generateKeyPairSync } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { SignJWT } from "jose";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ApiserverClient, field } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
+import { applyOverlay, SYSTEM, startPods } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
-import { root } from "../../../scripts/root.ts";
+import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { readAccountToken } from "../../../shared/kube/credentials/account-token.ts";
 import { ask } from "../../support/cluster/ask.ts";
 import { DeletionLoad } from "../../support/cluster/deletion-load.ts";
 import { block } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector } from "../../support/cluster/protectors.ts";
+import { type Ended, ended } from "../../support/runtime/ended.ts";
 
 const CELL = "worker-1";
 const COMPONENTS = ["webhook", "aggregator"] as const;
@@ -30,35 +30,19 @@ const LOAD = { app: "load" };
 const LIFE_SECONDS = 600;
 const SECRETS = `/api/v1/namespaces/${SYSTEM}/secrets`;
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
-const BUNDLES = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
 
 let core: Cluster;
 let worker: Cluster;
 let balancer: Balancer;
 let pods: DemoKubelet;
 
-interface Result {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
 /** The plugin, with the contexts `core` and `worker-1`; the worker is the current one. */
-async function plugin(...args: readonly string[]): Promise<Result> {
+function plugin(...args: readonly string[]): Promise<Ended> {
   const env = { KUBECONFIG: `${worker.kubeconfig}:${core.kubeconfig}`, HOME: core.directory };
-  const words = [join(BUNDLES, "kubectl-podseidon.mjs"), ...args];
-  try {
-    return { code: 0, ...(await promisify(execFile)(process.execPath, words, { env })) };
-  } catch (error) {
-    return {
-      code: Number(field(error, "code")),
-      stdout: String(field(error, "stdout")),
-      stderr: String(field(error, "stderr")),
-    };
-  }
+  return ended(spawn(process.execPath, [join(BUNDLES, "kubectl-podseidon.mjs"), ...args], { env }));
 }
 
-const joined = (cell: string, context: string, ...more: readonly string[]): Promise<Result> =>
+const joined = (cell: string, context: string, ...more: readonly string[]): Promise<Ended> =>
   plugin("join", cell, "--core-context", "core", "--context", context, ...more);
 
 /** The arguments of the command in docs/install.md. */
@@ -108,21 +92,10 @@ beforeAll(async () => {
     Cluster.start({ name: CELL, ...BARE }),
     Balancer.listen([]),
   ]);
-  const target = (name: string) => ({ kind: "Deployment", name });
-  const replace = (path: string, value: unknown): string => JSON.stringify([{ op: "add", path, value }]);
+  const replicas = { "podseidon-aggregator": 1, "podseidon-webhook": 2 };
   await Promise.all([
     applyOverlay(core, "core"),
-    applyOverlay(worker, "worker", {
-      servicePort: balancer.port,
-      patches: [
-        {
-          target: { kind: "Service", name: "podseidon-webhook" },
-          patch: replace("/spec", { type: "ExternalName", externalName: "localhost" }),
-        },
-        { target: target("podseidon-aggregator"), patch: replace("/spec/replicas", 1) },
-        { target: target("podseidon-webhook"), patch: replace("/spec/replicas", 2) },
-      ],
-    }),
+    applyOverlay(worker, "worker", { servicePort: balancer.port, replicas }),
   ]);
 });
 
@@ -202,10 +175,7 @@ describe("join", () => {
 });
 
 test("webhook and aggregator of the manifests work by the accounts of their cell", async () => {
-  pods = kubelet(worker, BUNDLES);
-  await pods.start(["podseidon-certificates", "podseidon-webhook", "podseidon-aggregator"]);
-  balancer.endpoints = webhookEndpoints(pods.pods);
-  await untilTrusted(worker);
+  pods = await startPods(worker, balancer, ["podseidon-certificates", "podseidon-webhook", "podseidon-aggregator"]);
   const selector = { matchLabels: { app: "web" } };
   await createProtector(core, "default", "web", { minAvailable: 2, minReadySeconds: 0, selector });
   await createReadyPods(worker, { namespace: "default", prefix: "web", count: 3, labels: { app: "web" } });

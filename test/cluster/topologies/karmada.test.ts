@@ -1,4 +1,5 @@
 /** A core that runs no pods, with its generator in another cluster: the folders of docs/how-to/karmada.md. */
+
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -7,8 +8,9 @@ import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { kubelet, SYSTEM } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment, PROTECTED } from "../../support/cluster/deployments.ts";
 import { block } from "../../support/cluster/documented.ts";
-import { eventually, PROTECTED, protectorPath } from "../../support/generator/generator-harness.ts";
+import { eventually, protectorPath } from "../../support/generator/generator-harness.ts";
 
 const PAGE = readFileSync(new URL("../../../docs/how-to/karmada.md", import.meta.url), "utf8");
 const FLEETS = readFileSync(new URL("../../../docs/how-to/fleets.md", import.meta.url), "utf8");
@@ -40,7 +42,7 @@ beforeAll(async () => {
   const kubeconfig = readFileSync(await karmada.kubeconfigFor({ serviceAccount, expirationSeconds: 86_400 }), "utf8");
   const metadata = { name: "podseidon-core-generator", namespace: SYSTEM };
   await host.apply([{ apiVersion: "v1", kind: "Secret", metadata, stringData: { kubeconfig } }]);
-  pods = kubelet(host, process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), WITHIN_MS);
+  pods = kubelet(host, { startTimeoutMs: WITHIN_MS });
   await pods.start();
 });
 
@@ -57,15 +59,7 @@ test("the core runs nothing, and the host cluster grants the generator nothing",
 });
 
 test("a Deployment of the core is protected, and held", async () => {
-  const labels = { app: "web" };
-  const template = { metadata: { labels }, spec: { containers: CONTAINERS } };
-  const metadata = { name: "web", namespace: "default", labels: PROTECTED };
-  await karmada.apply([
-    {
-      ...{ apiVersion: "apps/v1", kind: "Deployment", metadata },
-      spec: { replicas: 8, selector: { matchLabels: labels }, template },
-    },
-  ]);
+  await karmada.apply([deployment("web", 8)]);
   const path = protectorPath("default", "deployment-web");
   await eventually(karmada, path, (one) => field(one, "spec", "minAvailable") === 6, WITHIN_MS);
   // The federation may set the template's replicas to the pods that exist.

@@ -2,21 +2,23 @@
  * What docs/operations.md has an operator do with a worker cluster: bring back protectors from a file, give the cell
  * another id, and let it join another core. The manifests' processes do the rest.
  */
+
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { applyOverlay, kubelet, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
+import { applyOverlay, kubelet, startPods } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
+import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { behind, block, operatorShell } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector } from "../../support/cluster/protectors.ts";
 
 const PAGE = readFileSync(new URL("../../../docs/operations.md", import.meta.url), "utf8");
-const BUNDLES = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
 const NAMESPACE = "shop";
 const PROTECTOR = "deployment-web";
 const PODS = 4;
@@ -62,10 +64,7 @@ async function folderOf(id: string): Promise<string> {
 /** As the Deployments do after a rollout restart. */
 async function restartPods(): Promise<void> {
   await pods?.stop();
-  pods = kubelet(worker, BUNDLES);
-  await pods.start(["podseidon-certificates", "podseidon-webhook", "podseidon-aggregator"]);
-  balancer.endpoints = webhookEndpoints(pods.pods);
-  await untilTrusted(worker);
+  pods = await startPods(worker, balancer, ["podseidon-certificates", "podseidon-webhook", "podseidon-aggregator"]);
 }
 
 async function untilCounted(cell: string): Promise<void> {
@@ -100,15 +99,12 @@ beforeAll(async () => {
   await Promise.all([applyOverlay(core, "core"), applyOverlay(otherCore, "core")]);
   await typed(`kubectl --context worker-2 apply --filename ${await folderOf("worker-2")}`);
   await typed("kubectl podseidon join worker-2 --core-context core --context worker-2");
-  generator = kubelet(core, BUNDLES);
+  generator = kubelet(core);
   await generator.start(["podseidon-generator"]);
   await restartPods();
   await createReadyPods(worker, { namespace: NAMESPACE, prefix: "web", count: PODS, labels });
-  const metadata = { name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } };
-  const template = { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } };
-  const spec = { replicas: PODS, selector: { matchLabels: labels }, template };
-  const strategy = { rollingUpdate: { maxUnavailable: 1 } };
-  await core.apply([{ apiVersion: "apps/v1", kind: "Deployment", metadata, spec: { ...spec, strategy } }]);
+  const spec = { strategy: { rollingUpdate: { maxUnavailable: 1 } } };
+  await core.apply([deployment("web", PODS, { namespace: NAMESPACE, spec })]);
   await core.waitFor("the protector", async () => {
     const path = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${PROTECTOR}`;
     return (await core.admin.request("GET", path)).status === 200;

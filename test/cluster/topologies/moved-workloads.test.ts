@@ -2,21 +2,22 @@
  * Workloads move from one core to another by docs/topologies.md: the cell obeys both, and then the new core alone. At
  * no moment may a pod go that one of them promises.
  */
+
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
+import { applyOverlay, SYSTEM, startPods } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
+import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
 import { behind, block, operatorShell } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
 const PAGE = readFileSync(new URL("../../../docs/topologies.md", import.meta.url), "utf8");
-const BUNDLES = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
 const NAMESPACE = "shop";
 const PODS = 3;
 const PROMISED = 2;
@@ -61,10 +62,7 @@ async function writeFolder(cores: "both" | "one"): Promise<string> {
 
 async function restartPods(): Promise<void> {
   await pods?.stop();
-  pods = kubelet(worker, BUNDLES);
-  await pods.start(["podseidon-certificates", "podseidon-webhook", "podseidon-aggregator"]);
-  balancer.endpoints = webhookEndpoints(pods.pods);
-  await untilTrusted(worker);
+  pods = await startPods(worker, balancer, ["podseidon-certificates", "podseidon-webhook", "podseidon-aggregator"]);
 }
 
 /** Deletes one pod after the other, each until it is decided; the statuses. */

@@ -2,16 +2,17 @@
  * A cluster whose cell gets another id. Its pods are in the protectors already, under the old one: until that is
  * removed, they are not counted again.
  */
+
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE } from "../../../scripts/control-plane/cluster.ts";
-import type { Component } from "../../../scripts/environment/component.ts";
+import { BUNDLES, type Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
-import { root } from "../../../scripts/root.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
@@ -23,7 +24,7 @@ const PROMISED = 3;
 const WITHIN_MS = 120_000;
 const labels = { app: "web" };
 const PODS_PATH = `/api/v1/namespaces/${NAMESPACE}/pods`;
-const PLUGIN = join(process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), "kubectl-podseidon.mjs");
+const PLUGIN = join(BUNDLES, "kubectl-podseidon.mjs");
 
 let environment: TestEnvironment;
 let generator: Component;
@@ -33,15 +34,9 @@ beforeAll(async () => {
     ...{ cells: [BEFORE, AFTER], single: true, cell: BARE, replicas: 1, settle: "3s", aggregators: false },
     aggregatorArgs: ["--copy-interval=100ms"],
   });
-  const metadata = { name: "web", namespace: NAMESPACE, labels: { "podseidon.kubewharf.io/protect": "true" } };
-  const spec = {
-    replicas: PODS,
-    selector: { matchLabels: labels },
-    template: { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } },
-  };
   await environment.core.apply([
     { apiVersion: "v1", kind: "Namespace", metadata: { name: NAMESPACE } },
-    { apiVersion: "apps/v1", kind: "Deployment", metadata, spec },
+    deployment("web", PODS, { namespace: NAMESPACE }),
   ]);
   await environment.register(BEFORE);
   generator = await environment.startGenerator();

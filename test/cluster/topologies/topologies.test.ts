@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
+import { applyOverlay, SYSTEM, startPods } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
 import { root } from "../../../scripts/root.ts";
@@ -62,10 +62,7 @@ beforeAll(async () => {
   const { stdout } = await worker.kubectl(["kustomize", directory]);
   await worker.apply(behind(balancer.port, stdout));
   await worker.apply([await secretFor(first, "podseidon-core"), await secretFor(second, "podseidon-second-core")]);
-  pods = kubelet(worker, process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), SETTLED_WITHIN_MS);
-  await pods.start();
-  balancer.endpoints = webhookEndpoints(pods.pods);
-  await untilTrusted(worker);
+  pods = await startPods(worker, balancer, undefined, { startTimeoutMs: SETTLED_WITHIN_MS });
   await createProtector(first, NAMESPACE, "web", { minAvailable: 1, selector: { matchLabels: labels } });
   await createProtector(second, NAMESPACE, "web", { minAvailable: PODS, selector: { matchLabels: labels } });
   for (const namespace of [NAMESPACE, "default"])

@@ -13,7 +13,7 @@ import { conditionStatus, field, items } from "../../../scripts/control-plane/ap
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { ManagedProcess } from "../../../scripts/control-plane/managed-process.ts";
 import { reservePort } from "../../../scripts/control-plane/ports.ts";
-import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
+import { applyOverlay, SYSTEM, startPods, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
 import { root } from "../../../scripts/root.ts";
@@ -61,28 +61,19 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     await start("cainjector", certManager.cainjector, [], async () => true);
 
     balancer = await Balancer.listen([]);
-    const target = (name: string) => ({ kind: "Deployment", name });
-    const replace = (path: string, value: unknown): string => JSON.stringify([{ op: "add", path, value }]);
     await applyOverlay(cluster, "single-cluster", {
       servicePort: balancer.port,
       components: ["cert-manager"],
+      replicas: { "podseidon-webhook": 2, "podseidon-aggregator": 1 },
       patches: [
-        {
-          target: { kind: "Service", name: "podseidon-webhook" },
-          patch: replace("/spec", { type: "ExternalName", externalName: "localhost" }),
-        },
         // The CA injector before 1.12 removes fields that its client does not know. docs/install.md says which version
         // is needed.
         { target: { kind: "ValidatingWebhookConfiguration", name: "podseidon" }, patch: WITHOUT_CONDITIONS },
-        { target: target("podseidon-webhook"), patch: replace("/spec/replicas", 2) },
-        { target: target("podseidon-aggregator"), patch: replace("/spec/replicas", 1) },
       ],
     });
     await untilIssued();
-    pods = kubelet(cluster, process.env.PODSEIDON_BUNDLES ?? join(root, "dist"), WAIT_MS);
-    await pods.start(["podseidon-webhook", "podseidon-aggregator"]);
-    balancer.endpoints = webhookEndpoints(pods.pods);
-    await untilTrusted(cluster);
+    const options = { startTimeoutMs: WAIT_MS };
+    pods = await startPods(cluster, balancer, ["podseidon-webhook", "podseidon-aggregator"], options);
   }, 60 * 60_000);
 
   afterAll(async () => {

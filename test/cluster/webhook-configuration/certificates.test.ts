@@ -3,22 +3,22 @@
  * times while pods are deleted through the apiserver all the time, and no call fails. Only apiservers may call the
  * webhook (`components/client-certificates`).
  */
+
 import { X509Certificate } from "node:crypto";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type ConnectionOptions, connect } from "node:tls";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
-import { applyOverlay, kubelet, SYSTEM, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
+import { addition, applyOverlay, SYSTEM, startPods } from "../../../scripts/demo/install.ts";
 import type { DemoKubelet, PlayedPod } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
-import { root } from "../../../scripts/root.ts";
 import { splitCertificates } from "../../../shared/certificates/ca-bundle.ts";
 import { createCertificateAuthority, issueCertificate } from "../../../shared/certificates/x509.ts";
 import { COUNTED_CONDITION, COUNTED_GATE } from "../../../shared/schema/annotations.ts";
 import { DeletionLoad } from "../../support/cluster/deletion-load.ts";
+import { temporaryDirectory } from "../../support/runtime/temporary-directory.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const ROTATIONS = FULL ? 10 : 3;
@@ -35,38 +35,27 @@ const validity = { notBeforeMs: Date.now() - HOUR_MS, notAfterMs: Date.now() + 2
 const clients = await createCertificateAuthority({ commonName: "apiservers", ...validity });
 const apiserver = await issueCertificate(clients, { commonName: "apiserver", usages: ["client"], ...validity });
 
-let folder = "";
+const folder = temporaryDirectory();
 let cluster: Cluster;
 let balancer: Balancer;
 let pods: DemoKubelet;
 
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "podseidon-certificates-"));
   cluster = await Cluster.start({
     ...BARE,
     files: { "admission.json": JSON.stringify(admissionConfiguration()) },
     flags: { "kube-apiserver": { "admission-control-config-file": "$FILES/admission.json" } },
   });
   balancer = await Balancer.listen([]);
-  const argument = (value: string): string =>
-    JSON.stringify([{ op: "add", path: "/spec/template/spec/containers/0/args/-", value }]);
-  const replace = (path: string, value: unknown): string => JSON.stringify([{ op: "add", path, value }]);
-  const target = (name: string) => ({ kind: "Deployment", name });
+  const deployment = (name: string) => ({ kind: "Deployment", name });
+  const args = "/spec/template/spec/containers/0/args";
   await applyOverlay(cluster, "single-cluster", {
     servicePort: balancer.port,
     components: ["client-certificates", "counted-gate"],
+    replicas: { "podseidon-webhook": 2, "podseidon-aggregator": 1 },
     patches: [
-      {
-        target: { kind: "Service", name: "podseidon-webhook" },
-        patch: replace("/spec", { type: "ExternalName", externalName: "localhost" }),
-      },
-      { target: target("podseidon-webhook"), patch: replace("/spec/replicas", 2) },
-      { target: target("podseidon-aggregator"), patch: replace("/spec/replicas", 1) },
-      { target: target("podseidon-aggregator"), patch: argument("--ca-interval=200ms") },
-      {
-        target: target("podseidon-certificates"),
-        patch: replace("/spec/template/spec/containers/0/args", ["--interval=200ms", "--overlap=1s"]),
-      },
+      addition(deployment("podseidon-aggregator"), `${args}/-`, "--ca-interval=200ms"),
+      addition(deployment("podseidon-certificates"), args, ["--interval=200ms", "--overlap=1s"]),
     ],
   });
   await cluster.apply([
@@ -77,17 +66,13 @@ beforeAll(async () => {
       stringData: { "ca.crt": clients.certificatePem },
     },
   ]);
-  pods = kubelet(cluster, process.env.PODSEIDON_BUNDLES ?? join(root, "dist"));
-  await pods.start(["podseidon-certificates", "podseidon-webhook", "podseidon-aggregator"]);
-  balancer.endpoints = webhookEndpoints(pods.pods);
-  await untilTrusted(cluster);
+  pods = await startPods(cluster, balancer, ["podseidon-certificates", "podseidon-webhook", "podseidon-aggregator"]);
 });
 
 afterAll(async () => {
   await pods?.stop();
   await balancer?.close();
   await cluster?.stop();
-  rmSync(folder, { recursive: true, force: true });
 });
 
 /** Makes the apiserver present a certificate to every webhook. */

@@ -11,7 +11,6 @@ import { Balancer } from "../../../scripts/environment/balancer.ts";
 import { root } from "../../../scripts/root.ts";
 import { behind } from "../../support/cluster/documented.ts";
 
-const bundles = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
 const CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 let cluster: Cluster;
@@ -50,7 +49,7 @@ async function apply(...components: readonly string[]): Promise<void> {
 }
 
 async function startWebhooks(): Promise<void> {
-  webhooks = kubelet(cluster, bundles);
+  webhooks = kubelet(cluster);
   await webhooks.start(["podseidon-webhook"]);
   balancer.endpoints = webhookEndpoints(webhooks.pods);
 }
@@ -87,7 +86,7 @@ async function paths(): Promise<readonly string[]> {
 
 test("the path of a Service gets the segment, beside caBundle, and the webhook knows it", async () => {
   await apply("secret-path");
-  others = kubelet(cluster, bundles);
+  others = kubelet(cluster);
   await others.start(["podseidon-aggregator", "podseidon-certificates"]);
   await startWebhooks();
   await untilTrusted(cluster);

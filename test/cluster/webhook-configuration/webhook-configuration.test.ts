@@ -5,8 +5,7 @@
  */
 
 import { execFile } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -18,12 +17,13 @@ import { root } from "../../../scripts/root.ts";
 import { createReadyPods, setReady } from "../../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 import { ensureHelm } from "../../support/cluster/test-tools.ts";
+import { temporaryDirectory } from "../../support/runtime/temporary-directory.ts";
 
 const PODS = 3;
 const SETTLED_WITHIN_MS = 120_000;
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const RESOURCES = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] as const;
-const files = mkdtempSync(join(tmpdir(), "podseidon-static-"));
+const files = temporaryDirectory();
 const read = (name: string): string => readFileSync(join(root, "manifests/static-admission", name), "utf8");
 
 let environment: TestEnvironment;
@@ -60,7 +60,6 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await environment?.stop();
-  rmSync(files, { recursive: true, force: true });
 });
 
 async function untilRestored(resource: string, before: unknown): Promise<void> {

@@ -1,6 +1,7 @@
 /**
  * An installation whose every connection to an apiserver goes through a proxy, and the work that needs each connection.
  */
+
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -13,6 +14,7 @@ import type { Flags } from "../../../scripts/control-plane/components.ts";
 import { Component } from "../../../scripts/environment/component.ts";
 import type { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { GROUP, UPDATE_TRIGGER_COUNTER_ANNOTATION, UPDATE_TRIGGER_POD } from "../../../shared/schema/annotations.ts";
+import { deployment } from "../../support/cluster/deployments.ts";
 import { setReady } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector } from "../../support/cluster/protectors.ts";
 import { HistoryRecorder } from "../../support/history/history-recorder.ts";
@@ -308,7 +310,7 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
 
   /** Creates a Deployment; resolves when the generator protects it. */
   async deploy(name: string): Promise<void> {
-    await this.core.admin.call("POST", DEPLOYMENTS, deployment(name));
+    await this.core.admin.call("POST", DEPLOYMENTS, workload(name));
     await this.isFollowed(name, FIRST_REPLICAS);
   }
 
@@ -363,22 +365,7 @@ function isAvailable(pod: unknown): boolean {
 }
 
 /** `maxUnavailable: 0`, so that the protector's `minAvailable` is the number of replicas. */
-function deployment(name: string): unknown {
-  const labels = { app: name };
-  return {
-    apiVersion: "apps/v1",
-    kind: "Deployment",
-    metadata: {
-      name,
-      namespace: NAMESPACE,
-      labels: { [`${GROUP}/protect`]: "true" },
-      annotations: { text: TEXT },
-    },
-    spec: {
-      replicas: FIRST_REPLICAS,
-      selector: { matchLabels: labels },
-      strategy: { rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } },
-      template: { metadata: { labels }, spec: { containers: [{ name: "web", image: "web" }] } },
-    },
-  };
+function workload(name: string): unknown {
+  const spec = { strategy: { rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } } };
+  return deployment(name, FIRST_REPLICAS, { namespace: NAMESPACE, annotations: { text: TEXT }, spec });
 }

@@ -29,10 +29,7 @@ export function judgeDropped(history: History, protectors: readonly ProtectorHis
     for (const step of steps) {
       for (const { cell, uid, operation } of dropsIn(step)) {
         const cluster = history.cells.get(cell) ?? "";
-        const known = (pasts.get(cluster) ?? []).map(({ of, startMs }) => ({
-          versions: of.get(uid) ?? [],
-          startMs,
-        }));
+        const known = (pasts.get(cluster) ?? []).map(({ of, startMs }) => ({ versions: of.get(uid) ?? [], startMs }));
         judgement.judged("dropped");
         const wrong = whyTooEarly(step, cell, known, reviews.get(uid) ?? []);
         if (wrong !== undefined)

@@ -48,11 +48,7 @@ export function spansOf({ fromMs, endMs }: Stretch, group: readonly ProtectorHis
   if (steps.length === 0) return [];
   const ends = steps.filter(isUnquiet).sort((a, b) => a.moment.revision - b.moment.revision);
   const begins = [Number.NEGATIVE_INFINITY, ...ends.map(({ atMs }) => atMs)];
-  const spans = begins.map((begin, index) => ({
-    fromMs: begin,
-    endMs: ends[index]?.atMs ?? endMs,
-    end: ends[index],
-  }));
+  const spans = begins.map((begin, index) => ({ fromMs: begin, endMs: ends[index]?.atMs ?? endMs, end: ends[index] }));
   // Until its processes notice the restore, what was there before is counted by revisions of another history.
   const isYoung = group.every(({ steps: [first] }) => first?.before === undefined && (first?.atMs ?? 0) >= fromMs);
   return isYoung ? spans : spans.slice(1);

@@ -2,6 +2,7 @@
  * Controllers that update pods in place as OpenKruise does: they take a pod out of service by its readiness gate, which
  * is a reviewed status write, change its image, and open the gate again when the container runs.
  */
+import { sleep } from "../../../shared/runtime/clock.ts";
 import type { Json } from "../apiserver/etcd.ts";
 import { metadataOf, record, text } from "../apiserver/objects.ts";
 import { isGateClosed, isTrue, VOLUNTARY_GATE } from "../apiserver/pod-conditions.ts";
@@ -64,12 +65,12 @@ export async function updateByGate(world: World, chance: Chance): Promise<void> 
   if (status === 429) world.coverage.rule("gates: a pod stays in service");
   if (status >= 300) return;
   world.coverage.rule("gates: a pod is taken out of service");
-  await pause(world, chance.exponential(GRACE_MEAN_MS));
+  await sleep(world.time, chance.exponential(GRACE_MEAN_MS));
   const isDead = chance.chance(DEATH_RATE);
-  if (isDead) await pause(world, chance.exponential(TAKEN_OVER_MEAN_MS));
+  if (isDead) await sleep(world.time, chance.exponential(TAKEN_OVER_MEAN_MS));
   else await patch(path, { spec: { containers: [{ name: "app", image: `app:${chance.between(2, 9)}` }] } });
   for (let polls = 0; polls < MOST_POLLS && !isDone(server.etcd.get(key)?.value); polls += 1)
-    await pause(world, POLL_MS);
+    await sleep(world.time, POLL_MS);
   if (server.etcd.get(key) !== undefined) world.coverage.rule("gates: a pod is back in service");
   openGate(world, cell, key);
 }
@@ -79,8 +80,4 @@ function isDone(pod: Json | undefined): boolean {
   if (pod === undefined) return true;
   const isSeen = record(pod.status).observedGeneration === metadataOf(pod).generation;
   return isSeen && isTrue(pod, "ContainersReady") && text(metadataOf(pod).deletionTimestamp) === undefined;
-}
-
-function pause(world: World, ms: number): Promise<void> {
-  return new Promise((resolve) => world.time.timers.after(ms, resolve));
 }

@@ -2,6 +2,7 @@
  * The taint eviction controller of kube-controller-manager, and client-go below it: five tries, each repeated by the
  * client itself for as long as the response says so. All of them by the pod's name: another pod may have it meanwhile.
  */
+import { sleep } from "../../../shared/runtime/clock.ts";
 import type { SimulatedResponse } from "../apiserver/responses.ts";
 import type { World } from "../world/world.ts";
 
@@ -25,7 +26,7 @@ export async function evictByTaint(world: World, call: Call): Promise<number> {
       world.coverage.rule("taint eviction: forgotten after five tries");
       return status;
     }
-    await pause(world, PAUSE_MS);
+    await sleep(world.time, PAUSE_MS);
   }
 }
 
@@ -37,10 +38,6 @@ async function repeated(world: World, call: Call): Promise<SimulatedResponse> {
     if (repeat > 0 && response.status < 300) world.coverage.rule("taint eviction: came back after Retry-After");
     if (seconds === undefined || repeat === REPEATS || !world.faultsActive) return response;
     world.coverage.rule("client-go obeys Retry-After");
-    await pause(world, Number(seconds) * 1000);
+    await sleep(world.time, Number(seconds) * 1000);
   }
-}
-
-function pause(world: World, ms: number): Promise<void> {
-  return new Promise((resolve) => world.time.timers.after(ms, resolve));
 }

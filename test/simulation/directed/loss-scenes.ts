@@ -7,8 +7,7 @@ import type { RuleScene } from "./scenes.ts";
 import type { SceneStage } from "./stage.ts";
 
 /** A cell's entry is removed with the record of a deletion in progress. Then another pod is deleted. */
-async function forgetAndDelete(stage: SceneStage): Promise<void> {
-  const [pod, other] = [stage.pod(0), stage.pod(1)];
+async function forgetAndDelete(stage: SceneStage, pod: string, other: string): Promise<void> {
   stage.commitAfter(50_000);
   stage.evict(pod);
   await stage.pass(2_000);
@@ -44,8 +43,7 @@ export const LOSS_SCENES: readonly RuleScene[] = [
     invariant: "S1",
     what: "the core is restored to before a deletion while the aggregator is stopped, and another pod is deleted",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
-    async play(stage) {
-      const [pod, other] = [stage.pod(0), stage.pod(1)];
+    async play(stage, pod, other) {
       const core = stage.world.coreOf("web");
       const backup = core.etcd.backup();
       stage.commitAfter(50_000);
@@ -65,8 +63,7 @@ export const LOSS_SCENES: readonly RuleScene[] = [
     invariant: "S1",
     what: "as Reassert, before the watch has shown the reservation and with bumped revisions; another replica is asked",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }], webhooks: 2 },
-    async play(stage) {
-      const [pod, other] = [stage.pod(0), stage.pod(1)];
+    async play(stage, pod, other) {
       const core = stage.world.coreOf("web");
       const backup = core.etcd.backup();
       stage.commitAfter(50_000);
@@ -88,9 +85,8 @@ export const LOSS_SCENES: readonly RuleScene[] = [
     invariant: "S1",
     what: "two replicas are stopped while the core loses a reservation of one; the other continues first, and is asked",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }], webhooks: 2 },
-    async play(stage) {
+    async play(stage, pod, other) {
       const { world } = stage;
-      const [pod, other] = [stage.pod(0), stage.pod(1)];
       const core = world.coreOf("web");
       const backup = core.etcd.backup();
       const [one, two] = world.replicas;
@@ -121,9 +117,8 @@ export const LOSS_SCENES: readonly RuleScene[] = [
     invariant: "S1",
     what: "a cell is restored to before a change of a pod, which is deleted before the aggregator hears; then another",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
-    async play(stage) {
+    async play(stage, pod, other) {
       const { world } = stage;
-      const [pod, other] = [stage.pod(0), stage.pod(1)];
       const backup = stage.cell.server.etcd.backup();
       stage.annotatePod(pod);
       await stage.pass(5_000);
@@ -155,9 +150,9 @@ export const LOSS_SCENES: readonly RuleScene[] = [
     invariant: "S3",
     what: "the cell is restored, a new leader notices, and the old one, cut off from its pods, counts the lost history",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
-    async play(stage) {
+    async play(stage, pod) {
       const backup = stage.cell.server.etcd.backup();
-      stage.deletePod(stage.pod(0));
+      stage.deletePod(pod);
       await stage.pass(20_000);
       addSuccessor(stage);
       restoreCell(stage.world, stage.cell, backup, false);

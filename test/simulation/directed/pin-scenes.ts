@@ -24,9 +24,8 @@ export const PIN_SCENES: readonly RuleScene[] = [
     invariant: "S5",
     what: "a pod changes during its eviction, which commits at any version",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
-    async play(stage) {
+    async play(stage, pod) {
       stage.commitAfter(LATE_MS);
-      const pod = stage.pod(0);
       stage.evict(pod);
       await stage.pass(2_000);
       stage.annotatePod(pod);
@@ -38,8 +37,7 @@ export const PIN_SCENES: readonly RuleScene[] = [
     invariant: "S1",
     what: "a pod that is not ready is evicted, becomes ready before that commits, and another one is deleted",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
-    async play(stage) {
-      const [pod, other] = [stage.pod(0), stage.pod(1)];
+    async play(stage, pod, other) {
       stage.setReady(pod, false);
       await stage.pass(2_000);
       stage.commitAfter(LATE_MS);
@@ -56,8 +54,7 @@ export const PIN_SCENES: readonly RuleScene[] = [
     invariant: "S1",
     what: "the snapshot counts a pod that was unready at the live read of its eviction, and is ready again",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
-    async play(stage) {
-      const [pod, other] = [stage.pod(0), stage.pod(1)];
+    async play(stage, pod, other) {
       stage.pauseAggregators();
       stage.setReady(pod, false);
       await stage.pass(1_000);
@@ -75,8 +72,7 @@ export const PIN_SCENES: readonly RuleScene[] = [
     invariant: "S1",
     what: "a pod matures during its deletion, and another one is deleted",
     plan: { pods: 4, protectors: [{ minAvailable: 3, minReadySeconds: 20 }] },
-    async play(stage) {
-      const [pod, other] = [stage.pod(0), stage.pod(1)];
+    async play(stage, pod, other) {
       stage.setReady(pod, false);
       await stage.pass(1_000);
       stage.setReady(pod, true);
@@ -93,8 +89,7 @@ export const PIN_SCENES: readonly RuleScene[] = [
     invariant: "S1",
     what: "a pod that was pinned as immature counts now, all pods are needed, and its deletion is asked for again",
     plan: { pods: 4, protectors: [{ minAvailable: 4, minReadySeconds: 20 }] },
-    async play(stage) {
-      const pod = stage.pod(0);
+    async play(stage, pod) {
       stage.setReady(pod, false);
       await stage.pass(1_000);
       stage.setReady(pod, true);
@@ -111,8 +106,7 @@ export const PIN_SCENES: readonly RuleScene[] = [
     invariant: "S1",
     what: "a pod is pinned as unready, becomes ready unseen, all pods are needed, and its eviction is asked for again",
     plan: { pods: 4, protectors: [{ minAvailable: 4 }] },
-    async play(stage) {
-      const pod = stage.pod(0);
+    async play(stage, pod) {
       stage.setReady(pod, false);
       await stage.pass(2_000);
       stage.commitAfter(undefined);
@@ -130,8 +124,7 @@ export const PIN_SCENES: readonly RuleScene[] = [
     invariant: "S1",
     what: "a counted pod flaps unseen, so that it is Ready and not mature; it is deleted, and so is another one",
     plan: { pods: 4, protectors: [{ minAvailable: 3, minReadySeconds: 20 }] },
-    async play(stage) {
-      const [pod, other] = [stage.pod(0), stage.pod(1)];
+    async play(stage, pod, other) {
       stage.pauseAggregators();
       stage.setReady(pod, false);
       await stage.pass(1_000);
@@ -149,8 +142,7 @@ export const PIN_SCENES: readonly RuleScene[] = [
     invariant: "S2",
     what: "a pod becomes ready and is counted between the live read of its eviction and the write that pins it",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
-    async play(stage) {
-      const [pod, other] = [stage.pod(0), stage.pod(1)];
+    async play(stage, pod, other) {
       stage.setReady(pod, false);
       await stage.pass(2_000);
       stage.world.network.setLinks("webhook", "core", { fixedDelayMs: 40 });
@@ -167,8 +159,7 @@ export const PIN_SCENES: readonly RuleScene[] = [
     invariant: "S2",
     what: "a pod becomes ready while a second core is slow to record its eviction (seed 426095243)",
     plan: { pods: 4, protectors: [{ minAvailable: 4 }, { minAvailable: 3, core: "core-2" }] },
-    async play(stage) {
-      const pod = stage.pod(0);
+    async play(stage, pod) {
       stage.setReady(pod, false);
       await stage.pass(2_000);
       stage.world.network.setLinks("webhook", "core-2", { fixedDelayMs: 900 });

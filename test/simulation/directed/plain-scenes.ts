@@ -9,8 +9,8 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     invariant: "L1",
     what: "a pod is deleted",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
-    async play(stage) {
-      stage.deletePod(stage.pod(0));
+    async play(stage, pod) {
+      stage.deletePod(pod);
       await stage.pass(20_000);
     },
   },
@@ -27,9 +27,9 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     invariant: "L1",
     what: "an eviction never commits",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
-    async play(stage) {
+    async play(stage, pod) {
       stage.commitAfter(undefined);
-      stage.evict(stage.pod(0));
+      stage.evict(pod);
       await stage.pass(5_000);
     },
   },
@@ -38,10 +38,10 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     invariant: "S5",
     what: "a deletion commits late, and its pod is seen alive meanwhile",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
-    async play(stage) {
+    async play(stage, pod) {
       stage.slowCore("aggregator");
       stage.commitAfter(LATE_MS);
-      stage.deletePod(stage.pod(0));
+      stage.deletePod(pod);
       await stage.pass(10_000);
     },
   },
@@ -50,8 +50,7 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     invariant: "S6",
     what: "a pod becomes unready during its deletion",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
-    async play(stage) {
-      const pod = stage.pod(0);
+    async play(stage, pod) {
       stage.commitAfter(LATE_MS);
       stage.evict(pod);
       await stage.pass(2_000);
@@ -64,8 +63,7 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     invariant: "S5",
     what: "a pod changes between review and commit, so that it is reviewed again, and the new review commits late",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
-    async play(stage) {
-      const pod = stage.pod(0);
+    async play(stage, pod) {
       stage.watchLag("cell-1", 10_000);
       stage.commitAfter(2_000);
       stage.deletePod(pod);
@@ -80,8 +78,7 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     invariant: "S1",
     what: "two pods are deleted, and only one can be spared",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
-    async play(stage) {
-      const [pod, other] = [stage.pod(0), stage.pod(1)];
+    async play(stage, pod, other) {
       stage.commitAfter(LATE_MS);
       stage.deletePod(pod);
       await stage.pass(2_000);
@@ -94,8 +91,8 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     invariant: "S8",
     what: "a pod with two protectors is deleted",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }, { minAvailable: 2 }] },
-    async play(stage) {
-      stage.deletePod(stage.pod(0));
+    async play(stage, pod) {
+      stage.deletePod(pod);
       await stage.pass(5_000);
     },
   },
@@ -104,9 +101,9 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     invariant: "S8",
     what: "the write of a reservation is lost on its way",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
-    async play(stage) {
+    async play(stage, pod) {
       stage.world.network.setLinks("webhook", "core", { requestsLost: true });
-      stage.deletePod(stage.pod(0));
+      stage.deletePod(pod);
       await stage.pass(9_000);
     },
   },
@@ -141,8 +138,7 @@ export const PLAIN_SCENES: readonly RuleScene[] = [
     invariant: "L6",
     what: "a deletion is settled, its pod is replaced, and a replica that does not know that yet is asked",
     plan: { pods: 4, protectors: [{ minAvailable: 3 }] },
-    async play(stage) {
-      const [pod, other] = [stage.pod(0), stage.pod(1)];
+    async play(stage, pod, other) {
       stage.watchLag("core", 12_000);
       stage.deletePod(pod);
       await stage.pass(10_000);

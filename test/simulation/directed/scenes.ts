@@ -13,7 +13,8 @@ export interface RuleScene {
   readonly invariant: string;
   readonly what: string;
   readonly plan: ScenePlan;
-  play(stage: SceneStage): Promise<void>;
+  /** With the first two pods. */
+  play(stage: SceneStage, pod: string, other: string): Promise<void>;
 }
 
 /** What a scene broke, and its trace. */
@@ -25,7 +26,7 @@ export interface Played {
 /** Plays a scene to its end, and the quiet that follows. */
 export async function play({ plan, play: act }: RuleScene, trace = false): Promise<Played> {
   const stage = await SceneStage.open(plan, trace);
-  await act(stage);
+  await act(stage, stage.pod(0), stage.pod(1));
   await stage.end();
   return { violations: stage.violations, trace: stage.world.trace };
 }

@@ -127,7 +127,7 @@ describe.each([0, 1])("shard %d", (shard) => {
 describe("with shards nothing is broken where", () => {
   it.each(SCENES)("$what", async ({ plan, play }) => {
     const stage = await open({ ...plan, features: { ...plan.features, shards: COUNT } });
-    await play(stage);
+    await play(stage, stage.pod(0), stage.pod(1));
     await close(stage);
   });
 });

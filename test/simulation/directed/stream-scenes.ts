@@ -73,8 +73,7 @@ export const STREAM_SCENES: readonly RuleScene[] = [
     invariant: "S5",
     what: "during a deletion a second request for the pod is allowed by one protector and denied by the other",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }, { minAvailable: 2 }] },
-    async play(stage) {
-      const pod = stage.pod(0);
+    async play(stage, pod) {
       stage.commitAfter(40_000);
       stage.deletePod(pod);
       await stage.pass(2_000);
@@ -90,12 +89,12 @@ export const STREAM_SCENES: readonly RuleScene[] = [
     invariant: "S5",
     what: "the second core does not answer, so there is no verdict, and the API server allows the request",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }, { minAvailable: 2, core: "core-2" }] },
-    async play(stage) {
+    async play(stage, pod) {
       stage.slowCore("webhook");
       stage.world.network.setLinks("webhook", "core-2", { requestsLost: true });
       stage.world.failsOpen = true;
       stage.commitAfter(40_000);
-      stage.deletePod(stage.pod(0));
+      stage.deletePod(pod);
       await stage.pass(20_000);
     },
   },
@@ -104,9 +103,9 @@ export const STREAM_SCENES: readonly RuleScene[] = [
     invariant: "L4",
     what: "the core does not answer",
     plan: { pods: 4, protectors: [{ minAvailable: 2 }] },
-    async play(stage) {
+    async play(stage, pod) {
       stage.world.network.setLinks("webhook", "core", { requestsLost: true });
-      stage.deletePod(stage.pod(0));
+      stage.deletePod(pod);
       await stage.pass(40_000);
     },
   },

@@ -129,6 +129,8 @@ export function drawFeatures(chance: Chance, { without, always }: FeatureChoice)
     return has(kind, probability) ? drawnMs : 0;
   };
   const drawn: Features = {
+    // Those that are not drawn here have randomness of their own: `backup-scenario.ts` and others.
+    ...NO_FEATURES,
     suspendEveryMs: every("suspend", 50_000, 0.15),
     terminateEveryMs: every("terminate", 150_000, 0.1),
     isDryRunMode: has("dryRunMode", 0.04),
@@ -140,10 +142,6 @@ export function drawFeatures(chance: Chance, { without, always }: FeatureChoice)
     generatorEveryMs: every("generator", 15_000, 0.08),
     shardsEveryMs: every("shards", 12_000, 0.12),
     shards: chance.pick(SHARDS),
-    // Drawn from randomness of their own: `backup-scenario.ts` and others.
-    ...{ deadNodeEveryMs: 0, oddPodEveryMs: 0, relabelEveryMs: 0, criteria: [], habits: new Set() },
-    ...{ backupsEveryMs: 0, accidentsEveryMs: 0, isSteady: true, isTaintEvictionReal: false, nodesEveryMs: 0 },
-    cluster: NO_CLUSTER,
   };
   const { generatorEveryMs, shardsEveryMs } = drawn;
   const sharded = { shardsEveryMs, shards: shardsEveryMs > 0 ? drawn.shards : 1 };

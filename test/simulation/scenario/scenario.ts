@@ -5,10 +5,9 @@ import { withBackups } from "./backup-scenario.ts";
 import { withCluster } from "./cluster-scenario.ts";
 import { drawFeatures, FEATURE_KINDS, type Features } from "./features.ts";
 import { withHabits } from "./habit-scenario.ts";
-import { withNodes } from "./node-scenario.ts";
+import { withNodes, withTaintEviction } from "./node-scenario.ts";
 import { withPodTrouble } from "./pod-scenario.ts";
 import type { Chance } from "./random.ts";
-import { withTaintEviction } from "./taint-eviction-scenario.ts";
 
 export interface Scenario {
   readonly seed: number;
@@ -40,43 +39,7 @@ export interface ProtectorPlan {
 }
 
 /** Mean times between two faults of a kind, in virtual milliseconds; 0: the fault never happens in this run. */
-export interface Faults {
-  readonly watchLagMaxMs: number;
-  readonly flapEveryMs: number;
-  readonly podFailureEveryMs: number;
-  readonly crashWebhookEveryMs: number;
-  readonly crashAggregatorEveryMs: number;
-  readonly twoLeadersEveryMs: number;
-  readonly partitionEveryMs: number;
-  readonly lostResponseRate: number;
-  readonly commitNeverRate: number;
-  readonly commitLateRate: number;
-  readonly otherWebhookRejectRate: number;
-  readonly duplicateReviewRate: number;
-  readonly compactEveryMs: number;
-  readonly cutStreamsEveryMs: number;
-  readonly editSpecEveryMs: number;
-  readonly restoreCoreEveryMs: number;
-  readonly recreateProtectorEveryMs: number;
-  readonly annotateEveryMs: number;
-  readonly clockStepEveryMs: number;
-  readonly editSelectorEveryMs: number;
-  readonly conflictingWriterEveryMs: number;
-  readonly forceDeleteEveryMs: number;
-  readonly burstEveryMs: number;
-  readonly pauseEveryMs: number;
-  readonly slowLinkEveryMs: number;
-  readonly removeCellEveryMs: number;
-  readonly restoreCellEveryMs: number;
-  /** Share of the admission requests without a verdict that the API server allows (failurePolicy Ignore). */
-  readonly failOpenRate: number;
-  readonly dryRunRate: number;
-  /** Share of single requests between components and servers that get lost. */
-  readonly requestTimeoutRate: number;
-  readonly staleListRate: number;
-  /** Most objects in one page of a list; 0: as many as the client asks for. */
-  readonly pageObjects: number;
-}
+export type Faults = Readonly<ReturnType<typeof drawFaults>>;
 
 export const FAULT_KINDS = [
   "watchLag",
@@ -199,7 +162,7 @@ function drawProtectors(chance: Chance, pods: number, without: ReadonlySet<Fault
   return chance.chance(0.35) ? [first, second] : [first];
 }
 
-function drawFaults(chance: Chance, without: ReadonlySet<FaultKind>): Faults {
+function drawFaults(chance: Chance, without: ReadonlySet<FaultKind>) {
   const every = (kind: FaultKind, meanMs: number, probability: number): number => {
     const drawn = chance.chance(probability) ? meanMs * (0.5 + chance.fraction()) : 0;
     return without.has(kind) ? 0 : drawn;
@@ -233,13 +196,16 @@ function drawFaults(chance: Chance, without: ReadonlySet<FaultKind>): Faults {
     forceDeleteEveryMs: every("forceDelete", 60_000, 0.2),
     burstEveryMs: every("burst", 150_000, 0.2),
     dryRunRate: rate("dryRun", 0.2, 0.3),
+    // Share of single requests between components and servers that get lost.
     requestTimeoutRate: rate("requestTimeout", 0.05, 0.3),
     staleListRate: rate("staleList", 1, 0.3),
+    // Most objects in one page of a list; 0: as many as the client asks for.
     pageObjects: rate("partialPages", 1, 0.3) > 0 ? chance.between(2, 6) : 0,
     pauseEveryMs: every("pause", 60_000, 0.25),
     slowLinkEveryMs: every("slowLink", 60_000, 0.25),
     removeCellEveryMs: every("removeCell", 150_000, 0.15),
     restoreCellEveryMs: every("restoreCell", 200_000, 0.12),
+    // Share of the admission requests without a verdict that the API server allows (failurePolicy Ignore).
     failOpenRate: rate("failOpen", 1, 0.2),
   };
 }

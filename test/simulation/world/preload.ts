@@ -21,9 +21,7 @@ const ON_DEMAND = /\bimport\("(\.[^"]+)"\)/g;
 /** Paths of the modules, relative to the root of the project. */
 export const LOADED_ON_DEMAND: readonly string[] = globSync(
   "{shared,webhook,controllers/{aggregator,generator}}/**/*.ts",
-  {
-    cwd: root,
-  },
+  { cwd: root },
 )
   .filter((file) => !file.endsWith(".test.ts"))
   .flatMap((file) =>

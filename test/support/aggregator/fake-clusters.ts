@@ -3,6 +3,7 @@
  * responses and evidence arrive, and sees every write. Of an apiserver they have only the compare-and-swap on one
  * object.
  */
+
 import type { AggregatorOptions } from "../../../controllers/aggregator/aggregator.ts";
 import type { CoreAccess } from "../../../controllers/aggregator/settling/status-writer.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
@@ -16,6 +17,7 @@ import type {
   PodProtectorSpec,
   PodProtectorStatus,
 } from "../../../shared/schema/podprotector.ts";
+import { makePod } from "../decide/fixtures.ts";
 import type { VirtualTime } from "../runtime/virtual-ports.ts";
 
 /** An informer whose stream the test writes. */
@@ -276,20 +278,8 @@ export class FakeCell {
 
   pod(name: string, change: Partial<Pod> = {}): Pod {
     return {
-      namespace: "ns",
-      name,
-      uid: `uid-${name}`,
-      resourceVersion: String(this.version),
-      generation: 1,
-      labels: { app: "p" },
-      annotations: undefined,
-      terminating: false,
-      phase: "Running",
+      ...{ ...makePod(name), namespace: "ns", resourceVersion: String(this.version), labels: { app: "p" } },
       conditions: [{ type: "Ready", status: true, sinceMs: 0 }],
-      readinessGates: undefined,
-      waitsForGates: false,
-      scheduled: true,
-      mirror: false,
       ...change,
     };
   }

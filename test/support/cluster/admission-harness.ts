@@ -2,9 +2,10 @@
  * One real cluster that is core and cell, with one webhook replica and no aggregator: a test says itself what is
  * counted, so that what an admission leaves in the protector's status stays there to be looked at.
  */
-import { request } from "node:https";
+
 import type { ApiAnswer } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, type Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { httpsCall } from "../../../scripts/control-plane/https-call.ts";
 import { type EnvironmentOptions, TestEnvironment } from "../../../scripts/environment/environment.ts";
 import type { WebhookReplica } from "../../../scripts/environment/webhook-process.ts";
 import type { Bucket, PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -211,7 +212,7 @@ export class AdmissionHarness implements AsyncDisposable {
   }
 
   /** Any call to the webhook. */
-  post(
+  async post(
     path: string,
     body: string,
     method = "POST",
@@ -219,24 +220,10 @@ export class AdmissionHarness implements AsyncDisposable {
     replica: WebhookReplica | undefined = this.environment.webhooks[0],
   ): Promise<ApiAnswer> {
     if (replica === undefined) throw new Error("there is no webhook");
-    return new Promise((resolve, reject) => {
-      const call = request(
-        `${replica.url}${path}`,
-        { method, ca: replica.caPem, agent: false, headers: { "content-type": type } },
-        (response) => {
-          const chunks: Buffer[] = [];
-          response.on("data", (chunk: Buffer) => chunks.push(chunk));
-          response.on("end", () => {
-            const text = Buffer.concat(chunks).toString();
-            const isJson = response.headers["content-type"]?.startsWith("application/json") === true;
-            const parsed: unknown = isJson ? JSON.parse(text) : undefined;
-            resolve({ status: response.statusCode ?? 0, headers: response.headers, body: parsed, text });
-          });
-        },
-      );
-      call.on("error", reject);
-      call.end(body);
-    });
+    const options = { method, ca: replica.caPem, agent: false, headers: { "content-type": type } } as const;
+    const answer = await httpsCall(`${replica.url}${path}`, options, body);
+    const isJson = answer.headers["content-type"]?.startsWith("application/json") === true;
+    return { ...answer, body: isJson ? JSON.parse(answer.text) : undefined };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

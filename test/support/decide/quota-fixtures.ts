@@ -5,6 +5,7 @@ import { type ProtectorState, parseProtector } from "../../../shared/decide/stat
 import type { Bucket, CellStatus, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { makeProtector, NOW_MS } from "./fixtures.ts";
+import { makeBucket } from "./settling-fixtures.ts";
 
 export function stateOf(cells: CellStatus[], spec: Partial<PodProtectorSpec> = {}): ProtectorState {
   return parseProtector(makeProtector(cells, spec));
@@ -17,16 +18,8 @@ export function verdictLine(decision: Decision): string {
   return `allow ${decision.reason}${write === "none" ? "" : ` w=${write.weight}${write.paid ? " paid" : ""}`}`;
 }
 
-export const heldBucket = (uid: string, rest: Partial<Bucket> = {}): Bucket => ({
-  startTime: formatMs(NOW_MS - 1000),
-  podUID: uid,
-  podName: uid.replace("uid-", ""),
-  podResourceVersion: "90",
-  operation: "DELETE",
-  nonce: "before",
-  paid: true,
-  ...rest,
-});
+export const heldBucket = (uid: string, rest: Partial<Bucket> = {}): Bucket =>
+  makeBucket({ podUID: uid, podName: uid.replace("uid-", ""), podResourceVersion: "90", nonce: "before", ...rest });
 export const rangeBucket = (counter: number): Bucket => ({
   startTime: formatMs(NOW_MS - 2000),
   endTime: formatMs(NOW_MS - 1000),

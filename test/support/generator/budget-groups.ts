@@ -2,10 +2,12 @@
  * Random PodDisruptionBudgets, each over its own workloads of random kinds. Each pod matches one budget: of several
  * budgets, the disruption controller updates only one when a pod changes.
  */
+
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { Chance } from "../../simulation/scenario/random.ts";
-import { PROTECTED } from "./generator-harness.ts";
+import { PROTECTED } from "../cluster/deployments.ts";
+import { eachAtMost } from "../cluster/pods.ts";
 
 const KINDS = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Workload"] as const;
 type Kind = (typeof KINDS)[number];
@@ -70,12 +72,7 @@ function randomGroup(chance: Chance, index: number): Group {
   const limit = randomLimit(chance);
   const workloads = Array.from({ length: chance.between(1, 3) }, (_, number): Workload => {
     const kind = KINDS[chance.between(0, KINDS.length - 1)] ?? "Deployment";
-    return {
-      kind,
-      name: `${name}-${number}`,
-      replicas: chance.between(leastOf(kind), MAX_REPLICAS),
-      pods: 0,
-    };
+    return { kind, name: `${name}-${number}`, replicas: chance.between(leastOf(kind), MAX_REPLICAS), pods: 0 };
   });
   const bare = chance.chance(0.2) ? 1 : 0;
   const sum = (): number => workloads.reduce((all, { replicas }) => all + replicas, 0);
@@ -114,7 +111,7 @@ export class Groups {
       const path = `/api/v1/namespaces/${this.namespace}/serviceaccounts/default`;
       return (await cluster.admin.request("GET", path)).status === 200;
     });
-    await inParallel(this.all, async (group) => {
+    await eachAtMost(PARALLEL, this.all, async (group) => {
       const budget = {
         apiVersion: "policy/v1",
         kind: "PodDisruptionBudget",
@@ -145,7 +142,7 @@ export class Groups {
           : replicas + this.#chance.between(1, MAX_REPLICAS / 2);
       }
     }
-    await inParallel(this.all, async (group) => {
+    await eachAtMost(PARALLEL, this.all, async (group) => {
       for (const workload of group.workloads) {
         const path = `${this.#path(workload)}/${workload.name}`;
         const size = workload.kind === "Workload" ? { size: workload.replicas } : { replicas: workload.replicas };
@@ -201,12 +198,4 @@ export class Groups {
 
 function podSpec(): object {
   return { terminationGracePeriodSeconds: 1, containers: [{ name: "app", image: "app" }] };
-}
-
-async function inParallel<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
-  const rest = [...all];
-  const worker = async (): Promise<void> => {
-    for (let one = rest.shift(); one !== undefined; one = rest.shift()) await work(one);
-  };
-  await Promise.all(Array.from({ length: PARALLEL }, worker));
 }

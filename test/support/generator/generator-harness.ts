@@ -14,7 +14,6 @@ import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.t
 import { systemPorts as ports } from "../../../shared/runtime/system-ports.ts";
 
 export const GROUP = "podseidon.kubewharf.io";
-export const PROTECTED = { [`${GROUP}/protect`]: "true" };
 
 /** Applies the generator's namespace, CRD, roles and Deployment as a user would. */
 export async function installGenerator(cluster: Cluster): Promise<void> {

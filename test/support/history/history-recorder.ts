@@ -16,10 +16,7 @@ import { EtcdStream, PROGRESS_FLAGS } from "./etcd-stream.ts";
 import type { HttpMessage } from "./message-reader.ts";
 import { ReviewTap, type TappedRequest } from "./review-tap.ts";
 
-const PREFIXES = {
-  pods: "/registry/pods/",
-  podprotectors: "/registry/podseidon.kubewharf.io/podprotectors/",
-} as const;
+const PREFIXES = { pods: "/registry/pods/", podprotectors: "/registry/podseidon.kubewharf.io/podprotectors/" } as const;
 const RETRY_MS = 100;
 
 export class HistoryRecorder {

@@ -1,5 +1,5 @@
 /** Candidates for one lease in virtual time, each with its own clock, randomness and link. */
-import { expect } from "vitest";
+import { expect, onTestFinished } from "vitest";
 import {
   LeaderElector,
   type LeaderElectorOptions,
@@ -75,6 +75,21 @@ export class ElectionHarness {
     await this.time.advance(60_000);
     await stopped;
   }
+}
+
+/** Ends with the test. */
+export function anElection(): ElectionHarness {
+  const election = new ElectionHarness();
+  onTestFinished(() => election.end());
+  return election;
+}
+
+/** An election that `a` has led for some seconds. Ends with the test. */
+export async function ledElection(): Promise<{ readonly election: ElectionHarness; readonly a: Candidate }> {
+  const election = anElection();
+  const a = election.add("a");
+  await election.pass(3000);
+  return { election, a };
 }
 
 function textOf(event: LeaderEvent): string {

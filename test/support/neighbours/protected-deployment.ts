@@ -1,7 +1,9 @@
 /** A Deployment in every cell of an environment, under one protector of all of its pods. */
+
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import type { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { deployment } from "../cluster/deployments.ts";
 import { createProtector, waitUntilSettled } from "../cluster/protectors.ts";
 
 const SETTLED_WITHIN_MS = 5 * 60_000;
@@ -22,19 +24,14 @@ export async function deployProtected(
   name: string,
   { replicas, minAvailable, requests = {} }: ProtectedDeployment,
 ): Promise<void> {
-  const labels = { app: name };
-  const selector = { matchLabels: labels };
   const containers = [{ name: "app", image: "app:1", resources: { requests } }];
-  const template = { metadata: { labels }, spec: { terminationGracePeriodSeconds: 1, containers } };
-  const deployment = {
-    apiVersion: "apps/v1",
-    kind: "Deployment",
-    metadata: { name, namespace: "default" },
-    spec: { replicas, selector, template },
-  };
+  const workload = deployment(name, replicas, {
+    labels: {},
+    podSpec: { terminationGracePeriodSeconds: 1, containers },
+  });
   const cells = [...environment.cells.values()];
-  await Promise.all(cells.map((cell) => cell.apply([deployment])));
-  await createProtector(environment.core, "default", name, { minAvailable, selector });
+  await Promise.all(cells.map((cell) => cell.apply([workload])));
+  await createProtector(environment.core, "default", name, { minAvailable, selector: workload.spec.selector });
   await waitUntilSettled(environment.core, "default", name, replicas * cells.length, SETTLED_WITHIN_MS);
 }
 

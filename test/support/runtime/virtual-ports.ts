@@ -153,6 +153,16 @@ export class VirtualTime implements Ports {
     return true;
   }
 
+  /** The result of `work`; rejects when it does not come within `limitMs` of virtual time. */
+  async result<T>(work: T | Promise<T>, limitMs = 20_000): Promise<T> {
+    let isDone = false;
+    const done = Promise.resolve(work).finally(() => {
+      isDone = true;
+    });
+    if (!(await this.runUntil(() => isDone, limitMs))) throw new Error(`no result within ${limitMs} ms`);
+    return await done;
+  }
+
   /** Lets every promise settle that can without time. */
   async settle(): Promise<void> {
     do {

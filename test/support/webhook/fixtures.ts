@@ -1,26 +1,13 @@
 /** Objects for the webhook's unit tests. */
+
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { Aggregation, PodProtector, PodProtectorSpec } from "../../../shared/schema/podprotector.ts";
 import type { Disruption } from "../../../webhook/reserve/pipeline.ts";
+import { makePod } from "../decide/fixtures.ts";
 
 export function pod(name: string, overrides: Partial<Pod> = {}): Pod {
-  return {
-    namespace: "default",
-    name,
-    uid: `uid-${name}`,
-    resourceVersion: "50",
-    generation: 1,
-    labels: { app: "web" },
-    annotations: undefined,
-    terminating: false,
-    phase: "Running",
-    conditions: [{ type: "Ready", status: true, sinceMs: 1_000 }],
-    readinessGates: undefined,
-    waitsForGates: false,
-    scheduled: true,
-    mirror: false,
-    ...overrides,
-  };
+  const conditions = [{ type: "Ready", status: true, sinceMs: 1_000 }];
+  return { ...makePod(name), resourceVersion: "50", conditions, ...overrides };
 }
 
 export function unready(name: string, overrides: Partial<Pod> = {}): Pod {

@@ -23,8 +23,6 @@ export interface PipelineWorld {
   readonly problems: Map<string, string>;
   /** Runs virtual time until the verdict. */
   decide(disruption: Disruption): Promise<Verdict>;
-  /** Runs virtual time until there is a result. */
-  settled<T>(result: T | Promise<T>): Promise<T>;
 }
 
 export function world(all: readonly Protected[]): PipelineWorld {
@@ -55,15 +53,6 @@ export function world(all: readonly Protected[]): PipelineWorld {
     return { name: core, problem: () => problems.get(core), match };
   });
   const pipeline = new Pipeline({ cores: sources, ports: time, nonces, settleMs: 75_000 });
-  const settled = async <T>(result: T | Promise<T>): Promise<T> => {
-    let found: { readonly value: T } | undefined;
-    void Promise.resolve(result).then((value) => {
-      found = { value };
-    });
-    await time.runUntil(() => found !== undefined, 20_000);
-    if (found === undefined) throw new Error("there was no result");
-    return found.value;
-  };
-  const decide = async (one: Disruption): Promise<Verdict> => await settled(pipeline.decide(one));
-  return { time, pipeline, stores, problems, settled, decide };
+  const decide = (one: Disruption): Promise<Verdict> => time.result(pipeline.decide(one));
+  return { time, pipeline, stores, problems, decide };
 }
