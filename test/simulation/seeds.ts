@@ -259,7 +259,7 @@ export const RULE_SEEDS: readonly RuleSeed[] = [
   // The repeat has no record that stands for it, which shows before the record is dropped.
   { rule: "RepeatRefresh", seed: 60000, invariant: "S8" },
   { rule: "Paid", seed: 60047 },
-  { rule: "PinImmature", seed: 60058 },
+  { rule: "PinImmature", seed: 60062 },
   { rule: "PinEviction", seed: 60000 },
   { rule: "MaturityPosition", seed: 60045 },
   { rule: "PinWeight", seed: 60000 },

@@ -152,7 +152,7 @@ describe("where the CA is not podseidon's own (provided-certificate)", () => {
     const args = ["--namespace", "podseidon-system", "patch", "deployment", "podseidon-aggregator", "--type=json"];
     expect((await cluster.kubectl([...args, "--patch", patch])).code).toBe(0);
     await aggregators.stop();
-    aggregators = kubelet(cluster, bundles, WITHIN_MS);
+    aggregators = kubelet(cluster, options);
     await aggregators.start(["podseidon-aggregator"]);
     await createReadyPods(cluster, { namespace: NAMESPACE, prefix: "more", count: PODS - 1, labels });
     await waitUntilSettled(cluster, NAMESPACE, PROTECTOR, PODS, WITHIN_MS);
