@@ -56,19 +56,19 @@ describe("writing", () => {
     expect(harness.core.entry("p")?.aggregation?.hold).toBeUndefined();
   });
 
-  test("on a slow core, pods that change all the time leave webhooks as much time as a write takes", async () => {
+  test("on a slow core, pods that change all the time leave webhooks the time of two writes", async () => {
     const harness = await counted();
     harness.core.answer = "late";
     const { length: before } = harness.core.writes;
-    for (let change = 0; change < 200; change++) {
+    for (let change = 0; change < 300; change++) {
       harness.cell.put("a", { conditions: [{ type: "Ready", status: change % 2 === 0, sinceMs: 0 }] });
       await harness.run(LATE_MS / 10);
     }
     const times = harness.core.writes.slice(before).map(({ atMs }) => atMs);
     const gaps = times.slice(1).map((atMs, index) => atMs - (times[index] ?? 0));
     expect(gaps.length).toBeGreaterThan(5);
-    expect(Math.min(...gaps)).toBeGreaterThanOrEqual(2 * LATE_MS);
-    expect(Math.max(...gaps)).toBeLessThan(3 * LATE_MS);
+    expect(Math.min(...gaps)).toBeGreaterThanOrEqual(3 * LATE_MS);
+    expect(Math.max(...gaps)).toBeLessThan(4.2 * LATE_MS);
   });
 
   test("an outage of the core sees at most ten writes in ten seconds, and the count follows it", async () => {

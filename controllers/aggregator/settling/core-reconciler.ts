@@ -66,8 +66,6 @@ const DEPARTED_SETTLES = 4;
 const MAX_GONE = 100;
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
-/** Longest pause after an own write, in which webhooks write. */
-const MAX_YIELD_MS = 2_000;
 
 export class CoreReconciler implements MembershipListener {
   readonly queue: WorkQueue<TrackedProtector>;
@@ -341,8 +339,7 @@ export class CoreReconciler implements MembershipListener {
     state.rememberEntry(object, stored, input.etcdRestoreID);
     state.adoptedEpoch = Math.max(state.adoptedEpoch, aggregation?.epoch ?? 0);
     state.windowSinceMs = undefined;
-    // Where pods change all the time, a write without a pause would begin before that of any webhook arrives.
-    state.yieldsUntilMs = nowMs + Math.min(nowMs - startedMs, MAX_YIELD_MS);
+    state.yield(nowMs, nowMs - startedMs);
     state.heartbeatDueMs = nowMs + heartbeatMs * (1 - HEARTBEAT_SPREAD * ports.random.fraction());
     const cause = result.reasons.every((reason) => reason === "Heartbeat") ? "heartbeat" : "changed";
     const latencyMs = state.published(startedMs, nowMs);

@@ -6,6 +6,12 @@ import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { isOlderVersion } from "../../../shared/schema/resource-version.ts";
 
+/** Pause after an own write, in times of that write: a webhook farther away can read and write in it. */
+const YIELD_WRITES = 2;
+const MAX_YIELD_MS = 3_000;
+/** The fractions of its multiples spread evenly. */
+const GOLDEN_RATIO = 0.618;
+
 /**
  * What a leader remembers of one protector between reconciles. A new leader starts without it, so every settle period
  * starts again (docs/design.md#lost-history).
@@ -22,8 +28,9 @@ export class ReconcileState {
   staleSinceMs: number | undefined;
   /** Since when (monotonic) a write waits for the window of the aggregation rate. */
   windowSinceMs: number | undefined;
-  /** Monotonic time until which an own write leaves the object to other writers. */
+  /** Monotonic time until which an own write leaves the object to webhooks. */
   yieldsUntilMs = Number.NEGATIVE_INFINITY;
+  #yieldFraction = 0;
   /** Monotonic time of the next write, even when nothing has changed. */
   heartbeatDueMs: number;
   /** Monotonic time of the oldest pod change that is not published yet. */
@@ -104,6 +111,15 @@ export class ReconcileState {
     if (sinceMs === undefined || sinceMs > startedMs) return undefined;
     this.changedSinceMs = undefined;
     return nowMs - sinceMs;
+  }
+
+  /**
+   * Where pods change all the time, the next write would begin before that of a webhook arrives. A pause of a fixed
+   * number of writes may miss a webhook for ever, so each is of another length.
+   */
+  yield(nowMs: number, tookMs: number): void {
+    this.#yieldFraction = (this.#yieldFraction + GOLDEN_RATIO) % 1;
+    this.yieldsUntilMs = nowMs + Math.min((YIELD_WRITES + this.#yieldFraction) * tookMs, MAX_YIELD_MS);
   }
 
   /** Remembers the stored hold. When the hold has ended, returns how long it lasted, in milliseconds. */
