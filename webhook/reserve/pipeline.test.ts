@@ -274,6 +274,14 @@ describe("an eviction that passes because its pod is not available", () => {
   });
 });
 
+test("an eviction that has paid does not read its pod again, however slow its write was", async () => {
+  const w = world([good("one")]);
+  for (const store of w.stores.values()) store.slowMs = 400;
+  const reread = (): Promise<LiveRead> => Promise.resolve({ kind: "failed", message: "no route" });
+  const given = { operation: "EVICT" as const, podReadMs: 0, reread };
+  expect(await w.decide(disruption(pod("web-0"), given))).toMatchObject({ kind: "allowed" });
+});
+
 describe("what is allowed whatever the counts say", () => {
   const suspended = { suspend: { enabled: true } };
   const cases: [string, Protected, string][] = [
@@ -284,7 +292,7 @@ describe("what is allowed whatever the counts say", () => {
   test.each(cases)("%s: is recorded", async (_, one, reason) => {
     const w = world([one]);
     expect(await w.decide(disruption(pod("web-0")))).toMatchObject({
-      decisions: [{ decision: { decision: { reason } } }],
+      decisions: [{ decision: { decision: { reason }, written: true } }],
     });
     expect(reserved(w)).toEqual(["a/one"]);
   });
@@ -298,6 +306,24 @@ describe("what is allowed whatever the counts say", () => {
       decisions: [{ decision: { decision: { reason }, written: false } }],
     });
     expect(w.time.elapsedMs).toBeLessThanOrEqual(1_000);
+  });
+
+  test.each(cases)("%s: is allowed after a second behind a slow write of another", async (_, one, reason) => {
+    const w = world([one]);
+    for (const store of w.stores.values()) store.slowMs = 5_000;
+    void w.pipeline.decide(disruption(pod("web-1")));
+    await w.time.advance(100);
+    const verdict = await w.decide(disruption(pod("web-0")));
+    const decisions = [{ decision: { decision: { reason }, written: false } }];
+    expect(verdict).toMatchObject({ kind: "allowed", decisions });
+    expect(w.time.elapsedMs).toBeLessThanOrEqual(1_100);
+  });
+
+  test("nothing else has only a second", async () => {
+    const w = world([good("one")]);
+    for (const store of w.stores.values()) store.slowMs = 1_500;
+    expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "allowed" });
+    expect(reserved(w)).toEqual(["a/one"]);
   });
 
   test.each(cases)("%s: is allowed when its core rejects the record", async (_, one, reason) => {

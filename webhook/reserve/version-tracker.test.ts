@@ -63,6 +63,34 @@ describe("the newest version known", () => {
     expect(known.newest?.uid).toBe("two");
   });
 
+  test("stays when a late watch shows the object that was replaced", () => {
+    const known = new VersionTracker();
+    known.offer(entry({ version: "5", receivedMs: 0 }));
+    const successor = entry({ version: "9", uid: "two", receivedMs: 20, sentMs: 10 });
+    known.answered(successor);
+    expect(known.offer(entry({ version: "7", receivedMs: 21 }))).toBe("known");
+    expect(known.newest).toBe(successor);
+    expect(known.offer(entry({ version: "11", uid: "three", receivedMs: 22 }))).toBe("replaced");
+  });
+
+  test("is not taken from a watch that still has the replaced object, whose version can't be compared", () => {
+    const known = new VersionTracker();
+    const cached = entry({ version: "v5", receivedMs: 0 });
+    known.offer(cached);
+    known.answered(entry({ version: "v9", uid: "two", receivedMs: 20, sentMs: 10 }));
+    expect(known.offer(cached)).toBe("known");
+    expect(known.newest?.uid).toBe("two");
+  });
+
+  test("stays as it was read, so that a denial may rest on it, when the watch shows the same version", () => {
+    const known = new VersionTracker();
+    known.offer(entry({ version: "5", receivedMs: 0 }));
+    const read = entry({ version: "9", receivedMs: 20, sentMs: 10 });
+    known.answered(read);
+    expect(known.offer(entry({ version: "9", receivedMs: 21 }))).toBe("known");
+    expect(known.newest).toBe(read);
+  });
+
   test("is not taken from a watch that still has a deleted object", () => {
     const known = new VersionTracker();
     const cached = entry({ version: "5", receivedMs: 0 });

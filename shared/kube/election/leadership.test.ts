@@ -1,7 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { ElectionHarness, LEASE, OK } from "../../../test/support/kube/election.ts";
 import type { LinkFault } from "../../../test/support/kube/lease-server.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { sleep } from "../../runtime/clock.ts";
+import { Leadership } from "./leadership.ts";
 
 describe("leader election: losing the lease", () => {
   it.each<{ name: string; fault: LinkFault }>([
@@ -167,6 +169,35 @@ describe("leader election: losing the lease", () => {
     await election.end();
   });
 
+  it("leaves the lease to another while the work of its last leadership ends", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a", { onStartedLeading: () => {}, onStoppedLeading: () => sleep(election.time, 60_000) });
+    await election.pass(3000);
+    const b = election.add("b");
+    a.fault = { kind: "hangs" };
+    await election.pass(12_000);
+    a.fault = OK;
+    await election.pass(20_000);
+    expect(b.elector.isLeader()).toBe(true);
+    await election.end();
+  });
+
+  it("asks again soon in an outage, however long the one before was", async () => {
+    const election = new ElectionHarness();
+    election.add("b");
+    await election.pass(3000);
+    const a = election.add("a");
+    a.fault = { kind: "refused" };
+    await election.pass(120_000);
+    a.fault = OK;
+    await election.pass(30_000);
+    a.fault = { kind: "refused" };
+    const before = a.events.filter((text) => text.startsWith("failed")).length;
+    await election.pass(12_000);
+    expect(a.events.filter((text) => text.startsWith("failed")).length - before).toBeGreaterThanOrEqual(3);
+    await election.end();
+  });
+
   it("sends few requests in an outage: at most 10 in the first 10 s, and then ever fewer", async () => {
     for (const leader of [true, false]) {
       const election = new ElectionHarness();
@@ -184,5 +215,31 @@ describe("leader election: losing the lease", () => {
       expect(await countIn(60_000)).toBeLessThanOrEqual(6);
       await election.end();
     }
+  });
+});
+
+describe("a term of leadership", () => {
+  it("ends once, and none begins before its work has ended", async () => {
+    const told: string[] = [];
+    let finish: () => void = () => {};
+    const leadership = new Leadership(new VirtualTime(), {
+      started: () => void told.push("started"),
+      stopped: (reason) => {
+        told.push(reason);
+        return new Promise<void>((ended) => {
+          finish = ended;
+        });
+      },
+    });
+    expect(leadership.extend(1000)).toBe(true);
+    leadership.end("lost");
+    leadership.end("released");
+    // The response to a renewal that was sent before may still come.
+    expect(leadership.extend(2000)).toBe(false);
+    expect(leadership.begun).toBe(false);
+    finish();
+    await leadership.ended;
+    expect(leadership.extend(2000)).toBe(true);
+    expect(told).toEqual(["started", "lost", "started"]);
   });
 });

@@ -51,7 +51,8 @@ export function world(all: readonly Protected[]): PipelineWorld {
         const match = { core, namespace, name, writer };
         return isLost ? { ...match, lost: new ProtectorVersion(object, 0) } : match;
       });
-    const match = ({ labels = {} }: Pod) => matches.filter(({ name }) => labels[name] !== "left");
+    const match = ({ namespace, labels = {} }: Pod) =>
+      matches.filter((one) => one.namespace === namespace && labels[one.name] !== "left");
     return { name: core, problem: () => problems.get(core), match };
   });
   const pipeline = new Pipeline({ cores: sources, ports: time, nonces, settleMs: 75_000 });
