@@ -29,6 +29,16 @@ describe("limits", () => {
     expect(verdictLine(decide(pinned, makeRequest(makePod("x"))))).toBe("allow Reserved w=1 paid");
   });
 
+  test("maxConcurrentLag counts what weighs, by whichever criterion the request is decided", () => {
+    const config = { admissionHistoryConfig: { maxConcurrentLag: 1 }, allowedHealthCriteria: ["Running" as const] };
+    const held = (counter: number): string => {
+      const state = stateOf([makeCell("a", 9, [heldBucket("uid-1", { counter })])], config);
+      return verdictLine(decide(state, makeRequest(makePod("x"), { criterion: "Running" })));
+    };
+    expect(held(0)).toBe("allow Reserved w=1 paid");
+    expect(held(1)).toBe("Busy ConcurrentLag");
+  });
+
   /** More than any history holds. */
   const MANY = 10_000;
   test("a full history answers busy, pins first, and repeats still pass", () => {
@@ -43,6 +53,8 @@ describe("limits", () => {
     expect(verdictLine(decide(state, makeRequest(makePod("pin-0", unavailable), evict)))).toBe(
       "allow PinnedUnavailable w=0",
     );
+    const forced = { ...evict, forced: true };
+    expect(verdictLine(decide(state, makeRequest(makePod("another-pin", unavailable), forced)))).toBe("allow Forced");
     let reserved = 0;
     while (reserved < MANY && admit(state, makeRequest(makePod(`web-${reserved}`))).allowed) reserved++;
     expect(verdictLine(decide(state, makeRequest(makePod("another"))))).toBe("Busy HistoryFull");
@@ -66,6 +78,7 @@ describe("limits", () => {
     expect(verdictLine(decide(state, makeRequest(makePod("web-0"), { forced: true })))).toContain("w=1");
     const ledger = state.cells.get("a")?.ledger;
     expect(ledger?.bytesAtMost).toBeLessThan(HARD_CAP_BYTES + 1024);
+    expect(ledger?.bytesAtMost).toBeGreaterThan(PIN_CAP_BYTES + 1024);
     expect(ledger?.size).toBeGreaterThan(2500);
   });
 });

@@ -8,7 +8,7 @@ import {
   type PodOptions,
   SETTLE_MS,
 } from "../../../test/support/decide/fixtures.ts";
-import { listed, makeBucket, settledLine } from "../../../test/support/decide/settling-fixtures.ts";
+import { listed, makeBucket, makeForeignBucket, settledLine } from "../../../test/support/decide/settling-fixtures.ts";
 import { FirstSeenTimes } from "./first-seen.ts";
 
 describe("the record of a change", () => {
@@ -16,7 +16,14 @@ describe("the record of a change", () => {
     const update = makeBucket({ operation: "UPDATE", podGeneration: 1, podResourceVersion: "9000" });
     const result = cellUpdate({ stored: makeCell("a", 1, [update]), settledGeneration: () => 9 });
     expect(settledLine(result)).toBe("keep UPDATE w=0");
-    expect(result.unsettled).toMatchObject([{ needsList: true }]);
+    expect(result.unsettled).toMatchObject([{ needsList: true, dueMs: SETTLE_MS }]);
+  });
+
+  test("asks for a LIST where its pod is present, too: a GET does not settle it", () => {
+    const stored = makeCell("a", 1, [makeBucket({ operation: "UPDATE", podGeneration: 1 })]);
+    const { listDueMs, unsettled } = cellUpdate({ stored, pods: [makePod("x")] });
+    expect(listDueMs).toBe(SETTLE_MS);
+    expect(unsettled).toMatchObject([{ needsList: true, dueMs: SETTLE_MS }]);
   });
 
   test.each<[string, PodOptions, string]>([
@@ -54,4 +61,13 @@ test("no change of its pod ends the record of a deletion, though the bucket has 
   const pods = [makePod("x", { generation: 4 })];
   const result = cellUpdate({ stored, pods, settledGeneration: () => 4, evidence: NO_EVIDENCE });
   expect(settledLine(result)).toBe("keep DELETE w=1");
+});
+
+test("a record without a version asks for no evidence before a settle period while its pod is present", () => {
+  const { listDueMs, unsettled } = cellUpdate({
+    stored: makeCell("a", 1, [makeForeignBucket()]),
+    pods: [makePod("x")],
+  });
+  expect(listDueMs).toBeUndefined();
+  expect(unsettled).toMatchObject([{ needsList: false, dueMs: SETTLE_MS }]);
 });
