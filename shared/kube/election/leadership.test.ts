@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { ElectionHarness, LEASE, OK } from "../../../test/support/kube/election.ts";
 import type { LinkFault } from "../../../test/support/kube/lease-server.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
-import { sleep } from "../../runtime/clock.ts";
+import { type Ports, sleep } from "../../runtime/clock.ts";
 import { Leadership } from "./leadership.ts";
 
 describe("leader election: losing the lease", () => {
@@ -219,27 +219,66 @@ describe("leader election: losing the lease", () => {
 });
 
 describe("a term of leadership", () => {
-  it("ends once, and none begins before its work has ended", async () => {
+  function leadershipOn(ports: Pick<Ports, "clock" | "timers">, stopped: () => void | Promise<void> = () => {}) {
     const told: string[] = [];
-    let finish: () => void = () => {};
-    const leadership = new Leadership(new VirtualTime(), {
+    const leadership = new Leadership(ports, {
       started: () => void told.push("started"),
       stopped: (reason) => {
         told.push(reason);
-        return new Promise<void>((ended) => {
-          finish = ended;
-        });
+        return stopped();
       },
     });
-    expect(leadership.extend(1000)).toBe(true);
+    return { told, leadership };
+  }
+
+  it("ends once, and none begins before its work has ended", async () => {
+    let finish: () => void = () => {};
+    const work = new Promise<void>((ended) => {
+      finish = ended;
+    });
+    const { told, leadership } = leadershipOn(new VirtualTime(), () => work);
+    leadership.extend(1000);
     leadership.end("lost");
     leadership.end("released");
     // The response to a renewal that was sent before may still come.
-    expect(leadership.extend(2000)).toBe(false);
+    leadership.extend(2000);
     expect(leadership.begun).toBe(false);
     finish();
     await leadership.ended;
-    expect(leadership.extend(2000)).toBe(true);
+    leadership.extend(2000);
     expect(told).toEqual(["started", "lost", "started"]);
+  });
+
+  it("does not begin by a renewal whose time has passed", () => {
+    const { told, leadership } = leadershipOn(new VirtualTime());
+    leadership.extend(0);
+    leadership.extend(-1);
+    expect([told, leadership.begun]).toEqual([[], false]);
+  });
+
+  it("is not ended by the timer of the one before", async () => {
+    const time = new VirtualTime();
+    const { told, leadership } = leadershipOn(time);
+    leadership.extend(1000);
+    leadership.end("lost");
+    await leadership.ended;
+    leadership.extend(5000);
+    await time.advance(2000);
+    expect(told).toEqual(["started", "lost", "started"]);
+    await time.advance(5000);
+    expect(told).toEqual(["started", "lost", "started", "expired"]);
+  });
+
+  it("that expired while the process was stopped ends before another begins, though its timer has not run", async () => {
+    let nowMs = 0;
+    const clock = { nowMs: () => nowMs, monotonicMs: () => nowMs };
+    const { told, leadership } = leadershipOn({ clock, timers: { after: () => ({ cancel: () => {} }) } });
+    leadership.extend(1000);
+    nowMs = 1000;
+    leadership.extend(3000);
+    expect([told, leadership.begun]).toEqual([["started", "expired"], false]);
+    await leadership.ended;
+    leadership.extend(3000);
+    expect(told).toEqual(["started", "expired", "started"]);
   });
 });
