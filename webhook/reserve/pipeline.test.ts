@@ -4,6 +4,7 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { type PipelineWorld, type Protected, world } from "../../test/support/webhook/pipeline-harness.ts";
 import type { LiveRead } from "../request/cell-client.ts";
+import type { Requester } from "./caller-shares.ts";
 import { Nonces } from "./nonces.ts";
 import { Pipeline } from "./pipeline.ts";
 import type { ProtectorLookup } from "./protector-cache.ts";
@@ -280,6 +281,24 @@ test("an eviction that has paid does not read its pod again, however slow its wr
   const reread = (): Promise<LiveRead> => Promise.resolve({ kind: "failed", message: "no route" });
   const given = { operation: "EVICT" as const, podReadMs: 0, reread };
   expect(await w.decide(disruption(pod("web-0"), given))).toMatchObject({ kind: "allowed" });
+});
+
+test("what a caller has reserved is watched where it used quota, and the caller has an address", async () => {
+  const told: string[] = [];
+  const reserved = (protector: string, { username }: Requester): void => void told.push(`${protector} ${username}`);
+  const w = world([good("one")], { keepsShare: () => false, reserved });
+  const by = (username: string, target: Pod, more: object = {}): Promise<Verdict> =>
+    w.decide(disruption(target, { caller: { address: "192.0.2.1", username }, ...more }));
+  expect(await by("first", pod("web-0"))).toMatchObject({ kind: "allowed" });
+  expect(told).toEqual(["a/default/one first"]);
+  // A repeat, a pin, and nothing written: none of them uses quota.
+  await by("again", pod("web-0"));
+  await by("pinned", unready("web-1"), { operation: "EVICT" });
+  await by("unready", unready("web-2"));
+  await by("nowhere", pod("web-3"), { caller: { address: undefined, username: "nowhere" } });
+  expect(told).toEqual(["a/default/one first"]);
+  await by("second", pod("web-4"));
+  expect(told).toEqual(["a/default/one first", "a/default/one second"]);
 });
 
 describe("what is allowed whatever the counts say", () => {

@@ -16,6 +16,8 @@ export interface Protected {
   readonly isLost?: boolean;
 }
 
+type PipelineOptions = ConstructorParameters<typeof Pipeline>[0];
+
 export interface PipelineWorld {
   readonly time: VirtualTime;
   readonly pipeline: Pipeline;
@@ -27,7 +29,7 @@ export interface PipelineWorld {
   settled<T>(result: T | Promise<T>): Promise<T>;
 }
 
-export function world(all: readonly Protected[]): PipelineWorld {
+export function world(all: readonly Protected[], callers?: PipelineOptions["callers"]): PipelineWorld {
   const time = new VirtualTime();
   const nonces = new Nonces(time.random);
   const problems = new Map<string, string>();
@@ -55,7 +57,7 @@ export function world(all: readonly Protected[]): PipelineWorld {
       matches.filter((one) => one.namespace === namespace && labels[one.name] !== "left");
     return { name: core, problem: () => problems.get(core), match };
   });
-  const pipeline = new Pipeline({ cores: sources, ports: time, nonces, settleMs: 75_000 });
+  const pipeline = new Pipeline({ cores: sources, ports: time, nonces, settleMs: 75_000, callers });
   const settled = async <T>(result: T | Promise<T>): Promise<T> => {
     let found: { readonly value: T } | undefined;
     void Promise.resolve(result).then((value) => {
