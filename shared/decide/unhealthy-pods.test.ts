@@ -8,6 +8,7 @@ import {
   makeSpec,
   type PodOptions,
 } from "../../test/support/decide/fixtures.ts";
+import { decideLost } from "../recovery/lost-protector.ts";
 import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Operation, PodProtectorSpec } from "../schema/podprotector.ts";
 import { decide } from "./quota.ts";
@@ -122,4 +123,6 @@ test("a status write that ends a pod, and the deletion of its node, ask for no p
   const request = makeRequest(makePod("x", NOT_READY));
   expect(decide(state, request)).toMatchObject({ cause: "UnhealthyBudget" });
   expect(decide(state, { ...request, mayGoUnhealthy: true })).toMatchObject({ reason: "Unavailable" });
+  expect(decideLost(state, request)).toBeUndefined();
+  expect(decideLost(state, { ...request, mayGoUnhealthy: true })).toMatchObject({ reason: "Unavailable" });
 });
