@@ -125,4 +125,6 @@ test("a status write that ends a pod, and the deletion of its node, ask for no p
   expect(decide(state, { ...request, mayGoUnhealthy: true })).toMatchObject({ reason: "Unavailable" });
   expect(decideLost(state, request)).toBeUndefined();
   expect(decideLost(state, { ...request, mayGoUnhealthy: true })).toMatchObject({ reason: "Unavailable" });
+  const ofDeadNode = makePod("x", { ...NOT_READY, conditions: { ContainersReady: true } });
+  expect(decideLost(state, makeRequest(ofDeadNode))).toMatchObject({ reason: "Unavailable" });
 });
