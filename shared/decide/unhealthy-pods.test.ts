@@ -97,6 +97,12 @@ const rows: Record<string, Row> = {
     expected: "allow PinnedPending w=0",
   },
   "in a cell on hold: EVICT": { operation: "EVICT", hold: "Gone/1", expected: "Busy OnHold" },
+  "Ready without a condition that its protector asks for: DELETE": {
+    operation: "DELETE",
+    pod: {},
+    spec: { ...IF_HEALTHY, availabilityConditions: ["warm"] },
+    expected: "Denial UnhealthyBudget",
+  },
   "Ready with DisruptionTarget: DELETE": {
     operation: "DELETE",
     available: 2,

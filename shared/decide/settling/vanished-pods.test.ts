@@ -29,6 +29,7 @@ test("a pod counts by the criterion of its protector", () => {
   const unready = makePod("x", { readyForSeconds: undefined });
   expect(needsRecord(unready, makeSpec(), NOW_MS)).toBe(false);
   expect(needsRecord(unready, makeSpec({ healthCriterion: "Running" }), NOW_MS)).toBe(true);
+  expect(needsRecord(makePod("x", { mirror: true }), makeSpec(), NOW_MS)).toBe(false);
   expect(needsRecord(makePod("x", { readyForSeconds: 5 }), makeSpec({ minReadySeconds: 60 }), NOW_MS)).toBe(false);
 });
 
