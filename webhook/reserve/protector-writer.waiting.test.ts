@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { pod, unready } from "../../test/support/webhook/fixtures.ts";
-import { ask, type Setup, setup } from "../../test/support/webhook/writer-harness.ts";
+import { ask, many, setup, tally } from "../../test/support/webhook/writer-harness.ts";
 
 test("busy is told while others keep writing", async () => {
   // Nothing to spare but what is reserved: 10 available, 1 reserved, minimum 9.
@@ -20,8 +20,10 @@ test("busy is told while others keep writing", async () => {
   expect(busy.atMs).toBeLessThan(1_000);
 });
 
-/** An eviction whose pod is read for 50 ms before the batch is decided. */
-function evictSlowly(time: Setup["time"], writer: Setup["writer"]): void {
+test("who waits for Ready pods sees a version that arrives during a live read of another", async () => {
+  const { time, store, writer } = setup(10, { aggregation: { notReady: "1@100" }, available: 11 });
+  writer.newest();
+  const waits = ask(time, writer, pod("web-0"));
   const slow = ask(time, writer, unready("web-1"), {
     podReadMs: -1,
     reread: async () => {
@@ -30,13 +32,6 @@ function evictSlowly(time: Setup["time"], writer: Setup["writer"]): void {
     },
   });
   slow.pending.request = { ...slow.pending.request, operation: "EVICT" };
-}
-
-test("who waits for Ready pods sees a version that arrives during a live read of another", async () => {
-  const { time, store, writer } = setup(10, { aggregation: { notReady: "1@100" }, available: 11 });
-  writer.newest();
-  const waits = ask(time, writer, pod("web-0"));
-  evictSlowly(time, writer);
   await time.advance(20);
   store.put((one) => {
     const cells = (one.status?.cells ?? []).map((cell) => ({
@@ -49,15 +44,9 @@ test("who waits for Ready pods sees a version that arrives during a live read of
   expect(waits.atMs).toBeLessThan(200);
 });
 
-test("who waits for Ready pods holds up nobody who arrived during a live read of another", async () => {
-  const { time, writer } = setup(10, { aggregation: { notReady: "1@100" }, available: 11 });
-  writer.newest();
-  const waits = ask(time, writer, pod("web-0"));
-  evictSlowly(time, writer);
-  await time.advance(20);
-  const arrived = ask(time, writer, { ...pod("web-2"), terminating: true });
-  await time.advance(5_000);
-  expect(arrived.decision).toMatchObject({ kind: "allowed", written: false });
-  expect(arrived.atMs).toBeLessThan(100);
-  expect(waits.atMs).toBeGreaterThan(1_000);
+test("who waits for Ready pods holds up nobody who is beyond the batch", async () => {
+  const { time, writer } = setup(8, { aggregation: { notReady: "2@100" } });
+  const asked = many(1_100).map((target) => ask(time, writer, target));
+  await time.advance(500);
+  expect(tally(asked)).toEqual({ denied: 1_050, pending: 50 });
 });
