@@ -174,7 +174,7 @@ describe("while a core answers reads and fails each write", () => {
   });
 });
 
-test("after a core that has answered a write, the next failure costs milliseconds again and is not told before", async () => {
+test("after a write that a core answered, its next failure costs milliseconds, and is not told before", async () => {
   const { time, store, writer } = setup(0);
   store.faults.push("unsent", "unsent", "unsent", "unsent");
   const first = ask(time, writer, pod("web-0"));

@@ -269,7 +269,7 @@ describe("a term of leadership", () => {
     expect(told).toEqual(["started", "lost", "started", "expired"]);
   });
 
-  it("that expired while the process was stopped ends before another begins, though its timer has not run", async () => {
+  it("that expired while the process was stopped ends before the next, though its timer has not run", async () => {
     let nowMs = 0;
     const clock = { nowMs: () => nowMs, monotonicMs: () => nowMs };
     const { told, leadership } = leadershipOn({ clock, timers: { after: () => ({ cancel: () => {} }) } });
