@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { admit, makeCell, makePod, makeProtector, makeRequest } from "../../test/support/decide/fixtures.ts";
 import { heldBucket, rangeBucket, stateOf, verdictLine } from "../../test/support/decide/quota-fixtures.ts";
+import { OPERATIONS } from "../schema/podprotector.ts";
 import { decide, HARD_CAP_BYTES, PIN_CAP_BYTES } from "./quota.ts";
 import { holdCell, holdsNonce, rollBack } from "./reserve.ts";
 import { encodeStatus } from "./state/encode-status.ts";
@@ -81,6 +82,15 @@ describe("limits", () => {
     expect(ledger?.bytesAtMost).toBeGreaterThan(PIN_CAP_BYTES + 1024);
     expect(ledger?.size).toBeGreaterThan(2500);
   });
+});
+
+test("the generation of a pod is recorded with a change, and with nothing else", () => {
+  const recorded = OPERATIONS.map((operation) => {
+    const state = stateOf([makeCell("a", 9)], { protectedOperations: ["DELETE", "EVICT", "UPDATE"] });
+    admit(state, makeRequest(makePod("x", { generation: 7 }), { operation }));
+    return [operation, state.cells.get("a")?.ledger.get("uid-x")?.records.get(operation)?.podGeneration];
+  });
+  expect(Object.fromEntries(recorded)).toEqual({ DELETE: undefined, EVICT: undefined, UPDATE: 7 });
 });
 
 describe("rolling back", () => {

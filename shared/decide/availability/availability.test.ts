@@ -244,6 +244,15 @@ describe("labels that take a pod out of the count", () => {
   });
 });
 
+test("a gated pod needs each condition that the spec asks for, except that of the gate", () => {
+  const waiting = makePod("x", gated({ ContainersReady: true }));
+  const sinceMs = (...availabilityConditions: string[]) =>
+    availableSinceMs(waiting, specFacts(makeSpec({ availabilityConditions })));
+  expect(sinceMs(COUNTED_CONDITION)).toBeDefined();
+  expect(sinceMs("warm")).toBeUndefined();
+  expect(sinceMs(COUNTED_CONDITION, "warm")).toBeUndefined();
+});
+
 describe("a mark of counts", () => {
   test.each<[string | undefined, number]>([
     ["2@100", 2],

@@ -242,6 +242,7 @@ describe("the entry", () => {
       readyReplicas: 2,
     });
     expect(result.nextMaturityMs).toBe(NOW_MS + 10_000);
+    expect(cellUpdate({ spec, pods: [makePod("x")] }).nextMaturityMs).toBeUndefined();
   });
 });
 
