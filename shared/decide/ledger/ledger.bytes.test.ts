@@ -47,3 +47,13 @@ test("time ranges count, as they come and go", () => {
   ledger.addRange(first);
   expect(ledger.bytesAtMost).toBe(before);
 });
+
+test("nonces that are not of this project count with their length", () => {
+  const buckets = Array.from({ length: 100 }, (_, pod) => ({
+    ...{ startTime: formatMs(pod * 1_000), podUID: `uid-${pod}`, podName: `web-${pod}`, operation: "DELETE" },
+    nonce: Array.from({ length: 8 }, (_, index) => `${"another-component-".repeat(5)}${pod}-${index}`).join(","),
+  }));
+  const ledger = Ledger.parse(buckets);
+  for (const compactThreshold of [0, 200])
+    expect(JSON.stringify(ledger.encode(compactThreshold)).length).toBeLessThanOrEqual(ledger.bytesAtMost + 200);
+});
