@@ -41,6 +41,13 @@ test("what is allowed against the counts is recorded as a reservation, so that t
   expect(decide(stateWith({ enforcement: "Warn" }, 2), request)).toMatchObject({ write: { weight: 1, paid: false } });
 });
 
+test("Warn without a minimum warns of nothing", () => {
+  const state = stateWith({ enforcement: "Warn", minAvailable: 0 }, 0);
+  const decision = decide(state, makeRequest(makePod("x", {}), { operation: "DELETE" }));
+  expect(decision).toMatchObject({ reason: "NothingPromised" });
+  expect(decision).not.toHaveProperty("instead");
+});
+
 test("Warn allows while nothing can be recorded, and when the protector is lost", () => {
   const state = stateWith({ enforcement: "Warn" }, 2);
   const request = makeRequest(makePod("x", {}), { operation: "EVICT" });

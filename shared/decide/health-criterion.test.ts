@@ -20,6 +20,7 @@ import { classifyPod, countPods, maturityCutoffMs } from "./availability/availab
 import { specFacts, specHash } from "./availability/spec-facts.ts";
 import { Ledger } from "./ledger/ledger.ts";
 import { decide } from "./quota.ts";
+import { criterionInForce } from "./state/estimate.ts";
 import { parseProtector } from "./state/protector-state.ts";
 
 const NOT_READY: PodOptions = { readyForSeconds: undefined };
@@ -175,4 +176,10 @@ test("A - sum(w) is the number of counted pods without a reservation, by every c
     }),
     { numRuns: 1000 },
   );
+});
+
+test("a request for the protector's own criterion is decided like any other, whoever may choose", () => {
+  const state = parseProtector(makeProtector([], { healthCriterion: "Running" }));
+  expect(criterionInForce(state, "Running", true)).toBe("Available");
+  expect(criterionInForce(state, "Scheduled", true)).toBe("Scheduled");
 });

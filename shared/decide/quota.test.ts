@@ -56,6 +56,12 @@ describe("quota of an available pod", () => {
     expect(ask("y", false)).toBe("Busy Reserved");
   });
 
+  test("a caller that leaves half to others takes nothing of it for a pod that is subtracted already", () => {
+    const state = stateOf([makeCell("a", 4, [heldBucket("uid-x", { paid: false })])], { minAvailable: 3 });
+    expect(verdictLine(decide(state, makeRequest(makePod("x"), { keepsShare: true })))).toBe("allow Reserved w=1 paid");
+    expect(verdictLine(decide(state, makeRequest(makePod("y"), { keepsShare: true })))).toBe("Busy Reserved");
+  });
+
   test("a cell that has been silent for hours is believed, until it is removed", () => {
     const silent = makeCell("b", 5, [], { heartbeatTime: formatMs(NOW_MS - 8 * 3_600_000) });
     const decided = (cells: CellStatus[]): string =>

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { admit, makeCell, makePod, makeProtector, makeRequest } from "../../test/support/decide/fixtures.ts";
 import { heldBucket, rangeBucket, stateOf, verdictLine } from "../../test/support/decide/quota-fixtures.ts";
+import { OPERATIONS } from "../schema/podprotector.ts";
 import { decide, HARD_CAP_BYTES, PIN_CAP_BYTES } from "./quota.ts";
 import { holdCell, holdsNonce, rollBack } from "./reserve.ts";
 import { encodeStatus } from "./state/encode-status.ts";
@@ -29,6 +30,16 @@ describe("limits", () => {
     expect(verdictLine(decide(pinned, makeRequest(makePod("x"))))).toBe("allow Reserved w=1 paid");
   });
 
+  test("maxConcurrentLag counts what weighs, by whichever criterion the request is decided", () => {
+    const config = { admissionHistoryConfig: { maxConcurrentLag: 1 }, allowedHealthCriteria: ["Running" as const] };
+    const held = (counter: number): string => {
+      const state = stateOf([makeCell("a", 9, [heldBucket("uid-1", { counter })])], config);
+      return verdictLine(decide(state, makeRequest(makePod("x"), { criterion: "Running" })));
+    };
+    expect(held(0)).toBe("allow Reserved w=1 paid");
+    expect(held(1)).toBe("Busy ConcurrentLag");
+  });
+
   /** More than any history holds. */
   const MANY = 10_000;
   test("a full history answers busy, pins first, and repeats still pass", () => {
@@ -43,6 +54,8 @@ describe("limits", () => {
     expect(verdictLine(decide(state, makeRequest(makePod("pin-0", unavailable), evict)))).toBe(
       "allow PinnedUnavailable w=0",
     );
+    const forced = { ...evict, forced: true };
+    expect(verdictLine(decide(state, makeRequest(makePod("another-pin", unavailable), forced)))).toBe("allow Forced");
     let reserved = 0;
     while (reserved < MANY && admit(state, makeRequest(makePod(`web-${reserved}`))).allowed) reserved++;
     expect(verdictLine(decide(state, makeRequest(makePod("another"))))).toBe("Busy HistoryFull");
@@ -66,8 +79,18 @@ describe("limits", () => {
     expect(verdictLine(decide(state, makeRequest(makePod("web-0"), { forced: true })))).toContain("w=1");
     const ledger = state.cells.get("a")?.ledger;
     expect(ledger?.bytesAtMost).toBeLessThan(HARD_CAP_BYTES + 1024);
+    expect(ledger?.bytesAtMost).toBeGreaterThan(PIN_CAP_BYTES + 1024);
     expect(ledger?.size).toBeGreaterThan(2500);
   });
+});
+
+test("the generation of a pod is recorded with a change, and with nothing else", () => {
+  const recorded = OPERATIONS.map((operation) => {
+    const state = stateOf([makeCell("a", 9)], { protectedOperations: ["DELETE", "EVICT", "UPDATE"] });
+    admit(state, makeRequest(makePod("x", { generation: 7 }), { operation }));
+    return [operation, state.cells.get("a")?.ledger.get("uid-x")?.records.get(operation)?.podGeneration];
+  });
+  expect(Object.fromEntries(recorded)).toEqual({ DELETE: undefined, EVICT: undefined, UPDATE: 7 });
 });
 
 describe("rolling back", () => {

@@ -8,6 +8,7 @@ import {
   makeSpec,
   type PodOptions,
 } from "../../test/support/decide/fixtures.ts";
+import { decideLost } from "../recovery/lost-protector.ts";
 import { PRE_ACTIVITY_PREFIX } from "../schema/annotations.ts";
 import type { Operation, PodProtectorSpec } from "../schema/podprotector.ts";
 import { decide } from "./quota.ts";
@@ -92,6 +93,12 @@ const rows: Record<string, Row> = {
     expected: "allow PinnedPending w=0",
   },
   "in a cell on hold: EVICT": { operation: "EVICT", hold: "Gone/1", expected: "Busy OnHold" },
+  "Ready without a condition that its protector asks for: DELETE": {
+    operation: "DELETE",
+    pod: {},
+    spec: { ...IF_HEALTHY, availabilityConditions: ["warm"] },
+    expected: "Denial UnhealthyBudget",
+  },
   "Ready with DisruptionTarget: DELETE": {
     operation: "DELETE",
     available: 2,
@@ -118,4 +125,8 @@ test("a status write that ends a pod, and the deletion of its node, ask for no p
   const request = makeRequest(makePod("x", NOT_READY));
   expect(decide(state, request)).toMatchObject({ cause: "UnhealthyBudget" });
   expect(decide(state, { ...request, mayGoUnhealthy: true })).toMatchObject({ reason: "Unavailable" });
+  expect(decideLost(state, request)).toBeUndefined();
+  expect(decideLost(state, { ...request, mayGoUnhealthy: true })).toMatchObject({ reason: "Unavailable" });
+  const ofDeadNode = makePod("x", { ...NOT_READY, conditions: { ContainersReady: true } });
+  expect(decideLost(state, makeRequest(ofDeadNode))).toMatchObject({ reason: "Unavailable" });
 });

@@ -4,6 +4,7 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import { type PipelineWorld, type Protected, world } from "../../test/support/webhook/pipeline-harness.ts";
 import type { LiveRead } from "../request/cell-client.ts";
+import type { Requester } from "./caller-shares.ts";
 import { Nonces } from "./nonces.ts";
 import { Pipeline } from "./pipeline.ts";
 import type { ProtectorLookup } from "./protector-cache.ts";
@@ -274,6 +275,32 @@ describe("an eviction that passes because its pod is not available", () => {
   });
 });
 
+test("an eviction that has paid does not read its pod again, however slow its write was", async () => {
+  const w = world([good("one")]);
+  for (const store of w.stores.values()) store.slowMs = 400;
+  const reread = (): Promise<LiveRead> => Promise.resolve({ kind: "failed", message: "no route" });
+  const given = { operation: "EVICT" as const, podReadMs: 0, reread };
+  expect(await w.decide(disruption(pod("web-0"), given))).toMatchObject({ kind: "allowed" });
+});
+
+test("what a caller has reserved is watched where it used quota, and the caller has an address", async () => {
+  const told: string[] = [];
+  const reserved = (protector: string, { username }: Requester): void => void told.push(`${protector} ${username}`);
+  const w = world([good("one")], { keepsShare: () => false, reserved });
+  const by = (username: string, target: Pod, more: object = {}): Promise<Verdict> =>
+    w.decide(disruption(target, { caller: { address: "192.0.2.1", username }, ...more }));
+  expect(await by("first", pod("web-0"))).toMatchObject({ kind: "allowed" });
+  expect(told).toEqual(["a/default/one first"]);
+  // A repeat, a pin, and nothing written: none of them uses quota.
+  await by("again", pod("web-0"));
+  await by("pinned", unready("web-1"), { operation: "EVICT" });
+  await by("unready", unready("web-2"));
+  await by("nowhere", pod("web-3"), { caller: { address: undefined, username: "nowhere" } });
+  expect(told).toEqual(["a/default/one first"]);
+  await by("second", pod("web-4"));
+  expect(told).toEqual(["a/default/one first", "a/default/one second"]);
+});
+
 describe("what is allowed whatever the counts say", () => {
   const suspended = { suspend: { enabled: true } };
   const cases: [string, Protected, string][] = [
@@ -284,7 +311,7 @@ describe("what is allowed whatever the counts say", () => {
   test.each(cases)("%s: is recorded", async (_, one, reason) => {
     const w = world([one]);
     expect(await w.decide(disruption(pod("web-0")))).toMatchObject({
-      decisions: [{ decision: { decision: { reason } } }],
+      decisions: [{ decision: { decision: { reason }, written: true } }],
     });
     expect(reserved(w)).toEqual(["a/one"]);
   });
@@ -298,6 +325,24 @@ describe("what is allowed whatever the counts say", () => {
       decisions: [{ decision: { decision: { reason }, written: false } }],
     });
     expect(w.time.elapsedMs).toBeLessThanOrEqual(1_000);
+  });
+
+  test.each(cases)("%s: is allowed after a second behind a slow write of another", async (_, one, reason) => {
+    const w = world([one]);
+    for (const store of w.stores.values()) store.slowMs = 5_000;
+    void w.pipeline.decide(disruption(pod("web-1")));
+    await w.time.advance(100);
+    const verdict = await w.decide(disruption(pod("web-0")));
+    const decisions = [{ decision: { decision: { reason }, written: false } }];
+    expect(verdict).toMatchObject({ kind: "allowed", decisions });
+    expect(w.time.elapsedMs).toBeLessThanOrEqual(1_100);
+  });
+
+  test("nothing else has only a second", async () => {
+    const w = world([good("one")]);
+    for (const store of w.stores.values()) store.slowMs = 1_500;
+    expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "allowed" });
+    expect(reserved(w)).toEqual(["a/one"]);
   });
 
   test.each(cases)("%s: is allowed when its core rejects the record", async (_, one, reason) => {

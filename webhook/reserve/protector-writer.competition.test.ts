@@ -4,6 +4,7 @@ import { noncesOf, pod, protector } from "../../test/support/webhook/fixtures.ts
 import { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
 import { ask, many, writerOn } from "../../test/support/webhook/writer-harness.ts";
 import { Nonces } from "./nonces.ts";
+import type { ProtectorWriter } from "./protector-writer.ts";
 import type { ProtectorDecision } from "./verdict.ts";
 
 describe("replicas that compete for one protector", () => {
@@ -82,4 +83,26 @@ test("one deletion that two webhook configurations ask about uses quota once", a
   const other = ask(time, writerOn(store, time, "oneA"), pod("web-1"));
   await time.advance(1_000);
   expect(other.decision).toMatchObject({ kind: "denied", decision: { cause: "Reserved" } });
+});
+
+test("who waits for a turn writes earlier for a request that arrives meanwhile and can't wait so long", async () => {
+  const time = new VirtualTime();
+  const store = new ProtectorStore({ ports: time, object: protector(0), writeMs: 100 });
+  const writers = ["aaaa", "bbbb", "cccc"].map((tag) => writerOn(store, time, tag));
+  // All write at once, so that each knows the others. Who has written last comes last the next time.
+  let last: ProtectorWriter | undefined;
+  for (const [index, writer] of writers.entries())
+    ask(time, writer, pod(`web-${index}`), {
+      settle: () => {
+        last = writer;
+      },
+    });
+  await time.runUntil(() => store.writes === writers.length && writers.every(({ idle }) => idle), 10_000);
+  if (last === undefined) throw new Error("nobody has written");
+  const patient = ask(time, last, pod("web-3"));
+  await time.advance(5);
+  const urgent = ask(time, last, pod("web-4"), { deadlineMs: time.clock.monotonicMs() + 400 });
+  await time.advance(2_000);
+  expect(urgent.decision).toMatchObject({ kind: "allowed", written: true });
+  expect(patient.atMs).toBe(urgent.atMs);
 });

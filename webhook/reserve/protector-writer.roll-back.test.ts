@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { noncesOf, pod } from "../../test/support/webhook/fixtures.ts";
+import { noncesOf, pod, protector } from "../../test/support/webhook/fixtures.ts";
 import { ask, type Setup, setup, writerOn } from "../../test/support/webhook/writer-harness.ts";
 
 describe("a roll-back", () => {
@@ -50,4 +50,27 @@ describe("a roll-back", () => {
     expect(all.writer.idle).toBe(true);
     expect(all.store.writes).toBe(0);
   });
+});
+
+test("a re-assertion is written once, and puts its cells on hold", async () => {
+  const { time, store, writer } = setup(8);
+  const asked = ask(time, writer, pod("web-0"));
+  await time.advance(1_000);
+  if (asked.decision?.kind !== "allowed") throw new Error("the request was not allowed");
+  const { decision } = asked.decision;
+  const reassertions = [{ request: asked.pending.request, decision }];
+  // The core was restored to the state before the reservation.
+  store.put((object) => ({ ...object, status: protector(8).status ?? object.status }));
+  await time.advance(1_000);
+  const times = { arrivedMs: 1_000, deadlineMs: 31_000 };
+  writer.submit({ kind: "reassert", reassertions, cells: ["cell-1", "cell-2"], hold: "Gone/1", ...times });
+  await time.advance(5_000);
+  expect(writer.idle).toBe(true);
+  expect(store.writes).toBe(2);
+  expect([...noncesOf(store.object).keys()]).toEqual(["uid-web-0"]);
+  const holds = store.object.status?.cells.map(({ cellID, aggregation }) => [cellID, aggregation?.hold]);
+  expect(holds).toEqual([
+    ["cell-1", "Gone/1"],
+    ["cell-2", "Gone/1"],
+  ]);
 });

@@ -82,6 +82,8 @@ export class ProtectorWriter {
     }
     if (pending.kind === "rollBack") this.#calls.withdraw(pending.nonce);
     this.#queue.add(pending);
+    // It may have less time than all others.
+    this.#wake?.();
     this.#awaited?.abort();
     if (!this.#isRunning) void this.#run();
   }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { pod, unready } from "../../test/support/webhook/fixtures.ts";
-import { ask, setup } from "../../test/support/webhook/writer-harness.ts";
+import { ask, many, setup, tally } from "../../test/support/webhook/writer-harness.ts";
 
 test("busy is told while others keep writing", async () => {
   // Nothing to spare but what is reserved: 10 available, 1 reserved, minimum 9.
@@ -42,4 +42,11 @@ test("who waits for Ready pods sees a version that arrives during a live read of
   });
   await time.advance(5_000);
   expect(waits.atMs).toBeLessThan(200);
+});
+
+test("who waits for Ready pods holds up nobody who is beyond the batch", async () => {
+  const { time, writer } = setup(8, { aggregation: { notReady: "2@100" } });
+  const asked = many(1_100).map((target) => ask(time, writer, target));
+  await time.advance(500);
+  expect(tally(asked)).toEqual({ denied: 1_050, pending: 50 });
 });

@@ -174,6 +174,21 @@ describe("while a core answers reads and fails each write", () => {
   });
 });
 
+test("after a write that a core answered, its next failure costs milliseconds, and is not told before", async () => {
+  const { time, store, writer } = setup(0);
+  store.faults.push("unsent", "unsent", "unsent", "unsent");
+  const first = ask(time, writer, pod("web-0"));
+  await time.advance(5_000);
+  expect(first.decision).toMatchObject({ kind: "allowed", written: true });
+  const hurried = ask(time, writer, pod("web-1"), { deadlineMs: time.clock.monotonicMs() + 1 });
+  await time.advance(10);
+  expect(hurried.decision).toEqual({ kind: "overloaded", cause: "time" });
+  store.faults.push("unsent");
+  const second = ask(time, writer, pod("web-2"));
+  await time.advance(50);
+  expect(second.decision).toMatchObject({ kind: "allowed", written: true });
+});
+
 describe("a write with an unknown result", () => {
   test.each<[string, WriteFault, { writes: number }]>([
     ["was made: found by its nonce, and not written twice", "lostResponse", { writes: 1 }],
@@ -193,6 +208,22 @@ describe("a write with an unknown result", () => {
     expect(store).toMatchObject(expected);
     expect(noncesOf(store.object).get("uid-web-0")).toEqual([asked.pending.request.nonce]);
     expect(told).toEqual([asked.pending]);
+  });
+
+  test.each<[string, WriteFault, object]>([
+    ["was made is found by a read, and not written twice", "lostResponse", { kind: "allowed", written: true }],
+    ["was lost can't be made any more once the version has changed", "lostRequest", { kind: "denied" }],
+  ])("that %s, while the watch shows nothing", async (_name, fault, decision) => {
+    const time = new VirtualTime();
+    const store = new ProtectorStore({ ports: time, object: protector(9) });
+    const writer = writerOn(store, time, "self", undefined, { watched: store.watch(time, 60_000, () => undefined) });
+    store.faults.push(fault);
+    const asked = ask(time, writer, pod("web-0"));
+    await time.advance(100);
+    if (fault === "lostRequest") store.put((object) => ({ ...object, spec: { ...object.spec, minAvailable: 10 } }));
+    await time.advance(9_500);
+    expect(asked.decision).toMatchObject(decision);
+    expect(store.writes).toBe(fault === "lostResponse" ? 1 : 0);
   });
 
   test("that may still be made is not dropped when its caller disconnects", async () => {

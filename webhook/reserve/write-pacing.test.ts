@@ -111,3 +111,14 @@ describe("a cache that is often stale is refreshed first", () => {
     expect(mine.readsFirst).toBe(false);
   });
 });
+
+test("a competitor whose turn has not come has missed none", () => {
+  const mine = turns("bb");
+  mine.competitorWrote("cc", 10, true);
+  for (const atMs of [20, 40, 60, 80]) {
+    // The turn after that of "aa" is the own one.
+    mine.competitorWrote("aa", atMs, true);
+    mine.wrote(atMs + 10, ROUND_TRIP_MS, 5);
+  }
+  expect(mine.waitMs(90)).toBe(2 * TURN_MS);
+});

@@ -9,6 +9,8 @@ import {
   isAvailable,
   leftOutMark,
   maturityCutoffMs,
+  notReadyMark,
+  notReadyOf,
   type PodClass,
 } from "./availability.ts";
 import { specFacts } from "./spec-facts.ts";
@@ -239,5 +241,37 @@ describe("labels that take a pod out of the count", () => {
     expect(classifyPod(out, specFacts(makeSpec()), counted)).toBe("Available");
     const unready = makePod("unready", { ...NOT_READY, labels: out.labels, resourceVersion: "60" });
     expect(classifyPod(unready, spec, counted)).toBe("Unavailable");
+  });
+});
+
+test("a gated pod needs each condition that the spec asks for, except that of the gate", () => {
+  const waiting = makePod("x", gated({ ContainersReady: true }));
+  const sinceMs = (...availabilityConditions: string[]) =>
+    availableSinceMs(waiting, specFacts(makeSpec({ availabilityConditions })));
+  expect(sinceMs(COUNTED_CONDITION)).toBeDefined();
+  expect(sinceMs("warm")).toBeUndefined();
+  expect(sinceMs(COUNTED_CONDITION, "warm")).toBeUndefined();
+});
+
+describe("a mark of counts", () => {
+  test.each<[string | undefined, number]>([
+    ["2@100", 2],
+    ["2@99", 0],
+    ["-2@100", 0],
+    ["1.5@100", 0],
+    ["many@100", 0],
+    ["@100", 0],
+    ["100", 0],
+    [undefined, 0],
+  ])("%s says that at position 100 so many pods are not Ready: %i", (mark, expected) => {
+    expect(notReadyOf(mark, "100")).toBe(expected);
+  });
+
+  test("is not written without a position", () => {
+    expect([notReadyMark(2, "100"), notReadyMark(2, undefined), notReadyMark(0, "100")]).toEqual([
+      ...["2@100", undefined, undefined],
+    ]);
+    const spec = { unavailableLabelPrefix: "out/" };
+    expect([leftOutMark(spec, "100"), leftOutMark(spec, undefined)]).toEqual(["out/@100", undefined]);
   });
 });

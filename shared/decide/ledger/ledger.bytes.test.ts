@@ -5,6 +5,8 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ledgerOf, record, reservations } from "../../../test/support/decide/arbitraries.ts";
 import type { Operation } from "../../schema/podprotector.ts";
+import { formatMs } from "../../schema/time.ts";
+import { Ledger } from "./ledger.ts";
 import type { ReservationRecord } from "./reservation.ts";
 
 describe("the size of a ledger", () => {
@@ -30,4 +32,28 @@ describe("the size of a ledger", () => {
       }),
     );
   });
+});
+
+test("time ranges count, as they come and go", () => {
+  const ranges = Array.from({ length: 20 }, (_, index) => ({ startTime: formatMs(index * 1_000), counter: 2 }));
+  const ledger = Ledger.parse(ranges);
+  const before = ledger.bytesAtMost;
+  expect(before).toBeGreaterThanOrEqual(JSON.stringify(ledger.encode(0)).length - 2);
+  const [first] = ledger.ranges;
+  if (first === undefined) throw new Error("the ledger has no range");
+  ledger.removeRange(first);
+  expect(ledger.bytesAtMost).toBe(Ledger.parse(ledger.encode(0)).bytesAtMost);
+  expect(ledger.bytesAtMost).toBeLessThan(before);
+  ledger.addRange(first);
+  expect(ledger.bytesAtMost).toBe(before);
+});
+
+test("nonces that are not of this project count with their length", () => {
+  const buckets = Array.from({ length: 100 }, (_, pod) => ({
+    ...{ startTime: formatMs(pod * 1_000), podUID: `uid-${pod}`, podName: `web-${pod}`, operation: "DELETE" },
+    nonce: Array.from({ length: 8 }, (_, index) => `${"another-component-".repeat(5)}${pod}-${index}`).join(","),
+  }));
+  const ledger = Ledger.parse(buckets);
+  for (const compactThreshold of [0, 200])
+    expect(JSON.stringify(ledger.encode(compactThreshold)).length).toBeLessThanOrEqual(ledger.bytesAtMost + 200);
 });

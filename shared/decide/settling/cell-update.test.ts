@@ -242,6 +242,7 @@ describe("the entry", () => {
       readyReplicas: 2,
     });
     expect(result.nextMaturityMs).toBe(NOW_MS + 10_000);
+    expect(cellUpdate({ spec, pods: [makePod("x")] }).nextMaturityMs).toBeUndefined();
   });
 });
 
@@ -279,6 +280,19 @@ describe("upstream's algorithms", () => {
     expect(cellUpdate({ algorithm: "clock", stored: result.entry }).reasons).toEqual([]);
   });
 
+  test("take back at once what the exact algorithm has published", () => {
+    const result = cellUpdate({ algorithm: "clock", stored: makeCell("a", 1), pods: [makePod("x")] });
+    expect(result.reasons).toEqual(["Spec", "Fields"]);
+    expect(cellUpdate({ algorithm: "clock", stored: result.entry, pods: [makePod("x")] }).reasons).toEqual([]);
+  });
+
+  test("publish no maturity, and do not write again because of it", () => {
+    const options = { algorithm: "clock" as const, spec: makeSpec({ minReadySeconds: 60 }), pods: [makePod("x")] };
+    const { entry } = cellUpdate(options);
+    expect(entry.aggregation).not.toHaveProperty("maturityCutoff");
+    expect(cellUpdate({ ...options, stored: entry }).reasons).toEqual([]);
+  });
+
   test("try with a heartbeat whether the core keeps these fields again, and still wait for the window", () => {
     const { entry } = cellUpdate({ algorithm: "clock", stored: makeCell("a", 0, [at(1)]) });
     const result = cellUpdate({ algorithm: "clock", stored: entry, isHeartbeatDue: true, probesFields: true });
@@ -312,6 +326,11 @@ describe("how many pods the workloads of the cell ask for", () => {
   test("stays as it is when the workload is erased and a pod appears", () => {
     const { entry } = cellUpdate({ stored: makeCell("a", 0, [], { expectedReplicas: 3 }), pods, expected: none });
     expect(entry.aggregation?.expectedReplicas).toBe(3);
+  });
+
+  test("stays 0 while workloads are not listed, though pods appear", () => {
+    const stored = makeCell("a", 0, [], { expectedReplicas: 0 });
+    expect(cellUpdate({ stored, pods, expected: "Unknown" }).entry.aggregation?.expectedReplicas).toBe(0);
   });
 
   // A budget is often there before its pods.

@@ -160,7 +160,7 @@ describe("R2 superseded", () => {
     ["an update is one of the newer versions", { operation: "UPDATE" }, { resourceVersion: "101" }, "keep UPDATE w=1"],
     ["version unknown", { podResourceVersion: undefined }, { resourceVersion: "101" }, "keep DELETE w=1"],
     ["the reviewed version is no integer", { podResourceVersion: "v" }, { resourceVersion: "101" }, "keep DELETE w=1"],
-    ["the pod's version is no integer", {}, { resourceVersion: "v" }, "keep DELETE w=1"],
+    ["the pod's version is no integer", {}, { resourceVersion: "v999" }, "keep DELETE w=1"],
   ];
   test.each(cases)("%s", (_, rest, pod, expected) => {
     const buckets = [JSON.parse(JSON.stringify(makeBucket(rest))) as Bucket];

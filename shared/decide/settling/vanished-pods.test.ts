@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { makeCell, makePod, makeProtector, makeSpec, NOW_MS } from "../../../test/support/decide/fixtures.ts";
 import { makeBucket, packed } from "../../../test/support/decide/settling-fixtures.ts";
-import type { CellStatus } from "../../schema/podprotector.ts";
+import type { CellStatus, Operation } from "../../schema/podprotector.ts";
 import { formatMs } from "../../schema/time.ts";
 import { specFacts } from "../availability/spec-facts.ts";
 import { updateConditions } from "../state/conditions.ts";
@@ -29,7 +29,16 @@ test("a pod counts by the criterion of its protector", () => {
   const unready = makePod("x", { readyForSeconds: undefined });
   expect(needsRecord(unready, makeSpec(), NOW_MS)).toBe(false);
   expect(needsRecord(unready, makeSpec({ healthCriterion: "Running" }), NOW_MS)).toBe(true);
+  expect(needsRecord(makePod("x", { mirror: true }), makeSpec(), NOW_MS)).toBe(false);
   expect(needsRecord(makePod("x", { readyForSeconds: 5 }), makeSpec({ minReadySeconds: 60 }), NOW_MS)).toBe(false);
+});
+
+test.each<[Operation[], boolean]>([
+  [["DELETE", "EVICT"], true],
+  [["DELETE"], false],
+  [["EVICT"], false],
+])("a pod of a protector of %j is recorded whatever ends it: %s", (protectedOperations, expected) => {
+  expect(needsRecord(makePod("x"), makeSpec({ protectedOperations }), NOW_MS)).toBe(expected);
 });
 
 test.each([

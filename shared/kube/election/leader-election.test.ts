@@ -63,6 +63,11 @@ describe("leader election: taking the lease", () => {
       afterMs: 65_000,
     },
     {
+      name: "held by somebody who does not say for how long",
+      spec: { holderIdentity: "old", leaseTransitions: 4 },
+      afterMs: 20_000,
+    },
+    {
       name: "held by itself, from an answer that was lost",
       spec: { holderIdentity: "a", leaseDurationSeconds: 15, leaseTransitions: 4 },
       afterMs: 100,
@@ -197,6 +202,20 @@ describe("leader election: releasing the lease", () => {
     void a.elector.stop();
     await election.pass(100);
     expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "" });
+  });
+
+  it("leaves the lease to another who has taken it since the last renewal", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a");
+    await election.pass(3000);
+    election.server.put(LEASE, {
+      metadata: { name: LEASE },
+      spec: { holderIdentity: "intruder", leaseDurationSeconds: 15, leaseTransitions: 7 },
+    });
+    void a.elector.stop();
+    await election.pass(1000);
+    expect(a.events).toContain("stopped released");
+    expect(election.server.spec(LEASE)).toMatchObject({ holderIdentity: "intruder" });
   });
 
   it.each([

@@ -1,7 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { anElection, ElectionHarness, LEASE, ledElection, OK } from "../../../test/support/kube/election.ts";
 import type { LinkFault } from "../../../test/support/kube/lease-server.ts";
-import { sleep } from "../../runtime/clock.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import { type Ports, sleep } from "../../runtime/clock.ts";
+import { Leadership } from "./leadership.ts";
 
 describe("leader election: losing the lease", () => {
   it.each<{ name: string; fault: LinkFault }>([
@@ -168,6 +170,35 @@ describe("leader election: losing the lease", () => {
     expect(a.elector.isLeader()).toBe(true);
   });
 
+  it("leaves the lease to another while the work of its last leadership ends", async () => {
+    const election = new ElectionHarness();
+    const a = election.add("a", { onStartedLeading: () => {}, onStoppedLeading: () => sleep(election.time, 60_000) });
+    await election.pass(3000);
+    const b = election.add("b");
+    a.fault = { kind: "hangs" };
+    await election.pass(12_000);
+    a.fault = OK;
+    await election.pass(20_000);
+    expect(b.elector.isLeader()).toBe(true);
+    await election.end();
+  });
+
+  it("asks again soon in an outage, however long the one before was", async () => {
+    const election = new ElectionHarness();
+    election.add("b");
+    await election.pass(3000);
+    const a = election.add("a");
+    a.fault = { kind: "refused" };
+    await election.pass(120_000);
+    a.fault = OK;
+    await election.pass(30_000);
+    a.fault = { kind: "refused" };
+    const before = a.events.filter((text) => text.startsWith("failed")).length;
+    await election.pass(12_000);
+    expect(a.events.filter((text) => text.startsWith("failed")).length - before).toBeGreaterThanOrEqual(3);
+    await election.end();
+  });
+
   it("sends few requests in an outage: at most 10 in the first 10 s, and then ever fewer", async () => {
     for (const leader of [true, false]) {
       const election = new ElectionHarness();
@@ -185,5 +216,70 @@ describe("leader election: losing the lease", () => {
       expect(await countIn(60_000)).toBeLessThanOrEqual(6);
       await election.end();
     }
+  });
+});
+
+describe("a term of leadership", () => {
+  function leadershipOn(ports: Pick<Ports, "clock" | "timers">, stopped: () => void | Promise<void> = () => {}) {
+    const told: string[] = [];
+    const leadership = new Leadership(ports, {
+      started: () => void told.push("started"),
+      stopped: (reason) => {
+        told.push(reason);
+        return stopped();
+      },
+    });
+    return { told, leadership };
+  }
+
+  it("ends once, and none begins before its work has ended", async () => {
+    let finish: () => void = () => {};
+    const work = new Promise<void>((ended) => {
+      finish = ended;
+    });
+    const { told, leadership } = leadershipOn(new VirtualTime(), () => work);
+    leadership.extend(1000);
+    leadership.end("lost");
+    leadership.end("released");
+    // The response to a renewal that was sent before may still come.
+    leadership.extend(2000);
+    expect(leadership.begun).toBe(false);
+    finish();
+    await leadership.ended;
+    leadership.extend(2000);
+    expect(told).toEqual(["started", "lost", "started"]);
+  });
+
+  it("does not begin by a renewal whose time has passed", () => {
+    const { told, leadership } = leadershipOn(new VirtualTime());
+    leadership.extend(0);
+    leadership.extend(-1);
+    expect([told, leadership.begun]).toEqual([[], false]);
+  });
+
+  it("is not ended by the timer of the one before", async () => {
+    const time = new VirtualTime();
+    const { told, leadership } = leadershipOn(time);
+    leadership.extend(1000);
+    leadership.end("lost");
+    await leadership.ended;
+    leadership.extend(5000);
+    await time.advance(2000);
+    expect(told).toEqual(["started", "lost", "started"]);
+    await time.advance(5000);
+    expect(told).toEqual(["started", "lost", "started", "expired"]);
+  });
+
+  it("that expired while the process was stopped ends before the next, though its timer has not run", async () => {
+    let nowMs = 0;
+    const clock = { nowMs: () => nowMs, monotonicMs: () => nowMs };
+    const { told, leadership } = leadershipOn({ clock, timers: { after: () => ({ cancel: () => {} }) } });
+    leadership.extend(1000);
+    nowMs = 1000;
+    leadership.extend(3000);
+    expect([told, leadership.begun]).toEqual([["started", "expired"], false]);
+    await leadership.ended;
+    leadership.extend(3000);
+    expect(told).toEqual(["started", "expired", "started"]);
   });
 });

@@ -45,25 +45,24 @@ export class Leadership {
     return this.#ended;
   }
 
-  /** Begins or extends a term; true when it begins. Does nothing for a time in the past, and while work ends. */
-  extend(untilMs: number): boolean {
+  /** Begins or extends a term. Does nothing for a time in the past, and while work ends. */
+  extend(untilMs: number): void {
     const leftMs = untilMs - this.#ports.clock.monotonicMs();
-    if (leftMs <= 0 || this.#ending) return false;
+    if (leftMs <= 0 || this.#ending) return;
     if (this.#term !== undefined && this.leftMs === 0) {
       // The term expired while the process was stopped, before the timer fired, so the work of this term ends first.
       this.end("expired");
-      return false;
+      return;
     }
     const expiry = this.#ports.timers.after(leftMs, () => this.end("expired"));
     if (this.#term !== undefined) {
       this.#term.expiry.cancel();
       this.#term.untilMs = untilMs;
       this.#term.expiry = expiry;
-      return false;
+      return;
     }
     this.#term = { controller: new AbortController(), untilMs, expiry };
     this.#hooks.started(this.#term.controller.signal);
-    return true;
   }
 
   /** Ends the term, if any. */

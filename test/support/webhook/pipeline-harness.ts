@@ -16,6 +16,8 @@ export interface Protected {
   readonly isLost?: boolean;
 }
 
+type PipelineOptions = ConstructorParameters<typeof Pipeline>[0];
+
 export interface PipelineWorld {
   readonly time: VirtualTime;
   readonly pipeline: Pipeline;
@@ -25,7 +27,7 @@ export interface PipelineWorld {
   decide(disruption: Disruption): Promise<Verdict>;
 }
 
-export function world(all: readonly Protected[]): PipelineWorld {
+export function world(all: readonly Protected[], callers?: PipelineOptions["callers"]): PipelineWorld {
   const time = new VirtualTime();
   const nonces = new Nonces(time.random);
   const problems = new Map<string, string>();
@@ -49,10 +51,11 @@ export function world(all: readonly Protected[]): PipelineWorld {
         const match = { core, namespace, name, writer };
         return isLost ? { ...match, lost: new ProtectorVersion(object, 0) } : match;
       });
-    const match = ({ labels = {} }: Pod) => matches.filter(({ name }) => labels[name] !== "left");
+    const match = ({ namespace, labels = {} }: Pod) =>
+      matches.filter((one) => one.namespace === namespace && labels[one.name] !== "left");
     return { name: core, problem: () => problems.get(core), match };
   });
-  const pipeline = new Pipeline({ cores: sources, ports: time, nonces, settleMs: 75_000 });
+  const pipeline = new Pipeline({ cores: sources, ports: time, nonces, settleMs: 75_000, callers });
   const decide = (one: Disruption): Promise<Verdict> => time.result(pipeline.decide(one));
   return { time, pipeline, stores, problems, decide };
 }

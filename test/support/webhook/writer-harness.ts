@@ -24,7 +24,7 @@ export function writerOn(
   ports: Ports,
   tag = "self",
   onEvent: (event: ProtectorEvent) => void = () => undefined,
-  outage: Pick<ProtectorWriterOptions, "isFailing" | "isRecovering"> = {},
+  others: Partial<Pick<ProtectorWriterOptions, "isFailing" | "isRecovering" | "watched" | "onIdle">> = {},
 ): ProtectorWriter {
   const writer: ProtectorWriter = new ProtectorWriter({
     namespace: "default",
@@ -34,7 +34,7 @@ export function writerOn(
     watched: store.watch(ports, WATCH_LAG_MS, () => writer.watchChanged()),
     onEvent,
     tag,
-    ...outage,
+    ...others,
   });
   return writer;
 }
