@@ -30,6 +30,7 @@ const CONFIGURATIONS = ["validatingwebhookconfigurations", "mutatingwebhookconfi
   (kind) => `/apis/admissionregistration.k8s.io/v1/${kind}/podseidon`,
 );
 const ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/podseidon-aggregator-core";
+const RECORD = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-registration";
 const options = { startTimeoutMs: WITHIN_MS };
 
 let cluster: Cluster;
@@ -159,6 +160,11 @@ describe("where the CA is not podseidon's own (provided-certificate)", () => {
     const annotations = { "pre-activity.xpdb.form3.tech/denied": "where somebody is asked" };
     await cluster.admin.call("PATCH", `/api/v1/namespaces/${NAMESPACE}/pods/more-2`, { metadata: { annotations } });
     const before = await configurations();
+    // The next aggregator has the CA from the record alone.
+    await cluster.waitFor("the record of the CA", async () => {
+      const forms = Object.values(Object(field(await cluster.admin.get(RECORD), "data")));
+      return forms.length === 2 && forms.every((form) => /"bundles":{"/.test(String(form)));
+    });
     await breakGlass("more-0", "more-1");
 
     await cluster.apply(
