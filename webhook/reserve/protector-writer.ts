@@ -53,7 +53,8 @@ export class ProtectorWriter {
   readonly #pacing: WritePacing;
   readonly #calls: ProtectorCalls;
   #isRunning = false;
-  #wake: (() => void) | undefined;
+  /** Ends the wait for a turn: for a new version, or a request whose deadline is earlier than those of all others. */
+  #wake: ((deadlineMs?: number) => void) | undefined;
   /** Aborted when there is something new to decide. */
   #awaited: AbortController | undefined;
 
@@ -82,8 +83,7 @@ export class ProtectorWriter {
     }
     if (pending.kind === "rollBack") this.#calls.withdraw(pending.nonce);
     this.#queue.add(pending);
-    // It may have less time than all others.
-    this.#wake?.();
+    this.#wake?.(pending.deadlineMs);
     this.#awaited?.abort();
     if (!this.#isRunning) void this.#run();
   }
@@ -123,11 +123,14 @@ export class ProtectorWriter {
       this.newest();
       const nowMs = this.#nowMs();
       // The most urgent request must still be written in time.
-      const slackMs = this.#queue.earliestDeadlineMs - nowMs - 3 * this.#pacing.roundTripMs;
+      const { earliestDeadlineMs } = this.#queue;
+      const slackMs = earliestDeadlineMs - nowMs - 3 * this.#pacing.roundTripMs;
       const waitMs = Math.min(this.#pacing.waitMs(nowMs), slackMs);
       if (waitMs <= 0) break;
       const woken = new AbortController();
-      this.#wake = () => woken.abort();
+      this.#wake = (deadlineMs = Number.NEGATIVE_INFINITY) => {
+        if (deadlineMs < earliestDeadlineMs) woken.abort();
+      };
       await sleep(ports, waitMs, woken.signal);
       this.#wake = undefined;
     }
