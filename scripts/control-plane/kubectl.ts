@@ -1,4 +1,5 @@
 import { type ExecFileOptions, execFile } from "node:child_process";
+import { childEnvironment } from "./child-environment.ts";
 import { theReaper } from "./reaper.ts";
 
 export interface KubectlOptions {
@@ -19,9 +20,8 @@ const TIMEOUT_MS = 120_000;
 
 /** Runs kubectl to its end. Its caches are in the runner's directory, not in the user's. */
 export function runKubectl(binary: string, args: readonly string[], options: KubectlOptions): Promise<KubectlResult> {
-  const reaper = theReaper();
   const { kubeconfig, input = "", timeoutMs: timeout = TIMEOUT_MS } = options;
-  const env = { ...reaper.environment, HOME: reaper.directory, PATH: process.env.PATH ?? "" };
+  const env = childEnvironment(theReaper().directory);
   const settings: ExecFileOptions = {
     env: kubeconfig === undefined ? env : { ...env, KUBECONFIG: kubeconfig },
     timeout,

@@ -1,13 +1,13 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
-import { theReaper } from "./reaper.ts";
+import { childEnvironment } from "./child-environment.ts";
 
 /** The command line of one start; the next start may have another. */
 export interface Launch {
   readonly binary: string;
   readonly args: readonly string[];
-  /** In addition to the few variables of every process. */
+  /** In addition to {@link childEnvironment}. */
   readonly environment?: Readonly<Record<string, string>>;
 }
 
@@ -22,8 +22,6 @@ export interface ProcessOptions {
   readonly onUnexpectedEnd: (description: string) => void;
 }
 
-/** Percent. Less garbage collection makes a control plane start about a second sooner. */
-const GOGC = "300";
 const READY_POLL_MS = 40;
 const PROBE_TIMEOUT_MS = 2_000;
 const TERMINATE_TIMEOUT_MS = 20_000;
@@ -85,13 +83,7 @@ export class ManagedProcess {
         cwd: this.#options.workingDirectory,
         stdio: ["ignore", log, log],
         detached: true,
-        env: {
-          ...theReaper().environment,
-          HOME: this.#options.workingDirectory,
-          PATH: process.env.PATH ?? "",
-          GOGC,
-          ...environment,
-        },
+        env: { ...childEnvironment(this.#options.workingDirectory), ...environment },
       });
       this.#endExpected = false;
       this.#child = child;
