@@ -10,6 +10,7 @@ import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { ask } from "../../support/cluster/ask.ts";
 import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { block } from "../../support/cluster/documented.ts";
+import { OtherWebhook } from "../../support/cluster/other-webhook.ts";
 import { waitUntilSettled } from "../../support/cluster/protectors.ts";
 import { eventually, GROUP, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
 
@@ -92,6 +93,30 @@ test("a budget over the only primary refuses its deletion to the operator, too, 
   const declined = { metadata: { annotations: { [`${GROUP}/protect`]: "false" } } };
   await environment.core.admin.call("PATCH", path, declined);
   await eventually(environment.core, own, (one) => one === undefined, WITHIN_MS);
+});
+
+test("a pod whose eviction another webhook turns down holds its quota, for its operator's deletion alone", async () => {
+  await settled();
+  const other = await OtherWebhook.start(environment.core);
+  other.opinion = () => false;
+  const evict = (name: string, query = ""): ReturnType<typeof ask> => {
+    const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace } };
+    return ask(environment.core, "POST", `${PODS}/${name}/eviction${query}`, eviction);
+  };
+  await other.register(environment.core);
+  const isAsked = async (): Promise<boolean> => (await evict("pg-2", "?dryRun=All")).status === 403;
+  await environment.core.waitFor("the other webhook to be asked", isAsked, WITHIN_MS);
+  const turnedDown = await evict("pg-2");
+  expect([turnedDown.status, turnedDown.text]).toEqual([403, expect.stringContaining("refused by another webhook")]);
+  other.opinion = () => true;
+
+  const { status, text } = await remove("pg-3");
+  expect([status, text]).toEqual([429, expect.stringContaining("1 of them reserved by disruptions that")]);
+  expect((await remove("pg-2")).status).toBe(200);
+  await other.unregister(environment.core);
+  await other.stop();
+  await eventually(environment.core, `${PODS}/pg-2`, (one) => one === undefined, WITHIN_MS);
+  await createInstance("pg-2", "replica");
 });
 
 test("a promise over all instances lets the operator update them one by one, with a switchover between", async () => {
