@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { load } from "js-yaml";
 import * as v from "valibot";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { conditionStatus, field } from "../../../scripts/control-plane/api-client.ts";
+import { conditionStatus, field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { ask } from "../../support/cluster/ask.ts";
@@ -130,4 +130,16 @@ test("a promise over all instances lets the operator update them one by one, wit
   expect(answers.map(({ status }) => status).sort()).toEqual([200, 429, 429]);
   const stored = await readObject(environment.core, protectorPath(namespace, PROTECTOR));
   expect(field(stored, "spec", "minAvailable")).toBe(2);
+});
+
+test("of a database of one instance no pod is promised, and an Event says so", async () => {
+  const cluster = `/apis/postgresql.cnpg.io/v1/namespaces/${namespace}/clusters/pg`;
+  await environment.core.admin.call("PATCH", cluster, { spec: { instances: 1 } });
+  const isFree = (one: unknown): boolean => field(one, "spec", "minAvailable") === 0;
+  await eventually(environment.core, protectorPath(namespace, PROTECTOR), isFree, WITHIN_MS);
+  const events = `/api/v1/namespaces/${namespace}/events?fieldSelector=reason%3DNotProtected`;
+  await environment.core.waitFor("the Event", async () => {
+    const texts = items(await environment.core.admin.get(events)).map((one) => String(field(one, "message")));
+    return texts.some((text) => /^none of its pods is promised \(replicas 1 - maxUnavailable 1 /.test(text));
+  });
 });
