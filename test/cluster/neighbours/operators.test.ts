@@ -143,3 +143,19 @@ test("of a database of one instance no pod is promised, and an Event says so", a
     return texts.some((text) => /^none of its pods is promised \(replicas 1 - maxUnavailable 1 /.test(text));
   });
 });
+
+test("a budget over pods that have a StatefulSet each spares one of them", async () => {
+  const [labels, selector] = [{ cluster: "pgo" }, { matchLabels: { cluster: "pgo" } }];
+  const sets = INSTANCES.map((name) => {
+    const own = { ...labels, instance: name };
+    const template = { metadata: { labels: own }, spec: { containers: [{ name: "db", image: "db:1" }] } };
+    const updateStrategy = { type: "OnDelete" };
+    const spec = { replicas: 1, serviceName: "pgo", selector: { matchLabels: own }, updateStrategy, template };
+    return { apiVersion: "apps/v1", kind: "StatefulSet", metadata: { name, namespace }, spec };
+  });
+  const metadata = { name: "pgo", namespace, labels: PROTECTED };
+  const budget = { apiVersion: "policy/v1", kind: "PodDisruptionBudget", metadata };
+  await environment.core.apply([...sets, { ...budget, spec: { maxUnavailable: 1, selector } }]);
+  const spares = (one: unknown): boolean => field(one, "spec", "minAvailable") === INSTANCES.length - 1;
+  await eventually(environment.core, protectorPath(namespace, "poddisruptionbudget-pgo"), spares, WITHIN_MS);
+});
