@@ -103,7 +103,7 @@ const WHY_EVICTIONS_ONLY =
   `annotation ${MIN_AVAILABLE_ANNOTATION} or ${MAX_UNAVAILABLE_ANNOTATION} holds deletions to a number, too, and its ` +
   "rollouts then wait";
 
-/** Where no annotation says so, but a rollout may take all pods at once, as that of a StatefulSet takes its only pod. */
+/** No annotation says so, but a rollout may take all pods at once, as that of a StatefulSet takes its only pod. */
 export function whyNone(replicas: number, stated: StatedLimits, derived: DerivedMinimum): string | undefined {
   const isStated = Object.values(stated).some((limit) => limit !== undefined);
   if (isStated || replicas <= 0 || derived.minAvailable > 0) return undefined;

@@ -251,7 +251,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     expect(pods.pods.map(({ process }) => process.pid)).toEqual(started);
   });
 
-  test("the way back from break-glass lets nothing go by the counts of before, with the injector scaled to zero", async () => {
+  test("the way back from break-glass lets nothing go by the counts of before, without the injector", async () => {
     const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
     const remove = (name: string, query: string): Promise<ApiAnswer> =>
       cluster.admin.request("DELETE", `${path}/${name}?${query}`);
