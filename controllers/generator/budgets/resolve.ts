@@ -28,7 +28,7 @@ import {
   type SourceKind,
 } from "../sources/protection-source.ts";
 import { withRunningFloor } from "../sources/running-floor.ts";
-import { DEFAULT_MAX_UNAVAILABLE } from "../sources/workload-kinds.ts";
+import { DEFAULT_MAX_UNAVAILABLE, whyNone } from "../sources/workload-kinds.ts";
 import type { BudgetPods } from "./budget-pods.ts";
 import type { FoundWorkload, WorkloadScales } from "./workload-scales.ts";
 
@@ -138,7 +138,8 @@ export class Resolver {
     }
     const { minAvailable, derivation } = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, maxUnavailable);
     const spec = { minAvailable, minReadySeconds, selector };
-    const required = { name: `${pluginName(kind)}-${source.name}`, spec, derivation };
+    const none = whyNone(replicas, stated, { minAvailable, derivation });
+    const required = { name: `${pluginName(kind)}-${source.name}`, spec, derivation, none };
     return resolved(withRunningFloor(required, runningMinimum(replicas, stated)));
   }
 
@@ -229,9 +230,9 @@ function resolved(protectors: readonly RequiredProtector[], recheck = false, soo
 function byGroups({ kind, source }: ResolveRequest, need: NeedOf<"groups">): Resolution {
   const { groups, problem, minReadySeconds = 0 } = need;
   const all = `${pluginName(kind)}-${source.name}`;
-  const protectors = groups.flatMap(({ name, selector, minimum: { minAvailable, derivation }, running }) => {
+  const protectors = groups.flatMap(({ name, selector, minimum: { minAvailable, derivation }, none, running }) => {
     const spec = { minAvailable, minReadySeconds, selector };
-    return withRunningFloor({ name: name === "" ? all : `${all}-${name}`, spec, derivation }, running);
+    return withRunningFloor({ name: name === "" ? all : `${all}-${name}`, spec, derivation, none }, running);
   });
   return problem === undefined ? resolved(protectors) : { kind: "unresolved", why: problem, protectors };
 }
@@ -357,9 +358,8 @@ function unknown(
   selector: LabelSelector,
   { pods, why }: { readonly pods: number; readonly why: string },
 ): Resolution {
-  const { spec, metadata } = request.present ?? {};
-  const kept = spec?.minAvailable;
-  const before = metadata?.annotations?.[DERIVATION_ANNOTATION] ?? "";
+  const kept = request.present?.spec.minAvailable;
+  const before = request.present?.metadata.annotations?.[DERIVATION_ANNOTATION] ?? "";
   // A minimum of 0 that does not come from a workload is not kept. A 0 that comes from a workload is: its last pods may
   // be disrupted.
   const isUnsaid = kept === 0 && (request.isOverCells === true || before.includes(NOTHING.how));

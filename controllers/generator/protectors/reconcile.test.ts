@@ -266,6 +266,21 @@ test("a DaemonSet that was erased and applied again keeps the minimum of its pro
   expect(minimum(await resolver.resolve({ ...question, presents: [] }))).toBe(0);
 });
 
+test("a StatefulSet of one pod, of which none is promised, is told once", async () => {
+  const statefulSets = pluginNamed("statefulset");
+  const metadata = { namespace: "shop", name: "db", uid: "s1", resourceVersion: "7" };
+  const raw = { metadata, spec: { replicas: 1, selector: { matchLabels: { app: "db" } } } };
+  const told: string[] = [];
+  const request = async (): Promise<ApiResponse> => ({ status: 409, headers: {}, body: "{}" });
+  const reconcile = reconcilerOn(request, {
+    kinds: new Map([["statefulset", { ...statefulSets, get: () => statefulSets.interpret(raw) }]]),
+    onEvent: (event) => event.kind === "ignored" && told.push(event.why),
+  });
+  for (let time = 0; time < 2; time++)
+    await reconcile("statefulset/shop/db", { signal: new AbortController().signal, failures: 0 });
+  expect(told).toEqual([expect.stringContaining("none of its pods is promised (replicas 1 - maxUnavailable 1")]);
+});
+
 test("a terminating namespace is reported once, although earlier steps are repeated", async () => {
   const deployment = { metadata: { namespace: "shop", name: "web", uid: "d1", resourceVersion: "7" } };
   const deployments = pluginNamed("deployment");

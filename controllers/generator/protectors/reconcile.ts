@@ -149,7 +149,7 @@ async function resolve(
   const { resolver, lost, reports } = options;
   if (source?.need === undefined) {
     resolver.forget(key);
-    reports.report(key, "ignored", kind, source, source?.why);
+    reports.report(key, "ignored", kind, source, noneOf(source?.protectors) ?? source?.why);
     return { kind: "resolved", source, recheck: false };
   }
   // A lost protector still shows the requirement of its source.
@@ -174,10 +174,14 @@ async function resolve(
     }
     case "resolved": {
       const { protectors: required, recheck, soon = false, why } = resolution;
-      reports.report(key, "unresolved", kind, source, why);
+      reports.report(key, why === undefined ? "ignored" : "unresolved", kind, source, why ?? noneOf(required));
       return { kind: "resolved", source: { ...source, protectors: required }, recheck, soon };
     }
   }
+}
+
+function noneOf(protectors: readonly RequiredProtector[] = []): string | undefined {
+  return protectors.find(({ none }) => none !== undefined)?.none;
 }
 
 /** The names that a plan may give the protector. */

@@ -43,6 +43,8 @@ export interface RequiredProtector {
   readonly spec: DerivedSpec;
   /** How `minAvailable` was derived, for people. */
   readonly derivation: string;
+  /** Why no pod is promised though the source asks for some, for people. */
+  readonly none?: string | undefined;
   /** The number of pods that there should be, where it was needed and is known. */
   readonly expectedPods?: number;
   /** Fields that the source decides even where `spec` lacks them: the protector must then lack them, too. */
@@ -118,6 +120,7 @@ export interface PodGroup {
   readonly replicas: number;
   readonly selector: LabelSelector;
   readonly minimum: DerivedMinimum;
+  readonly none?: string | undefined;
   /** The floor of running pods. */
   readonly running?: DerivedMinimum | undefined;
 }

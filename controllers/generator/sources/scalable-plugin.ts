@@ -20,7 +20,7 @@ import { decide, intOrPercent, isProtected, type PluginContext, sourceOf } from 
 import { entriesOf, listsOf, readTemplate, type Template } from "./object-paths.ts";
 import type { Need, PodGroup, SourcePlugin } from "./protection-source.ts";
 import { type Scalable, type ScalableResource, templatesOf } from "./scalable.ts";
-import { DEFAULT_MAX_UNAVAILABLE, parseMetadata, statedLimits } from "./workload-kinds.ts";
+import { DEFAULT_MAX_UNAVAILABLE, parseMetadata, statedLimits, whyNone } from "./workload-kinds.ts";
 
 /** Groups of one object: each has a protector in the core, and any user may write such an object. */
 const MAX_GROUPS = 100;
@@ -119,7 +119,8 @@ function groupOf(raw: unknown, entry: unknown, scalable: Scalable, stated: State
   if (typeof selector === "string") return name === "" ? selector : `its group ${name}: ${selector}`;
   const limit = maxUnavailableOf(scalable, raw, entry) ?? DEFAULT_MAX_UNAVAILABLE;
   const minimum = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, limit);
-  return { name, replicas, selector, minimum, running: runningMinimum(replicas, stated) };
+  const none = whyNone(replicas, stated, minimum);
+  return { name, replicas, selector, minimum, none, running: runningMinimum(replicas, stated) };
 }
 
 /** A suffix that is valid in the name of a Kubernetes object. */

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { plugins } from "./plugins.ts";
 
 const [plugin] = plugins({ protectSelector: "podseidon.kubewharf.io/protect=true", protectNonZero: true });
@@ -91,6 +92,30 @@ test("under Recreate only evictions are denied, and the user is told, unless an 
   const stated = plugin.interpret(deployment({ strategy }, { annotations }));
   expect(stated.protectors[0]?.spec).toEqual({ minAvailable: 8, minReadySeconds: 3, selector: source.scale?.selector });
   expect(stated.why).toBeUndefined();
+});
+
+describe("where none of the pods is promised, the user is told", () => {
+  const statefulSets = pluginNamed("statefulset");
+  const why = (spec: object, annotations: object = {}, from = statefulSets): string | undefined =>
+    from.interpret(deployment({ ...(from === plugin ? {} : { strategy: undefined }), ...spec }, { annotations }))
+      .protectors[0]?.none;
+
+  test("of a StatefulSet of one pod, a rollout that takes all pods, and one pod under Recreate", () => {
+    expect(why({ replicas: 1 })).toMatch(
+      /^none of its pods is promised .*replicas 1 - maxUnavailable 1 = minAvailable 0/,
+    );
+    expect(why({ replicas: 1, updateStrategy: { type: "OnDelete" } })).toMatch(/^none of its pods is promised/);
+    expect(why({ strategy: { rollingUpdate: { maxUnavailable: "100%" } } }, {}, plugin)).toMatch(/^none of its pods/);
+    expect(why({ replicas: 1, strategy: { type: "Recreate" } }, {}, plugin)).toMatch(/^none of its pods is promised/);
+  });
+
+  test("not where some are, nothing is asked for, or an annotation says so", () => {
+    expect(why({ replicas: 2 })).toBeUndefined();
+    expect(why({ replicas: 0 })).toBeUndefined();
+    expect(why({ replicas: 1 }, {}, plugin)).toBeUndefined();
+    expect(why({ replicas: 1 }, { "podseidon.kubewharf.io/max-unavailable": "1" })).toBeUndefined();
+    expect(why({ replicas: 1 }, { "podseidon.kubewharf.io/min-running": "1" })).toBeUndefined();
+  });
 });
 
 test.each<[string, object, object, number]>([

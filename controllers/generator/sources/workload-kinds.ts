@@ -103,6 +103,16 @@ const WHY_EVICTIONS_ONLY =
   `annotation ${MIN_AVAILABLE_ANNOTATION} or ${MAX_UNAVAILABLE_ANNOTATION} holds deletions to a number, too, and its ` +
   "rollouts then wait";
 
+/** No annotation says so, but a rollout may take all pods at once, as that of a StatefulSet takes its only pod. */
+export function whyNone(replicas: number, stated: StatedLimits, derived: DerivedMinimum): string | undefined {
+  const isStated = Object.values(stated).some((limit) => limit !== undefined);
+  if (isStated || replicas <= 0 || derived.minAvailable > 0) return undefined;
+  return (
+    `none of its pods is promised (${derived.derivation}); the annotation ${MIN_AVAILABLE_ANNOTATION} promises some, ` +
+    "and its rollouts and drains then wait at that number"
+  );
+}
+
 const Labels = nullish(v.record(v.string(), v.string()));
 const RollingUpdate = v.looseObject({
   maxSurge: v.optional(v.unknown()),
@@ -212,6 +222,7 @@ function requiredProtector(row: WorkloadKind, workload: Workload): RequiredProte
     name: `${pluginName(row.kind)}-${metadata.name}`,
     spec: { minAvailable, minReadySeconds: spec.minReadySeconds ?? 0, selector, ...spared },
     derivation,
+    none: whyNone(replicas, statedLimits(metadata), { minAvailable, derivation }),
   };
 }
 

@@ -11,6 +11,9 @@ export const SOURCE_REASONS = ["NotProtected", "BudgetUnresolved", "RepairUndone
 /** Older Events are about problems that are gone. */
 const REPEATED_WITHIN_MS = 35 * 60_000;
 
+/** What workloads of these kinds are told in `controllers/generator/sources/workload-kinds.ts`: the least of it all. */
+const BY_DESIGN = /^none of its pods is promised|^its strategy Recreate/;
+
 const SourceEvent = v.looseObject({
   involvedObject: v.looseObject({ kind: v.string(), namespace: v.optional(v.string(), ""), name: v.string() }),
   message: v.string(),
@@ -30,7 +33,9 @@ export function sourceFindings(events: readonly unknown[], nowMs: number): Findi
     if (ageMs <= Math.min(REPEATED_WITHIN_MS, told.get(source)?.ageMs ?? Number.POSITIVE_INFINITY))
       told.set(source, { why: message, ageMs });
   }
-  const [first] = told;
+  const [first] = [...told].sort(
+    ([, one], [, other]) => Number(BY_DESIGN.test(one.why)) - Number(BY_DESIGN.test(other.why)),
+  );
   if (first === undefined) return [];
   const [source, { why, ageMs }] = first;
   const others = told.size === 1 ? "" : `, and ${told.size - 1} more`;

@@ -170,3 +170,26 @@ test("a pod with a tainted device is deleted once quota is back: that controller
   const path = "/api/v1/namespaces/default/pods/gpu";
   await cluster.waitFor("the pod to be gone", async () => (await cluster.admin.request("GET", path)).status === 404);
 });
+
+/** It waits for node-lifecycle, whose grace is 50 s. */
+test.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(
+  "pods of a node that is out of service go once they are not Ready",
+  async () => {
+    // Fifty repeats last longer than the grace.
+    await environment.replaceWebhooks(["fenced"], ["--single-attempt-retry-after=5s"]);
+    await promise(REPLICAS);
+    const [full = ""] = items(await cluster.admin.get("/api/v1/namespaces/default/pods")).map((pod) =>
+      String(field(pod, "spec", "nodeName")),
+    );
+    await taint(full, [{ key: "node.kubernetes.io/out-of-service", value: "nodeshutdown", effect: "NoExecute" }]);
+    await untilDenied(TRIES);
+    expect(await podsOn(full)).toHaveLength(REPLICAS);
+    cluster.processes.kwok.freeze();
+    try {
+      const isEmpty = async (): Promise<boolean> => (await podsOn(full)).length === 0;
+      await cluster.waitFor("the pods to be removed", isEmpty, 2 * SETTLED_WITHIN_MS);
+    } finally {
+      cluster.processes.kwok.thaw();
+    }
+  },
+);

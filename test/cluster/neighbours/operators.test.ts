@@ -4,12 +4,13 @@ import { readFileSync } from "node:fs";
 import { load } from "js-yaml";
 import * as v from "valibot";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { conditionStatus, field } from "../../../scripts/control-plane/api-client.ts";
+import { conditionStatus, field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { ask } from "../../support/cluster/ask.ts";
 import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { block } from "../../support/cluster/documented.ts";
+import { OtherWebhook } from "../../support/cluster/other-webhook.ts";
 import { waitUntilSettled } from "../../support/cluster/protectors.ts";
 import { eventually, GROUP, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
 
@@ -94,6 +95,30 @@ test("a budget over the only primary refuses its deletion to the operator, too, 
   await eventually(environment.core, own, (one) => one === undefined, WITHIN_MS);
 });
 
+test("a pod whose eviction another webhook turns down holds its quota, for its operator's deletion alone", async () => {
+  await settled();
+  const other = await OtherWebhook.start(environment.core);
+  other.opinion = () => false;
+  const evict = (name: string, query = ""): ReturnType<typeof ask> => {
+    const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace } };
+    return ask(environment.core, "POST", `${PODS}/${name}/eviction${query}`, eviction);
+  };
+  await other.register(environment.core);
+  const isAsked = async (): Promise<boolean> => (await evict("pg-2", "?dryRun=All")).status === 403;
+  await environment.core.waitFor("the other webhook to be asked", isAsked, WITHIN_MS);
+  const turnedDown = await evict("pg-2");
+  expect([turnedDown.status, turnedDown.text]).toEqual([403, expect.stringContaining("refused by another webhook")]);
+  other.opinion = () => true;
+
+  const { status, text } = await remove("pg-3");
+  expect([status, text]).toEqual([429, expect.stringContaining("1 of them reserved by disruptions that")]);
+  expect((await remove("pg-2")).status).toBe(200);
+  await other.unregister(environment.core);
+  await other.stop();
+  await eventually(environment.core, `${PODS}/pg-2`, (one) => one === undefined, WITHIN_MS);
+  await createInstance("pg-2", "replica");
+});
+
 test("a promise over all instances lets the operator update them one by one, with a switchover between", async () => {
   for (const name of ["pg-2", "pg-3"]) await update(name);
   await settled();
@@ -105,4 +130,32 @@ test("a promise over all instances lets the operator update them one by one, wit
   expect(answers.map(({ status }) => status).sort()).toEqual([200, 429, 429]);
   const stored = await readObject(environment.core, protectorPath(namespace, PROTECTOR));
   expect(field(stored, "spec", "minAvailable")).toBe(2);
+});
+
+test("of a database of one instance no pod is promised, and an Event says so", async () => {
+  const cluster = `/apis/postgresql.cnpg.io/v1/namespaces/${namespace}/clusters/pg`;
+  await environment.core.admin.call("PATCH", cluster, { spec: { instances: 1 } });
+  const isFree = (one: unknown): boolean => field(one, "spec", "minAvailable") === 0;
+  await eventually(environment.core, protectorPath(namespace, PROTECTOR), isFree, WITHIN_MS);
+  const events = `/api/v1/namespaces/${namespace}/events?fieldSelector=reason%3DNotProtected`;
+  await environment.core.waitFor("the Event", async () => {
+    const texts = items(await environment.core.admin.get(events)).map((one) => String(field(one, "message")));
+    return texts.some((text) => /^none of its pods is promised \(replicas 1 - maxUnavailable 1 /.test(text));
+  });
+});
+
+test("a budget over pods that have a StatefulSet each spares one of them", async () => {
+  const [labels, selector] = [{ cluster: "pgo" }, { matchLabels: { cluster: "pgo" } }];
+  const sets = INSTANCES.map((name) => {
+    const own = { ...labels, instance: name };
+    const template = { metadata: { labels: own }, spec: { containers: [{ name: "db", image: "db:1" }] } };
+    const updateStrategy = { type: "OnDelete" };
+    const spec = { replicas: 1, serviceName: "pgo", selector: { matchLabels: own }, updateStrategy, template };
+    return { apiVersion: "apps/v1", kind: "StatefulSet", metadata: { name, namespace }, spec };
+  });
+  const metadata = { name: "pgo", namespace, labels: PROTECTED };
+  const budget = { apiVersion: "policy/v1", kind: "PodDisruptionBudget", metadata };
+  await environment.core.apply([...sets, { ...budget, spec: { maxUnavailable: 1, selector } }]);
+  const spares = (one: unknown): boolean => field(one, "spec", "minAvailable") === INSTANCES.length - 1;
+  await eventually(environment.core, protectorPath(namespace, "poddisruptionbudget-pgo"), spares, WITHIN_MS);
 });

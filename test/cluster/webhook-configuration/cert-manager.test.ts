@@ -9,15 +9,25 @@ import { dirname, join } from "node:path";
 import { connect } from "node:tls";
 import { loadAll } from "js-yaml";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { conditionStatus, field, items } from "../../../scripts/control-plane/api-client.ts";
+import { type ApiAnswer, conditionStatus, field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { ManagedProcess } from "../../../scripts/control-plane/managed-process.ts";
 import { reservePort } from "../../../scripts/control-plane/ports.ts";
-import { applyOverlay, SYSTEM, startPods, untilTrusted, webhookEndpoints } from "../../../scripts/demo/install.ts";
+import {
+  applyOverlay,
+  kubelet,
+  SYSTEM,
+  startPods,
+  untilTrusted,
+  webhookEndpoints,
+} from "../../../scripts/demo/install.ts";
 import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
 import { root } from "../../../scripts/root.ts";
 import { DeletionLoad } from "../../support/cluster/deletion-load.ts";
+import { shellCommand } from "../../support/cluster/documented.ts";
+import { createReadyPods } from "../../support/cluster/pods.ts";
+import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 import { certManagerVersion, ensureCertManager } from "../../support/cluster/test-tools.ts";
 
 const WORKERS = 8;
@@ -25,6 +35,9 @@ const RENEWALS = 3;
 const WAIT_MS = 5 * 60_000;
 const NAME = "podseidon-webhook.podseidon-system.svc";
 const SECRET = `/api/v1/namespaces/${SYSTEM}/secrets/podseidon-webhook-tls`;
+const RECORD = `/api/v1/namespaces/${SYSTEM}/configmaps/podseidon-registration`;
+const PAGE = readFileSync(join(root, "docs/operations.md"), "utf8");
+const NAMESPACE = "default";
 const CERTIFICATES = `/apis/cert-manager.io/v1/namespaces/${SYSTEM}/certificates`;
 const REGISTRATIONS = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"].map(
   (kind) => `/apis/admissionregistration.k8s.io/v1/${kind}/podseidon`,
@@ -44,6 +57,9 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
   let cluster: Cluster;
   let balancer: Balancer;
   let pods: DemoKubelet;
+  let aggregators: DemoKubelet;
+  const options = { startTimeoutMs: WAIT_MS };
+  let injector: ManagedProcess;
   const processes: ManagedProcess[] = [];
 
   beforeAll(async () => {
@@ -58,7 +74,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
       return (await fetch(`http://${metrics}/metrics`, { signal })).ok;
     });
     // It has no health address. The test waits for what it does.
-    await start("cainjector", certManager.cainjector, [], async () => true);
+    injector = await start("cainjector", certManager.cainjector, [], async () => true);
 
     balancer = await Balancer.listen([]);
     await applyOverlay(cluster, "single-cluster", {
@@ -72,12 +88,13 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
       ],
     });
     await untilIssued();
-    const options = { startTimeoutMs: WAIT_MS };
-    pods = await startPods(cluster, balancer, ["podseidon-webhook", "podseidon-aggregator"], options);
+    aggregators = kubelet(cluster, options);
+    await aggregators.start(["podseidon-aggregator"]);
+    pods = await startPods(cluster, balancer, ["podseidon-webhook"], options);
   }, 60 * 60_000);
 
   afterAll(async () => {
-    await pods?.stop();
+    await Promise.all([pods, aggregators].map((one) => one?.stop()));
     await balancer?.close();
     await Promise.all(processes.map((one) => one.kill("SIGKILL")));
     await cluster?.stop();
@@ -88,7 +105,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     binary: string,
     args: readonly string[],
     isReady: (signal: AbortSignal) => Promise<boolean>,
-  ): Promise<void> {
+  ): Promise<ManagedProcess> {
     const process = new ManagedProcess({
       name,
       logFile: join(cluster.directory, "logs", `${name}.log`),
@@ -100,6 +117,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     });
     processes.push(process);
     await process.start();
+    return process;
   }
 
   /** Waits until both Certificates of the component are issued. */
@@ -146,6 +164,21 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     return now;
   }
 
+  /** Waits until the CA injector has filled a webhook configuration that is new. */
+  async function untilInjected(): Promise<void> {
+    const name = "injected.example.com";
+    const metadata = { name, annotations: { "cert-manager.io/inject-ca-from": `${SYSTEM}/podseidon-webhook` } };
+    const clientConfig = { service: { namespace: SYSTEM, name: "podseidon-webhook" } };
+    const webhook = { name, clientConfig, sideEffects: "None", admissionReviewVersions: ["v1"], rules: [] };
+    const configuration = { kind: "ValidatingWebhookConfiguration", metadata, webhooks: [webhook] };
+    await cluster.apply([{ apiVersion: "admissionregistration.k8s.io/v1", ...configuration }]);
+    const path = `/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/${name}`;
+    await cluster.waitFor("the CA injector to work", async () => {
+      const webhooks = items({ items: field(await cluster.admin.get(path), "webhooks") });
+      return webhooks.every((one) => field(one, "clientConfig", "caBundle") !== undefined);
+    });
+  }
+
   /** Renews the certificate as `cmctl renew` does. */
   async function renew(): Promise<void> {
     const path = `${CERTIFICATES}/podseidon-webhook`;
@@ -185,7 +218,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     );
     // The metric of the alert on a missing webhook configuration. The other one exists only where podseidon issues the
     // certificate.
-    const url = pods.pods.find(({ deployment }) => deployment === "podseidon-aggregator")?.metricsUrl ?? "";
+    const url = aggregators.pods[0]?.metricsUrl ?? "";
     await cluster.waitFor("the aggregator to call it kept", async () => {
       const text = await (await fetch(url)).text();
       expect(text).not.toMatch(/^podseidon_registration_ca_current /m);
@@ -216,5 +249,52 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`with cert-manager ${
     );
     expect(load.oddities).toEqual([]);
     expect(pods.pods.map(({ process }) => process.pid)).toEqual(started);
+  });
+
+  test("the way back from break-glass lets nothing go by the counts of before, without the injector", async () => {
+    const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
+    const remove = (name: string, query: string): Promise<ApiAnswer> =>
+      cluster.admin.request("DELETE", `${path}/${name}?${query}`);
+    const inDryRun = async (): Promise<number> => (await remove("web-0", "dryRun=All")).status;
+    const labels = { app: "web" };
+    await createProtector(cluster, NAMESPACE, "web", { minAvailable: 2, selector: { matchLabels: labels } });
+    await createReadyPods(cluster, { namespace: NAMESPACE, prefix: "web", count: 4, labels });
+    await waitUntilSettled(cluster, NAMESPACE, "web", 4, WAIT_MS);
+    await cluster.waitFor("the record of the CA", async () => {
+      const forms = Object.values(Object(field(await cluster.admin.get(RECORD), "data")));
+      return forms.length === 2 && forms.every((form) => /"bundles":{"/.test(String(form)));
+    });
+
+    await aggregators.stop();
+    const { stdout: context } = await cluster.kubectl(["config", "current-context"]);
+    await shellCommand(cluster, PAGE.replaceAll("CONTEXT", context.trim()), "nobody is asked");
+    await cluster.waitFor("nobody to be asked", async () => (await inDryRun()) === 200);
+    for (const name of ["web-1", "web-2"]) expect((await remove(name, "gracePeriodSeconds=0")).status).toBe(200);
+
+    await injector.kill("SIGKILL");
+    const scale = ["--namespace", SYSTEM, "scale", "deployment", "podseidon-aggregator", "--replicas=1"];
+    expect((await cluster.kubectl(scale)).code).toBe(0);
+    aggregators = kubelet(cluster, options);
+    await aggregators.start(["podseidon-aggregator"]);
+    const seen = new Set<number>();
+    await cluster.waitFor("the webhook configurations", async () => {
+      const read = (one: string): Promise<ApiAnswer> => cluster.admin.request("GET", one);
+      return (await Promise.all(REGISTRATIONS.map(read))).every(({ status }) => status === 200);
+    });
+    await cluster.waitFor("it to be in force", async () => (await inDryRun()) !== 200);
+    await cluster.waitFor("the webhook to decide", async () => {
+      const status = await inDryRun();
+      seen.add(status);
+      return status === 429;
+    });
+    expect(seen).not.toContain(200);
+    await untilTrusted(cluster);
+
+    const before = await Promise.all(REGISTRATIONS.map((one) => cluster.admin.get(one)));
+    await injector.start();
+    await untilInjected();
+    const after = await Promise.all(REGISTRATIONS.map((one) => cluster.admin.get(one)));
+    expect(after.map((one) => field(one, "webhooks"))).toEqual(before.map((one) => field(one, "webhooks")));
+    expect(await inDryRun()).toBe(429);
   });
 });
