@@ -88,10 +88,10 @@ async function restoreHistory(
   if (histories.length === 0) return;
   let object = created;
   for (let conflicts = 0; conflicts < MAX_CONFLICTS; conflicts++) {
-    const { namespace = "", name, uid, resourceVersion } = object.metadata;
+    const { namespace = "", name, uid } = object.metadata;
     const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
     const status = { summary, ...object.status, cells: withHistories(object.status?.cells ?? [], histories) };
-    const result = await api.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, options);
+    const result = await api.putPodProtectorStatus(object.metadata, status, options);
     if (result.kind !== "conflict") return;
     const read = await api.getPodProtector(namespace, name, options);
     if (read.kind !== "ok" || read.object.metadata.uid !== uid) return;

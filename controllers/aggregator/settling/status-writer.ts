@@ -64,9 +64,8 @@ export class StatusWriter {
     const { core, ports, timeoutMs } = this.#options;
     const { signal } = this.#stopping;
     const { namespace, name } = id;
-    const { uid, resourceVersion } = metadata;
     const options = { timeoutMs, signal, fieldManager: FIELD_MANAGER };
-    const written = await core.client.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, options);
+    const written = await core.client.putPodProtectorStatus(metadata, status, options);
     if (written.kind === "ok") return { kind: "written", object: written.object };
     const failure = this.#failure(id, written);
     if (written.kind !== "conflict") return failure;

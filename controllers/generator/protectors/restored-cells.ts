@@ -77,10 +77,8 @@ export class RestoredCells {
       held.push(cellID);
     }
     if (held.length > 0) {
-      const { namespace = "", name, uid, resourceVersion } = protector.metadata;
       const status = encodeStatus(state, protector.status);
-      const identity = { namespace, name, uid, resourceVersion };
-      const result = await api.putPodProtectorStatus(identity, status, { timeoutMs, signal });
+      const result = await api.putPodProtectorStatus(protector.metadata, status, { timeoutMs, signal });
       if (result.kind !== "ok" && result.kind !== "gone") {
         const error = new Error(`hold the cells of a restored core: ${describeFailure(result)}`);
         onEvent({ kind: "failed", source: key, tag: result.kind, error });
