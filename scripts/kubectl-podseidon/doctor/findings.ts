@@ -4,6 +4,7 @@ import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import { PROMISE_LESS } from "../../../shared/decide/minimum/promise-less.ts";
 import { VERSION } from "../../../shared/schema/annotations.ts";
+import { isRecord } from "../../../shared/schema/check.ts";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
 import { STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
 import { age, plural, table } from "../invocation/output.ts";
@@ -81,15 +82,13 @@ const Deleting = v.looseObject({ metadata: v.looseObject({ deletionTimestamp: v.
 
 /** Every field that the schema has, as a path. */
 function fieldPaths(schema: unknown, prefix = ""): string[] {
-  if (typeof schema !== "object" || schema === null) return [];
-  const { properties, items } = v.parse(
-    v.looseObject({ properties: v.optional(v.unknown()), items: v.optional(v.unknown()) }),
-    schema,
-  );
-  const own = Object.entries(typeof properties === "object" && properties !== null ? properties : {}).flatMap(
-    ([name, one]: [string, unknown]) => [`${prefix}.${name}`, ...fieldPaths(one, `${prefix}.${name}`)],
-  );
-  return [...own, ...fieldPaths(items, `${prefix}[]`)];
+  if (!isRecord(schema)) return [];
+  const properties = isRecord(schema.properties) ? schema.properties : {};
+  const own = Object.entries(properties).flatMap(([name, one]) => {
+    const path = `${prefix}.${name}`;
+    return [path, ...fieldPaths(one, path)];
+  });
+  return [...own, ...fieldPaths(schema.items, `${prefix}[]`)];
 }
 
 function crdFields(crd: unknown): readonly string[] {
