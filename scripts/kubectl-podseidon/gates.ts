@@ -15,7 +15,7 @@ import { age, plural, table } from "./invocation/output.ts";
 const Text = v.optional(v.string());
 const Condition = v.looseObject({
   ...{ type: v.string(), status: v.string(), reason: Text, message: Text },
-  lastTransitionTime: v.optional(v.nullable(v.string())),
+  lastTransitionTime: v.nullish(v.string()),
 });
 const ManagedFields = v.looseObject({ manager: Text, time: Text, fieldsV1: v.optional(v.unknown()) });
 const parsePod = checker(

@@ -32,7 +32,7 @@ export function isRecord(value: unknown): value is Readonly<Record<string, unkno
 function checkObject(entries: Readonly<Record<string, SchemaNode>>): Check {
   const fields = Object.entries(entries).map(([key, node]) => ({
     key,
-    required: node.type !== "optional",
+    required: node.type !== "optional" && node.type !== "nullish",
     check: compile(node),
   }));
   return (value) => {
@@ -116,7 +116,8 @@ function compile(node: SchemaNode): Check {
     }
     case "optional":
       return compile(wrapped(base));
-    case "nullable": {
+    case "nullable":
+    case "nullish": {
       const check = compile(wrapped(base));
       return (value) => (value === null ? undefined : check(value));
     }

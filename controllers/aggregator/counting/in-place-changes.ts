@@ -5,8 +5,8 @@
 import * as v from "valibot";
 import type { Pod } from "../../../shared/schema/pod.ts";
 
-const maybe = v.optional(v.nullable(v.string()));
-const list = <T extends v.GenericSchema>(item: T) => v.optional(v.nullable(v.array(item)));
+const maybe = v.nullish(v.string());
+const list = <T extends v.GenericSchema>(item: T) => v.nullish(v.array(item));
 
 const generation = v.optional(v.number());
 const ContainerStatus = v.looseObject({
@@ -20,7 +20,7 @@ type ContainerStatus = v.InferOutput<typeof ContainerStatus>;
 const Condition = v.looseObject({ type: v.string(), status: v.string(), reason: maybe });
 const RawPod = v.looseObject({
   spec: v.looseObject({
-    activeDeadlineSeconds: v.optional(v.nullable(v.number())),
+    activeDeadlineSeconds: v.nullish(v.number()),
     containers: v.array(v.looseObject({ name: v.string(), image: maybe })),
     initContainers: list(v.looseObject({ name: v.string(), image: maybe, restartPolicy: maybe })),
   }),

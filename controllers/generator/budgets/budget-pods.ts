@@ -10,7 +10,7 @@ import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-opt
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { type LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
-import { controllerOf, nullish } from "../sources/interpret.ts";
+import { controllerOf } from "../sources/interpret.ts";
 import type { WorkloadRef } from "../sources/protection-source.ts";
 
 interface WatchedPod {
@@ -51,7 +51,7 @@ export interface BudgetPodsOptions {
 }
 
 const parsePod = checker(
-  v.looseObject({ metadata: ObjectMeta, status: nullish(v.looseObject({ phase: v.optional(v.unknown()) })) }),
+  v.looseObject({ metadata: ObjectMeta, status: v.nullish(v.looseObject({ phase: v.optional(v.unknown()) })) }),
 );
 const NO_LABELS: Labels = {};
 

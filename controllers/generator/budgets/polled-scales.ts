@@ -13,7 +13,6 @@ import type { Clock } from "../../../shared/runtime/clock.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import type { Discovery, DiscoveryResult } from "../sources/discovery.ts";
-import { nullish } from "../sources/interpret.ts";
 import {
   collectionPath,
   groupOf,
@@ -50,8 +49,8 @@ export type PolledLookup = PolledWorkload | MissingScale | FailedLookup;
 const parseScale = checker(
   v.looseObject({
     metadata: v.looseObject({ uid: v.optional(v.string()) }),
-    spec: v.optional(v.nullable(v.looseObject({ replicas: v.optional(v.number()) }))),
-    status: v.optional(v.nullable(v.looseObject({ selector: v.optional(v.string()) }))),
+    spec: v.nullish(v.looseObject({ replicas: v.optional(v.number()) })),
+    status: v.nullish(v.looseObject({ selector: v.optional(v.string()) })),
   }),
 );
 
@@ -59,7 +58,7 @@ const parseScale = checker(
  * In every DaemonSet, including OpenKruise's, `spec.selector` selects the pods. In other kinds, it may mean something
  * else.
  */
-const parseDaemonSet = checker(v.looseObject({ spec: v.looseObject({ selector: nullish(LabelSelector) }) }));
+const parseDaemonSet = checker(v.looseObject({ spec: v.looseObject({ selector: v.nullish(LabelSelector) }) }));
 const DAEMON_SET_GROUPS = ["apps", "apps.kruise.io"];
 
 /** A budget that uses a cached scale is resolved again after this time. */

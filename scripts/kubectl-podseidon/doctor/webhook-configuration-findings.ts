@@ -16,15 +16,13 @@ const Webhooks = v.looseObject({
         failurePolicy: v.optional(v.string()),
         clientConfig: v.looseObject({
           caBundle: v.optional(v.string()),
-          service: v.optional(v.nullable(v.looseObject({ namespace: v.optional(v.string()) }))),
+          service: v.nullish(v.looseObject({ namespace: v.optional(v.string()) })),
         }),
-        objectSelector: v.optional(
-          v.nullable(
-            v.looseObject({ matchLabels: v.optional(v.unknown()), matchExpressions: v.optional(v.unknown()) }),
-          ),
+        objectSelector: v.nullish(
+          v.looseObject({ matchLabels: v.optional(v.unknown()), matchExpressions: v.optional(v.unknown()) }),
         ),
-        namespaceSelector: v.optional(v.nullable(LabelSelector)),
-        matchConditions: v.optional(v.nullable(v.array(v.looseObject({ name: v.string() })))),
+        namespaceSelector: v.nullish(LabelSelector),
+        matchConditions: v.nullish(v.array(v.looseObject({ name: v.string() }))),
         rules: v.optional(v.array(v.looseObject({ operations: Names, resources: Names })), []),
       }),
     ),

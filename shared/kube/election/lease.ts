@@ -10,16 +10,14 @@ const text = v.nullish(v.string());
 /** The fields that an election reads; all others stay unchanged. */
 const LeaseSchema = v.looseObject({
   metadata: v.looseObject({ resourceVersion: v.string() }),
-  spec: v.optional(
-    v.nullable(
-      v.looseObject({
-        holderIdentity: text,
-        leaseDurationSeconds: v.nullish(v.number()),
-        acquireTime: text,
-        renewTime: text,
-        leaseTransitions: v.nullish(v.number()),
-      }),
-    ),
+  spec: v.nullish(
+    v.looseObject({
+      holderIdentity: text,
+      leaseDurationSeconds: v.nullish(v.number()),
+      acquireTime: text,
+      renewTime: text,
+      leaseTransitions: v.nullish(v.number()),
+    }),
   ),
 });
 export type Lease = v.InferOutput<typeof LeaseSchema>;
