@@ -6,7 +6,7 @@ import { PROMISE_LESS } from "../../../shared/decide/minimum/promise-less.ts";
 import { VERSION } from "../../../shared/schema/annotations.ts";
 import { isRecord } from "../../../shared/schema/check.ts";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
-import { STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
+import { namespacedName, STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
 import { age, plural, table } from "../invocation/output.ts";
 import type { ProtectorView } from "../view.ts";
 
@@ -188,10 +188,7 @@ const TROUBLES: readonly Trouble[] = [
 
 export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
   const named = (some: readonly ProtectorView[]): string =>
-    `${some
-      .slice(0, 3)
-      .map(({ namespace, name }) => `${namespace}/${name}`)
-      .join(", ")}${some.length > 3 ? " ..." : ""}`;
+    `${some.slice(0, 3).map(namespacedName).join(", ")}${some.length > 3 ? " ..." : ""}`;
   const findings = TROUBLES.flatMap(([level, what, isBad, advice]) => {
     const bad = views.filter(isBad);
     return bad.length === 0 ? [] : [level("protectors", `${bad.length} ${what}: ${named(bad)}`, advice)];
