@@ -29,6 +29,16 @@ export function isRecord(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** The JSON object; an empty one for any other value. */
+export function recordOrEmpty(value: unknown): Readonly<Record<string, unknown>> {
+  return isRecord(value) ? value : {};
+}
+
+/** The value at this path of fields; undefined where one of them is absent. */
+export function valueAt(value: unknown, ...path: readonly string[]): unknown {
+  return path.reduce<unknown>((found, name) => Reflect.get(Object(found), name), value);
+}
+
 function checkObject(entries: Readonly<Record<string, SchemaNode>>): Check {
   const fields = Object.entries(entries).map(([key, node]) => ({
     key,

@@ -1,7 +1,7 @@
 /** What decides whether a node's taints evict a pod, of both objects. */
 import * as v from "valibot";
 import { MIRROR_POD_ANNOTATION } from "./annotations.ts";
-import { checker } from "./check.ts";
+import { checker, valueAt } from "./check.ts";
 
 const text = v.nullish(v.string());
 
@@ -92,7 +92,7 @@ export function parsePlacedPods(raw: unknown): readonly PlacedPod[] {
 
 /** As {@link parsePlacedPods}, with the token of the next page, if there is one. */
 export function parsePlacedPage(raw: unknown): { readonly pods: readonly PlacedPod[]; readonly token?: string } {
-  const token: unknown = Reflect.get(Object(Reflect.get(Object(raw), "metadata")), "continue");
+  const token = valueAt(raw, "metadata", "continue");
   const pods = parsePlacedPods(raw);
   return typeof token === "string" && token !== "" ? { pods, token } : { pods };
 }
