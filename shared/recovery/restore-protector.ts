@@ -7,8 +7,7 @@ import type { ApiClient, CallOptions } from "../kube/client/api-client.ts";
 import { podProtectorPath } from "../kube/client/api-path.ts";
 import type { ApiResult } from "../kube/client/api-result.ts";
 import { GROUP, KIND, RESTORED_ANNOTATION, VERSION } from "../schema/annotations.ts";
-import type { CellStatus, PodProtector } from "../schema/podprotector.ts";
-import { parsePodProtector } from "../schema/podprotector.ts";
+import { type CellStatus, type PodProtector, parsePodProtector } from "../schema/podprotector.ts";
 
 type OwnerReference = NonNullable<PodProtector["metadata"]["ownerReferences"]>[number];
 

@@ -2,10 +2,8 @@
 import * as v from "valibot";
 import type { SyncTimeAlgorithm } from "../../../shared/decide/settling/settle-history.ts";
 import { UPDATE_TRIGGER_ANNOTATION } from "../../../shared/schema/annotations.ts";
-import type { Pod } from "../../../shared/schema/pod.ts";
-import { parsePod } from "../../../shared/schema/pod.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { type Pod, parsePod } from "../../../shared/schema/pod.ts";
+import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { LATEST_MS, parseMs } from "../../../shared/schema/time.ts";
 import { InPlaceChanges } from "./in-place-changes.ts";
 

@@ -11,7 +11,7 @@ import type { EventSink, ReconcileResult } from "../observe/events.ts";
 /** Access to the protectors of one core cluster. */
 export interface CoreAccess {
   readonly name: string;
-  readonly client: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
+  readonly api: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
   readonly protectors: LearningInformer<PodProtector> & Syncing;
 }
 
@@ -65,7 +65,7 @@ export class StatusWriter {
     const { signal } = this.#stopping;
     const { namespace, name } = id;
     const options = { timeoutMs, signal, fieldManager: FIELD_MANAGER };
-    const written = await core.client.putPodProtectorStatus(metadata, status, options);
+    const written = await core.api.putPodProtectorStatus(metadata, status, options);
     if (written.kind === "ok") return { kind: "written", object: written.object };
     const failure = this.#failure(id, written);
     if (written.kind !== "conflict") return failure;
@@ -73,7 +73,7 @@ export class StatusWriter {
       const { least, most } = CONFLICT_PAUSE_MS;
       await sleep(ports, least + (most - least) * ports.random.fraction(), signal);
     }
-    const read = await core.client.getPodProtector(namespace, name, { timeoutMs, signal });
+    const read = await core.api.getPodProtector(namespace, name, { timeoutMs, signal });
     return read.kind === "ok" ? { kind: "conflict", object: read.object } : this.#failure(id, read);
   }
 
