@@ -5,7 +5,6 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import type { Labels } from "../../../shared/decide/availability/selector.ts";
-import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import type { KindWatch } from "../sources/kind-watch.ts";
 import {
   groupOf,
@@ -23,19 +22,12 @@ import {
   missing,
   PolledScales,
   type PolledScalesOptions,
+  type PolledWorkload,
 } from "./polled-scales.ts";
 
-export interface FoundWorkload {
-  readonly kind: "found";
-  readonly uid: string;
-  /** For people: `Deployment web`. */
-  readonly what: string;
-  readonly replicas: number;
-  readonly selector: LabelSelector | undefined;
+export interface FoundWorkload extends PolledWorkload {
   /** Set for a watched workload; the others are polled. */
   readonly scale?: Scale;
-  /** The scale of a polled workload comes from the cache. */
-  readonly isKept?: boolean;
 }
 
 type WorkloadLookup =
