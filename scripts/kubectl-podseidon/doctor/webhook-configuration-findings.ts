@@ -203,7 +203,8 @@ export function bindingFinding(
   const bound = new Set(askedNamespaces(mutating, namespaces));
   const left = askedNamespaces(validating, namespaces).filter((name) => !bound.has(name));
   if (mutating === undefined || left.length === 0) return [];
-  const found = `evictions of protected pods in ${firstNames(left, MAX_NAMED)} are not bound to their pods: drains wait there`;
+  const shown = firstNames(left, MAX_NAMED);
+  const found = `evictions of protected pods in ${shown} are not bound to their pods: drains wait there`;
   const advice =
     "the namespaceSelector of the MutatingWebhookConfiguration podseidon leaves them out, as GKE Autopilot does with " +
     "its own namespaces (docs/security.md#close-the-port)";
