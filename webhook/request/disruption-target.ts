@@ -64,6 +64,7 @@ const IGNORED: NoTarget = { kind: "ignored" };
 
 export interface TargetRules {
   readonly requireBoundEvictions: boolean;
+  /** Which status writes are disruptions. */
   readonly statusRules?: StatusRules;
 }
 

@@ -2,16 +2,12 @@
  * When a cell gets a new id, protectors still have an entry under the old id, and a second entry would count each pod
  * twice. So a first count waits until the old entry is removed (docs/design.md#renamed-cells).
  */
-import type { Ports } from "../../../shared/runtime/clock.ts";
-import type { EventSink } from "../observe/events.ts";
+import type { ReconcileSettings } from "../settling/reconcile-input.ts";
 import type { TrackedProtector } from "./membership.ts";
 
-interface FormerCellsOptions {
+interface FormerCellsOptions extends Pick<ReconcileSettings, "ports" | "settleMs" | "onEvent"> {
   /** The ids that the cell had before; undefined while they are not read. */
   readonly ids: () => ReadonlySet<string> | undefined;
-  readonly ports: Ports;
-  readonly settleMs: number;
-  readonly onEvent: EventSink;
 }
 
 type FirstCount = (tracked: Pick<TrackedProtector, "protector">) => number;

@@ -3,10 +3,11 @@
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { type ApiFailure, errorOf } from "../../../shared/kube/client/api-result.ts";
 import type { LearningInformer } from "../../../shared/kube/informer/informer.ts";
-import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
+import { sleep } from "../../../shared/runtime/clock.ts";
 import { DONE, failed, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
 import type { PodProtector, PodProtectorStatus, ProtectorId } from "../../../shared/schema/podprotector.ts";
-import type { EventSink, ReconcileResult } from "../observe/events.ts";
+import type { ReconcileResult } from "../observe/events.ts";
+import type { ReconcileSettings } from "./reconcile-input.ts";
 
 /** Access to the protectors of one core cluster. */
 export interface CoreAccess {
@@ -20,11 +21,8 @@ export interface Syncing {
   whenSynced(signal: AbortSignal): Promise<void>;
 }
 
-export interface StatusWriterOptions {
+interface StatusWriterOptions extends Pick<ReconcileSettings, "ports" | "timeoutMs" | "onEvent"> {
   readonly core: CoreAccess;
-  readonly ports: Ports;
-  readonly timeoutMs: number;
-  readonly onEvent: EventSink;
 }
 
 export type WriteResult =

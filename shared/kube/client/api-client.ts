@@ -16,13 +16,9 @@ import { type ApiFailure, type ApiResult, failureOf, MalformedResponse, parseJso
 import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "./transport.ts";
 
 /** Every call has a time limit and can be cancelled. */
-export interface CallOptions {
-  readonly timeoutMs: number;
-  readonly signal?: AbortSignal;
+export interface CallOptions extends Pick<ApiRequest, "timeoutMs" | "signal" | "isList"> {
   /** The caller needs `managedFields`, which are dropped otherwise. */
   readonly managedFields?: boolean;
-  /** A page of a list, which takes long: it has connections of its own, so that other reads don't wait for it. */
-  readonly isList?: boolean;
 }
 
 export interface WriteOptions extends CallOptions {

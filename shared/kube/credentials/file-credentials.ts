@@ -78,7 +78,7 @@ function fileError(error: unknown, path: string, what: string): AccessError {
 /** A value from the configuration itself, or from a file that is read again. */
 export type Given = string | CredentialFile | undefined;
 
-interface GivenCredentials {
+interface GivenCredentials extends Pick<TlsMaterial, "serverName" | "skipVerification" | "proxy"> {
   /** The configuration that the values come from, for messages. */
   readonly where: string;
   readonly token: Given;
@@ -88,9 +88,6 @@ interface GivenCredentials {
   readonly ca: Given;
   readonly cert: Given;
   readonly key: Given;
-  readonly serverName: string | undefined;
-  readonly skipVerification: boolean;
-  readonly proxy: string | undefined;
   /** Called once when files stay unusable. */
   readonly onEvent?: ((event: KubeconfigEvent) => void) | undefined;
 }

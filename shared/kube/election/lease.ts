@@ -25,11 +25,13 @@ export type Lease = v.InferOutput<typeof LeaseSchema>;
 /** An int32 in the API: the apiserver would reject a higher number, and no candidate could lead. */
 const MAX_TRANSITIONS = 2 ** 31 - 1;
 
-interface LeaseClientOptions {
+export interface LeaseClientOptions {
   readonly transport: Transport;
   readonly clock: Pick<Clock, "nowMs">;
   readonly namespace: string;
+  /** Name of the Lease (docs/design.md#upstream-conventions). */
   readonly name: string;
+  /** Unique among all past and present candidates: `POD_RANDOM`. */
   readonly identity: string;
   readonly leaseDurationMs: number;
 }
