@@ -13,7 +13,7 @@ import { AdmissionHandler, type HandlerOptions } from "./handler.ts";
 import type { CallHandler } from "./http/call.ts";
 import type { WebhookEvent } from "./observe.ts";
 import type { AskOwner } from "./probe/probe-request.ts";
-import type { WebhookRecovery } from "./recovery.ts";
+import type { WatchedCore, WebhookRecovery } from "./recovery.ts";
 import type { BypassPermissions } from "./request/bypass-permission.ts";
 import { type CellClient, createPodReader } from "./request/cell-client.ts";
 import { dropsFields } from "./reserve/batch.ts";
@@ -72,11 +72,6 @@ export interface Webhook {
 const NOT_LOADED = "it is not known yet which protectors have vanished";
 const PROTECTORS = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
 const CONFIRM_EVERY_MS = 3_000;
-
-interface WatchedCore {
-  readonly watch: Reflector<ProtectorVersion>;
-  readonly cache: ProtectorCache;
-}
 
 function watchCore(
   { name, transport }: NamedTransport,

@@ -21,11 +21,11 @@ import {
   isPodDeletion,
   isStatusWrite,
   type NoTarget,
+  type TargetRules,
 } from "./request/disruption-target.ts";
 import { bindEviction } from "./request/evict-precondition.ts";
 import { claimsBypass, type Exemption, exemptionOf } from "./request/exemption.ts";
 import { ReviewedDeletions } from "./request/reviewed-deletions.ts";
-import type { StatusRules } from "./request/status-change.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
 import type { Verdict } from "./reserve/verdict.ts";
 import {
@@ -51,7 +51,7 @@ import { type SingleAttempts, withRetryAfter } from "./respond/single-attempt.ts
  */
 export const MAX_PIN_MS = 3_000;
 
-export interface HandlerOptions {
+export interface HandlerOptions extends TargetRules {
   readonly cells: ReadonlyMap<string, CellClient>;
   readonly pipeline: NodeDeletion["pipeline"];
   /** Where the protectors of new pods are looked up, for the counted gate. */
@@ -63,9 +63,6 @@ export interface HandlerOptions {
   readonly ownNamespace: string;
   /** Dry-run mode: every denial becomes a warning. */
   readonly dryRunMode: boolean;
-  readonly requireBoundEvictions: boolean;
-  /** Which status writes are disruptions. */
-  readonly statusRules?: StatusRules;
   /** False to let nodes be deleted without asking about their pods. */
   readonly reviewsNodes?: boolean;
   /** Follows the force-delete annotation only for users with the permission. */

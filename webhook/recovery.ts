@@ -21,7 +21,7 @@ interface RecoveryOptions {
   readonly onEvent: (event: WebhookEvent) => void;
 }
 
-interface RecoveredCore {
+export interface WatchedCore {
   readonly watch: Reflector<ProtectorVersion>;
   readonly cache: ProtectorCache;
 }
@@ -32,9 +32,9 @@ export class WebhookRecovery {
 
   constructor(
     { ports, ownNamespace: namespace, cores, cells, onEvent }: RecoveryOptions,
-    watched: readonly RecoveredCore[],
+    watched: readonly WatchedCore[],
   ) {
-    const find = (core: string): RecoveredCore | undefined => watched.find(({ cache }) => cache.name === core);
+    const find = (core: string): WatchedCore | undefined => watched.find(({ cache }) => cache.name === core);
     for (const { name: core, transport } of cores) {
       const register = new ReleaseRegister({
         ...{ core, transport, ports, namespace },

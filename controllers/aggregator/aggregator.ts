@@ -20,7 +20,7 @@ import { STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { CellPods, type PodInformer } from "./counting/cell-pods.ts";
 import { CountedGate } from "./counting/counted-gate.ts";
 import type { ExpectedPods, ExpectedPodsOptions } from "./counting/expected-pods.ts";
-import { FormerCells } from "./counting/former-cells.ts";
+import { followFormerCells } from "./counting/former-cells.ts";
 import { Membership, type TrackedProtector } from "./counting/membership.ts";
 import type { NamespaceMarker } from "./counting/namespace-marker.ts";
 import type { PodParser } from "./counting/parsers.ts";
@@ -145,13 +145,13 @@ export class Aggregator {
       onEvent,
     });
     const gate = this.#newGate();
-    const former = new FormerCells({ ...this.#options, ids: this.#options.formerCells ?? (() => new Set()) });
+    const formerInMs = followFormerCells({ ...this.#options, ids: this.#options.formerCells ?? (() => new Set()) });
     let uncounted = cores.length;
     const coreCounted = (): void => {
       uncounted -= 1;
       if (uncounted === 0) onCounted();
     };
-    const shared = { evidence, gate, voider: this.#newVoider(), former, onCounted: coreCounted };
+    const shared = { evidence, gate, voider: this.#newVoider(), formerInMs, onCounted: coreCounted };
     this.#gate = gate;
     await Promise.all(cores.map((core) => this.#leadCore(core, shared, signal)));
     this.#gate = undefined;
@@ -180,7 +180,7 @@ export class Aggregator {
   async #leadCore(
     core: CoreAccess,
     shared: Pick<CoreReconcilerOptions, "evidence" | "gate" | "voider" | "onCounted"> & {
-      readonly former: FormerCells;
+      readonly formerInMs: ReturnType<typeof followFormerCells>;
     },
     signal: AbortSignal,
   ): Promise<void> {
@@ -195,7 +195,7 @@ export class Aggregator {
       expectedOf: (tracked) => this.#expectedOf(tracked),
       isAsked: this.#options.isAsked ?? (() => true),
       firstCountInMs: (tracked) =>
-        Math.max(shared.former.firstCountInMs(tracked), this.#marker?.firstCountInMs(tracked.id.namespace) ?? 0),
+        Math.max(shared.formerInMs(tracked), this.#marker?.firstCountInMs(tracked.id.namespace) ?? 0),
       forget: (tracked) => {
         this.#expected?.forget(tracked);
         this.#marker?.forget(tracked.id.namespace);

@@ -277,7 +277,7 @@ function caInjector(
 ): CaInjector | undefined {
   const { caCluster } = flags;
   if (caCluster === "") return undefined;
-  const publisher = caCluster === OWN_CLUSTER ? options.api : cores.find(({ name }) => name === caCluster)?.client;
+  const publisher = caCluster === OWN_CLUSTER ? options.api : cores.find(({ name }) => name === caCluster)?.api;
   if (publisher === undefined) throw new Error(`there is no core ${caCluster}`);
   const injector = new CaInjector({
     ...{ ...options, publisher },

@@ -94,7 +94,6 @@ export interface Core {
   /** Path of the kubeconfig. */
   readonly path: string;
   readonly transport: Transport;
-  readonly client: ApiClient;
   readonly api: ApiClient;
   readonly protectors: Reflector<PodProtector>;
   readonly releases: ReleaseRegister;
@@ -107,7 +106,6 @@ export async function connectCore(
   onEvent: (event: ReflectorEvent) => void,
 ): Promise<Core> {
   const transport = await connect(`core ${name}`, `--core ${name}`, path, flags.coreWriteConcurrency);
-  const client = new ApiClient(transport);
   const observe = watches.observe(name);
   const protectors = new Reflector<PodProtector>({
     ...{ transport, ports },
@@ -126,5 +124,5 @@ export async function connectCore(
   });
   watches.track(name, protectors);
   const releases = new ReleaseRegister({ core: name, transport, ports, namespace: flags.systemNamespace });
-  return { name, path, transport, client, api: client, protectors, releases };
+  return { name, path, transport, api: new ApiClient(transport), protectors, releases };
 }

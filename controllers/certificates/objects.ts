@@ -28,9 +28,9 @@ export const parseStored: (raw: unknown) => StoredObject = checker(
   v.looseObject({
     metadata: v.looseObject({
       resourceVersion: v.string(),
-      annotations: v.optional(v.nullable(v.record(v.string(), v.string()))),
+      annotations: v.nullish(v.record(v.string(), v.string())),
     }),
-    data: v.optional(v.nullable(v.record(v.string(), v.string()))),
+    data: v.nullish(v.record(v.string(), v.string())),
   }),
 );
 

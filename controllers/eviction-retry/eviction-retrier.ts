@@ -11,7 +11,7 @@ import { type ApiFailure, type ApiResult, describeFailure, errorOf } from "../..
 import { isOversized } from "../../shared/kube/client/transport.ts";
 import type { Informer } from "../../shared/kube/informer/informer.ts";
 import { Backoff } from "../../shared/runtime/backoff.ts";
-import type { Ports } from "../../shared/runtime/clock.ts";
+import { aborted, type Ports } from "../../shared/runtime/clock.ts";
 import { DONE, failed, later, type ReconcileOutcome, runWorkers } from "../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../shared/runtime/work-queue.ts";
 import { type PlacedPod, parsePlacedPage, type TaintedNode } from "../../shared/schema/taints.ts";
@@ -105,10 +105,7 @@ export class EvictionRetrier {
       ...{ workers: NODES_AT_ONCE, ports },
       ...(onOutcome === undefined ? {} : { onOutcome }),
     });
-    await new Promise<void>((resolve) => {
-      if (signal.aborted) resolve();
-      else signal.addEventListener("abort", () => resolve(), { once: true });
-    });
+    await aborted(signal);
     unsubscribe();
     await workers.stop({ abort: true });
   }

@@ -31,7 +31,6 @@ import { sourceOf } from "./protectors/protector.ts";
 import { ProtectorIndex } from "./protectors/protector-index.ts";
 import { reconciler } from "./protectors/reconcile.ts";
 import { RestoredCells } from "./protectors/restored-cells.ts";
-import { Discovery } from "./sources/discovery.ts";
 import { KindWatch } from "./sources/kind-watch.ts";
 import { NamespaceEnforcement } from "./sources/namespace-enforcement.ts";
 import { type ProtectionSource, parseSourceKey, type SourcePlugin, sourceKey } from "./sources/protection-source.ts";
@@ -178,11 +177,9 @@ class GeneratorTerm {
         if (this.#isWorking) observer.protector?.(before, after);
       },
     });
-    const discovery = new Discovery(this.#api, CALL_TIMEOUT_MS);
-    for (const plugin of plugins) this.#kinds.set(plugin.name, this.#watchKind(plugin, discovery));
-    const { clock } = ports;
-    const [api, kinds, timeoutMs] = [this.#api, this.#kinds, CALL_TIMEOUT_MS];
-    this.#workloads = new WorkloadScales({ api, discovery, kinds, clock, timeoutMs });
+    for (const plugin of plugins) this.#kinds.set(plugin.name, this.#watchKind(plugin));
+    const polled = { api: this.#api, clock: ports.clock, timeoutMs: CALL_TIMEOUT_MS };
+    this.#workloads = new WorkloadScales({ ...polled, kinds: this.#kinds });
     this.#pods = new BudgetPods({
       transport,
       ports,
@@ -305,10 +302,10 @@ class GeneratorTerm {
     }
   }
 
-  #watchKind(plugin: SourcePlugin, discovery: Discovery): KindWatch {
+  #watchKind(plugin: SourcePlugin): KindWatch {
     const { transport, ports, observer } = this.#options;
     const watch: KindWatch = new KindWatch({
-      ...{ plugin, transport, ports, discovery },
+      ...{ plugin, transport, ports, api: this.#api, timeoutMs: CALL_TIMEOUT_MS },
       onWatch: (event) => observer.watch(plugin.kind.resource, event),
       onChanged: (before, after) => this.#changed(plugin, before, after),
       onReady: () => this.#addAll(watch),

@@ -5,11 +5,11 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { get } from "node:http";
-import { request } from "node:https";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { build } from "../build.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
+import { httpsCall } from "../control-plane/https-call.ts";
 import { reservePort } from "../control-plane/ports.ts";
 import { servingFiles } from "../environment/component.ts";
 import { readOptions } from "../options.ts";
@@ -101,15 +101,9 @@ async function until(child: ChildProcess, holds: () => Promise<boolean>): Promis
   throw new Error(`the webhook did not answer within ${GIVE_UP_MS} ms`);
 }
 
-function tlsAnswer(port: number, ca: string): Promise<boolean> {
-  return new Promise((done) => {
-    const call = request({ host: "127.0.0.1", port, ca, method: "GET", path: "/" }, (response) => {
-      response.resume();
-      done(true);
-    });
-    call.on("error", () => done(false));
-    call.end();
-  });
+async function tlsAnswer(port: number, ca: string): Promise<boolean> {
+  const answer = await httpsCall(`https://127.0.0.1:${port}/`, { ca }).catch(() => undefined);
+  return answer !== undefined;
 }
 
 function isReady(port: number): Promise<boolean> {

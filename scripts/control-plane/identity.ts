@@ -5,6 +5,7 @@ import {
   createCertificateAuthority,
   issueCertificate,
   type KeyAndCertificate,
+  type Validity,
 } from "../../shared/certificates/x509.ts";
 import { type ApiserverClient, field } from "./api-client.ts";
 
@@ -25,11 +26,6 @@ export interface StaticToken {
   readonly token: string;
   readonly user: string;
   readonly groups?: readonly string[];
-}
-
-interface Validity {
-  readonly notBeforeMs: number;
-  readonly notAfterMs: number;
 }
 
 export class Identity {

@@ -45,9 +45,8 @@ async function claimBlock(): Promise<void> {
 
 export async function isFree(address: string, port: number): Promise<boolean> {
   const server = await listen(address, port);
-  if (server === undefined) return false;
-  await new Promise<void>((resolve) => server.close(() => resolve()));
-  return true;
+  await server?.[Symbol.asyncDispose]();
+  return server !== undefined;
 }
 
 function listen(host: string, port: number): Promise<Server | undefined> {

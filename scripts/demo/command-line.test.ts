@@ -2,7 +2,7 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { shellWord } from "./shell-word.ts";
+import { shellWord } from "../kubectl-podseidon/invocation/printed-commands.ts";
 
 test.each(["/tmp/plain-1.2_x/bin", "/home/me/My Projects/bin", "/home/zoë's/$HOME/`id`", ""])(
   "a shell reads %j as one word",

@@ -9,6 +9,7 @@ import { ensureBinaries } from "../control-plane/binaries/binaries.ts";
 import { VERSIONS } from "../control-plane/binaries/versions.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { theReaper } from "../control-plane/reaper.ts";
+import { shellWord } from "../kubectl-podseidon/invocation/printed-commands.ts";
 import { messageOf, misused, readOptions } from "../options.ts";
 import { reportPage } from "../report/page.ts";
 import { Recorder } from "../report/record.ts";
@@ -18,7 +19,6 @@ import { LOG_LEVEL_VARIABLE } from "./kubelet.ts";
 import { askersIn, narrator as createNarrator, type Narrator, recordingNarrator } from "./narrator.ts";
 import { PROMISED, REPLICAS, SCENES } from "./scenes.ts";
 import { AUDIT_LOG, type Demo, setUp, startClusters } from "./setup.ts";
-import { shellWord } from "./shell-word.ts";
 import type { DemoStage } from "./stage.ts";
 
 const EXIT_INTERRUPTED = 130;

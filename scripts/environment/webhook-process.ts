@@ -1,12 +1,11 @@
 import type { Cluster } from "../control-plane/cluster.ts";
 import { reservePort } from "../control-plane/ports.ts";
-import { Component, servingFiles } from "./component.ts";
+import { Component, type ComponentOptions, servingFiles } from "./component.ts";
 
 const ADDRESS = "127.0.0.1";
 
-export interface WebhookProcessOptions {
-  readonly name: string;
-  readonly directory: string;
+export interface WebhookProcessOptions
+  extends Pick<ComponentOptions, "name" | "directory" | "environment" | "bundles"> {
   /** The cluster whose CA issues the serving certificate. */
   readonly authority: Cluster;
   /** Core clusters by name: kubeconfig files. */
@@ -14,9 +13,6 @@ export interface WebhookProcessOptions {
   /** Cells by id: kubeconfig files, or "" for a cell without live reads. */
   readonly cells: Readonly<Record<string, string>>;
   readonly args?: readonly string[];
-  readonly environment?: Readonly<Record<string, string>>;
-  /** As in {@link Component}. */
-  readonly bundles?: string;
 }
 
 export interface WebhookReplica {

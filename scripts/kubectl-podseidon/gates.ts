@@ -5,7 +5,7 @@
 import * as v from "valibot";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
-import { checker } from "../../shared/schema/check.ts";
+import { checker, valueAt } from "../../shared/schema/check.ts";
 import { parseMs } from "../../shared/schema/time.ts";
 import { statusOf } from "./invocation/cluster.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
@@ -15,7 +15,7 @@ import { age, plural, table } from "./invocation/output.ts";
 const Text = v.optional(v.string());
 const Condition = v.looseObject({
   ...{ type: v.string(), status: v.string(), reason: Text, message: Text },
-  lastTransitionTime: v.optional(v.nullable(v.string())),
+  lastTransitionTime: v.nullish(v.string()),
 });
 const ManagedFields = v.looseObject({ manager: Text, time: Text, fieldsV1: v.optional(v.unknown()) });
 const parsePod = checker(
@@ -80,8 +80,7 @@ export function gatesOf(raw: unknown, nowMs: number): GateReport {
 }
 
 function ownsCondition(fields: unknown, type: string): boolean {
-  const at = (value: unknown, key: string): unknown => Reflect.get(Object(value), key);
-  return at(at(at(fields, "f:status"), "f:conditions"), `k:${JSON.stringify({ type })}`) !== undefined;
+  return valueAt(fields, "f:status", "f:conditions", `k:${JSON.stringify({ type })}`) !== undefined;
 }
 
 export function gatesText(pod: string, { gates, containersReady, ready }: GateReport): string {

@@ -162,7 +162,7 @@ const WebhookConfiguration = v.looseObject({
         name: v.string(),
         clientConfig: v.looseObject({
           url: v.optional(v.string()),
-          service: v.optional(v.nullable(v.looseObject({ path: v.optional(v.string()) }))),
+          service: v.nullish(v.looseObject({ path: v.optional(v.string()) })),
         }),
       }),
     ),

@@ -11,7 +11,7 @@ import { mapAtOnce } from "./invocation/at-once.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
-import { age, plural } from "./invocation/output.ts";
+import { age, firstNames, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
 
 /** Longest time without a protector that the generator has acted on. */
@@ -48,7 +48,7 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   }).catch(
     orElse(({ message }) => {
       if (asked.length === 0) throw new CommandError(message);
-      const names = `${asked.slice(0, MAX_NAMED).join(", ")}${asked.length > MAX_NAMED ? ", ..." : ""}`;
+      const names = firstNames(asked, MAX_NAMED);
       throw new CommandError(
         `${message}; at least ${plural(asked.length, "protector")} (${names}) will be rid of ${cell} all the same. ` +
           "The command can be repeated",
@@ -151,8 +151,8 @@ async function waitForRemoval(
   };
   await context.progress.during("waiting for the generator", poll, () => plural(waiting.size, "protector"));
   if (waiting.size > 0) {
-    const named = [...waiting].slice(0, MAX_NAMED).map(idOf).join(", ");
-    const names = waiting.size > MAX_NAMED ? `${plural(waiting.size, "protector")} (${named}, ...)` : named;
+    const named = firstNames([...waiting].map(idOf), MAX_NAMED);
+    const names = waiting.size > MAX_NAMED ? `${plural(waiting.size, "protector")} (${named})` : named;
     const [flags] = await context.flagsFor(core);
     throw new CommandError(
       `the generator has not acted on ${names} in ${age(WAIT_MS)}: is it running? (kubectl podseidon doctor${flags})`,

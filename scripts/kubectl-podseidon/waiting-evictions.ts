@@ -3,7 +3,7 @@ import { evictedAfterMs } from "../../shared/decide/taint-eviction.ts";
 import { parsePlacedPods, parseTaintedNode } from "../../shared/schema/taints.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { CommandError } from "./invocation/errors.ts";
-import { plural } from "./invocation/output.ts";
+import { firstNames, plural } from "./invocation/output.ts";
 
 /** Most nodes that are read. A failed zone has more; the line then says "at least". */
 const MAX_NODES = 50;
@@ -26,7 +26,7 @@ export async function waitingEvictions(
     }
     if (waiting.length === 0) return "";
     const least = nodes.length > MAX_NODES ? "At least " : "";
-    const named = `${waiting.slice(0, MAX_NAMED).join(", ")}${waiting.length > MAX_NAMED ? ", ..." : ""}`;
+    const named = firstNames(waiting, MAX_NAMED);
     const verb = waiting.length === 1 ? "waits" : "wait";
     return (
       `\n${least}${plural(waiting.length, "pod")} of ${cluster.name} ` +

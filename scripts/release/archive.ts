@@ -1,5 +1,5 @@
 /** Archives that only depend on their files, not on time or machine. Pure. */
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { gzipSync } from "node:zlib";
 
 export interface ArchivedFile {
@@ -53,5 +53,5 @@ export function gzip(bytes: Uint8Array): Buffer {
 }
 
 export function sha256(bytes: Uint8Array | string): string {
-  return createHash("sha256").update(bytes).digest("hex");
+  return hash("sha256", bytes, "hex");
 }

@@ -17,7 +17,7 @@ export const PUBLISHED_KEY = "ca.crt";
  */
 export const TRUSTED_CONFIG_MAP = "podseidon-webhook-ca-cells";
 
-const ConfigMap = v.looseObject({ data: v.optional(v.nullable(v.record(v.string(), v.string()))) });
+const ConfigMap = v.looseObject({ data: v.nullish(v.record(v.string(), v.string())) });
 
 /** The `data` of a ConfigMap; throws a SchemaError for anything else. */
 export function parseConfigMapData(raw: unknown): Readonly<Record<string, string>> {

@@ -16,7 +16,7 @@ export interface KeyAndCertificate {
 }
 
 /** Unix milliseconds; certificates keep whole seconds. */
-interface Validity {
+export interface Validity {
   readonly notBeforeMs: number;
   readonly notAfterMs: number;
 }

@@ -10,6 +10,7 @@ import * as v from "valibot";
 import { createCertificateAuthority, issueCertificate } from "../certificates/x509.ts";
 import { ApiClient } from "../kube/client/api-client.ts";
 import type { Transport } from "../kube/client/transport.ts";
+import { BoundedMap } from "../runtime/bounded-map.ts";
 import type { Ports } from "../runtime/clock.ts";
 import type { ServerFactory } from "../runtime/health-server.ts";
 
@@ -51,7 +52,7 @@ type ReviewApi = Pick<ApiClient, "create">;
 export class MetricsReaders {
   readonly #api: ReviewApi;
   readonly #ports: Pick<Ports, "clock">;
-  readonly #known = new Map<string, { readonly outcome: Outcome; readonly atMs: number }>();
+  readonly #known = new BoundedMap<string, { readonly outcome: Outcome; readonly atMs: number }>(MAX_REMEMBERED);
   readonly #inFlight = new Map<string, Promise<Outcome>>();
 
   constructor(api: ReviewApi, ports: Pick<Ports, "clock">) {
@@ -71,7 +72,7 @@ export class MetricsReaders {
     if (this.#inFlight.size >= MAX_IN_FLIGHT) return 503;
     const asked = this.#ask(token).then((outcome) => {
       this.#inFlight.delete(key);
-      if (outcome !== 503) this.#remember(key, outcome);
+      if (outcome !== 503) this.#known.set(key, { outcome, atMs: this.#ports.clock.monotonicMs() });
       return outcome;
     });
     this.#inFlight.set(key, asked);
@@ -94,12 +95,6 @@ export class MetricsReaders {
     const allowed = await this.#api.create(ACCESS_REVIEWS, access, parseAccess, { timeoutMs: TIMEOUT_MS });
     if (allowed.kind !== "ok") return 503;
     return allowed.object ? 200 : 403;
-  }
-
-  #remember(key: string, outcome: Outcome): void {
-    const [oldest] = this.#known.keys();
-    if (oldest !== undefined && this.#known.size >= MAX_REMEMBERED) this.#known.delete(oldest);
-    this.#known.set(key, { outcome, atMs: this.#ports.clock.monotonicMs() });
   }
 }
 

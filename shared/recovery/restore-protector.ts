@@ -7,8 +7,7 @@ import type { ApiClient, CallOptions } from "../kube/client/api-client.ts";
 import { podProtectorPath } from "../kube/client/api-path.ts";
 import type { ApiResult } from "../kube/client/api-result.ts";
 import { GROUP, KIND, RESTORED_ANNOTATION, VERSION } from "../schema/annotations.ts";
-import type { CellStatus, PodProtector } from "../schema/podprotector.ts";
-import { parsePodProtector } from "../schema/podprotector.ts";
+import { type CellStatus, type PodProtector, parsePodProtector } from "../schema/podprotector.ts";
 
 type OwnerReference = NonNullable<PodProtector["metadata"]["ownerReferences"]>[number];
 
@@ -88,10 +87,10 @@ async function restoreHistory(
   if (histories.length === 0) return;
   let object = created;
   for (let conflicts = 0; conflicts < MAX_CONFLICTS; conflicts++) {
-    const { namespace = "", name, uid, resourceVersion } = object.metadata;
+    const { namespace = "", name, uid } = object.metadata;
     const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
     const status = { summary, ...object.status, cells: withHistories(object.status?.cells ?? [], histories) };
-    const result = await api.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, options);
+    const result = await api.putPodProtectorStatus(object.metadata, status, options);
     if (result.kind !== "conflict") return;
     const read = await api.getPodProtector(namespace, name, options);
     if (read.kind !== "ok" || read.object.metadata.uid !== uid) return;

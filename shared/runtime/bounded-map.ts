@@ -1,32 +1,25 @@
-/** A map that forgets the oldest entries beyond its size. */
-export class BoundedMap<K, V> {
+/** A map that forgets the entries beyond its size that were set the longest ago. */
+export class BoundedMap<K, V> extends Map<K, V> {
   readonly #max: number;
-  readonly #map = new Map<K, V>();
 
   constructor(max: number) {
+    super();
     this.#max = max;
   }
 
-  get(key: K): V | undefined {
-    return this.#map.get(key);
-  }
-
-  set(key: K, value: V): void {
-    this.#map.delete(key);
-    this.#map.set(key, value);
-    for (const oldest of this.#map.keys()) {
-      if (this.#map.size <= this.#max) break;
-      this.#map.delete(oldest);
+  override set(key: K, value: V): this {
+    this.delete(key);
+    super.set(key, value);
+    for (const oldest of this.keys()) {
+      if (this.size <= this.#max) break;
+      this.delete(oldest);
     }
+    return this;
   }
 
   getOrMake(key: K, make: () => V): V {
-    const value = this.#map.get(key) ?? make();
+    const value = this.get(key) ?? make();
     this.set(key, value);
     return value;
-  }
-
-  delete(key: K): void {
-    this.#map.delete(key);
   }
 }

@@ -18,9 +18,9 @@ const Resource = v.looseObject({ group: v.string(), version: v.string(), resourc
 export const UserInfo = v.looseObject({
   username: optional(v.string()),
   uid: optional(v.string()),
-  groups: optional(v.nullable(v.array(v.string()))),
+  groups: v.nullish(v.array(v.string())),
   /** Go encodes an empty list as null, here and for each key. */
-  extra: optional(v.nullable(v.record(v.string(), v.nullable(v.array(v.string()))))),
+  extra: v.nullish(v.record(v.string(), v.nullable(v.array(v.string())))),
 });
 export type UserInfo = v.InferOutput<typeof UserInfo>;
 
@@ -30,8 +30,8 @@ const WireAdmissionRequest = v.looseObject({
   kind: Kind,
   resource: Resource,
   subResource: optional(v.string()),
-  requestKind: optional(v.nullable(Kind)),
-  requestResource: optional(v.nullable(Resource)),
+  requestKind: v.nullish(Kind),
+  requestResource: v.nullish(Resource),
   requestSubResource: optional(v.string()),
   name: optional(v.string()),
   namespace: optional(v.string()),
@@ -39,7 +39,7 @@ const WireAdmissionRequest = v.looseObject({
   userInfo: UserInfo,
   object: optional(v.unknown()),
   oldObject: optional(v.unknown()),
-  dryRun: optional(v.nullable(v.boolean())),
+  dryRun: v.nullish(v.boolean()),
   options: optional(v.unknown()),
 });
 type WireAdmissionRequest = v.InferOutput<typeof WireAdmissionRequest>;
@@ -118,31 +118,29 @@ export function parseWireReview(raw: unknown): WireAdmissionRequest {
 }
 
 const Preconditions = v.looseObject({
-  uid: optional(v.nullable(v.string())),
-  resourceVersion: optional(v.nullable(v.string())),
+  uid: v.nullish(v.string()),
+  resourceVersion: v.nullish(v.string()),
 });
 
 /** The fields of `metav1.DeleteOptions` that the project uses. */
 const DeleteOptions = v.looseObject({
-  dryRun: optional(v.nullable(v.array(v.string()))),
-  gracePeriodSeconds: optional(v.nullable(v.number())),
-  preconditions: optional(v.nullable(Preconditions)),
+  dryRun: v.nullish(v.array(v.string())),
+  gracePeriodSeconds: v.nullish(v.number()),
+  preconditions: v.nullish(Preconditions),
 });
 
 /** The body of `pods/eviction`, `policy/v1` and `policy/v1beta1`, which are alike. */
 export const Eviction = v.looseObject({
   apiVersion: v.string(),
   kind: v.string(),
-  metadata: optional(
-    v.nullable(
-      v.looseObject({
-        name: optional(v.string()),
-        namespace: optional(v.string()),
-        annotations: optional(v.nullable(v.record(v.string(), v.string()))),
-      }),
-    ),
+  metadata: v.nullish(
+    v.looseObject({
+      name: optional(v.string()),
+      namespace: optional(v.string()),
+      annotations: v.nullish(v.record(v.string(), v.string())),
+    }),
   ),
-  deleteOptions: optional(v.nullable(DeleteOptions)),
+  deleteOptions: v.nullish(DeleteOptions),
 });
 export type Eviction = v.InferOutput<typeof Eviction>;
 

@@ -141,6 +141,12 @@ describe("a compiled check", () => {
     );
   });
 
+  test("a field that may be absent or null is checked where it is there", () => {
+    const parse = checker(v.looseObject({ count: v.nullish(v.number()) }));
+    for (const raw of [{}, { count: null }, { count: 1 }]) expect(parse(raw)).toBe(raw);
+    expect(errorOf(() => parse({ count: "1" })).message).toContain("expected a number");
+  });
+
   test("rejects a schema that it would not check in full", () => {
     expect(() => checker(v.pipe(v.string(), v.email()))).toThrow("email");
     expect(() => checker(v.tuple([v.string()]))).toThrow("tuple");

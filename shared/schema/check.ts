@@ -29,10 +29,20 @@ export function isRecord(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** The JSON object; an empty one for any other value. */
+export function recordOrEmpty(value: unknown): Readonly<Record<string, unknown>> {
+  return isRecord(value) ? value : {};
+}
+
+/** The value at this path of fields; undefined where one of them is absent. */
+export function valueAt(value: unknown, ...path: readonly string[]): unknown {
+  return path.reduce<unknown>((found, name) => Reflect.get(Object(found), name), value);
+}
+
 function checkObject(entries: Readonly<Record<string, SchemaNode>>): Check {
   const fields = Object.entries(entries).map(([key, node]) => ({
     key,
-    required: node.type !== "optional",
+    required: node.type !== "optional" && node.type !== "nullish",
     check: compile(node),
   }));
   return (value) => {
@@ -116,7 +126,8 @@ function compile(node: SchemaNode): Check {
     }
     case "optional":
       return compile(wrapped(base));
-    case "nullable": {
+    case "nullable":
+    case "nullish": {
       const check = compile(wrapped(base));
       return (value) => (value === null ? undefined : check(value));
     }

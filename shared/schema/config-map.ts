@@ -1,7 +1,7 @@
 import * as v from "valibot";
 import { checker } from "./check.ts";
 
-const texts = v.optional(v.nullable(v.record(v.string(), v.string())));
+const texts = v.nullish(v.record(v.string(), v.string()));
 
 /** The fields of a ConfigMap that the project reads. */
 export const ConfigMap = v.looseObject({
@@ -10,7 +10,7 @@ export const ConfigMap = v.looseObject({
     namespace: v.optional(v.string()),
     uid: v.string(),
     resourceVersion: v.string(),
-    creationTimestamp: v.optional(v.nullable(v.string())),
+    creationTimestamp: v.nullish(v.string()),
     labels: texts,
     annotations: texts,
   }),

@@ -25,7 +25,7 @@ function shape(base: SchemaNode, actions: readonly SchemaNode[], path: string): 
 }
 
 function objectShape(entries: Readonly<Record<string, SchemaNode>>, path: string): JsonObject {
-  const required = Object.keys(entries).filter((key) => entries[key]?.type !== "optional");
+  const required = Object.keys(entries).filter((key) => !["optional", "nullish"].includes(entries[key]?.type ?? ""));
   return {
     type: "object",
     required: required.length > 0 ? required : undefined,
@@ -54,7 +54,7 @@ function fieldAt(path: string): Partial<CrdField> {
 /** A valibot schema as a structural schema. */
 function openApi(node: SchemaNode, path: string, nullable?: true): JsonObject {
   const { base, actions } = unpipe(node);
-  if (base.wrapped !== undefined) return openApi(base.wrapped, path, base.type === "nullable" ? true : nullable);
+  if (base.wrapped !== undefined) return openApi(base.wrapped, path, base.type === "nullish" ? true : nullable);
   const { description, ...rest } = fieldAt(path);
   return { description, nullable, ...shape(base, actions, path), ...rest };
 }

@@ -15,7 +15,7 @@ import {
   UPDATE_TRIGGER_LINEAGE_ANNOTATION,
   VOIDED_ANNOTATION,
 } from "./annotations.ts";
-import { isRecord } from "./check.ts";
+import { isRecord, recordOrEmpty } from "./check.ts";
 import { MAX_KEY_LENGTH, MAX_LABEL_LENGTH, MAX_NAME_LENGTH, requireShort } from "./lengths.ts";
 import { describeValue, SchemaError } from "./schema-error.ts";
 import { LATEST_MS } from "./time.ts";
@@ -151,10 +151,6 @@ export function stubOfPod(raw: unknown): Pod | undefined {
     scheduled: true,
     mirror: annotations[MIRROR_POD_ANNOTATION] !== undefined,
   };
-}
-
-function recordOrEmpty(value: unknown): Json {
-  return isRecord(value) ? value : {};
 }
 
 function stringsOf(value: unknown): Readonly<Record<string, string>> {

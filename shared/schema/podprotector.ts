@@ -35,7 +35,7 @@ export type HealthCriterion = (typeof HEALTH_CRITERIA)[number];
 const LabelSelectorRequirement = v.looseObject({
   key: v.string(),
   operator: v.string(),
-  values: optional(v.nullable(v.array(v.string()))),
+  values: v.nullish(v.array(v.string())),
 });
 
 /** `metav1.LabelSelector`. Operators are not checked here: an unreadable selector is reported, not dropped. */
@@ -92,10 +92,10 @@ export type PodProtectorSpec = v.InferOutput<typeof PodProtectorSpec>;
 /** One entry of a cell's admission history. The fields after `counter` are this project's. */
 const Bucket = v.looseObject({
   startTime: time,
-  endTime: optional(v.nullable(time)),
+  endTime: v.nullish(time),
   podUID: optional(v.string()),
   podName: optional(v.string()),
-  counter: optional(v.nullable(int32)),
+  counter: v.nullish(int32),
   podResourceVersion: optional(v.string()),
   operation: optional(v.string()),
   /** A leading `+` represents earlier nonces. */
@@ -113,7 +113,7 @@ const Aggregation = v.looseObject({
   readyReplicas: optional(int32),
   scheduledReplicas: optional(int32),
   runningReplicas: optional(int32),
-  lastEventTime: optional(v.nullable(time)),
+  lastEventTime: v.nullish(time),
   resourceVersion: optional(v.string()),
   specHash: optional(v.string()),
   epoch: optional(int64),
@@ -131,8 +131,8 @@ export type Aggregation = v.InferOutput<typeof Aggregation>;
 
 const CellStatus = v.looseObject({
   cellID: v.string(),
-  aggregation: optional(v.nullable(Aggregation)),
-  admissionHistory: optional(v.nullable(v.looseObject({ buckets: optional(v.nullable(v.array(Bucket))) }))),
+  aggregation: v.nullish(Aggregation),
+  admissionHistory: v.nullish(v.looseObject({ buckets: v.nullish(v.array(Bucket)) })),
 });
 export type CellStatus = v.InferOutput<typeof CellStatus>;
 
@@ -184,8 +184,8 @@ export const ObjectMeta = v.looseObject({
   uid: v.string(),
   resourceVersion: v.string(),
   generation: optional(int64),
-  creationTimestamp: optional(v.nullable(time)),
-  deletionTimestamp: optional(v.nullable(time)),
+  creationTimestamp: v.nullish(time),
+  deletionTimestamp: v.nullish(time),
   labels: optional(v.record(v.string(), v.string())),
   annotations: optional(v.record(v.string(), v.string())),
   finalizers: optional(v.array(v.string())),

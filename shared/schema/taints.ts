@@ -1,9 +1,9 @@
 /** What decides whether a node's taints evict a pod, of both objects. */
 import * as v from "valibot";
 import { MIRROR_POD_ANNOTATION } from "./annotations.ts";
-import { checker } from "./check.ts";
+import { checker, valueAt } from "./check.ts";
 
-const text = v.optional(v.nullable(v.string()));
+const text = v.nullish(v.string());
 
 const Taint = v.looseObject({ key: v.string(), value: text, effect: v.string() });
 
@@ -12,12 +12,12 @@ const Toleration = v.looseObject({
   operator: text,
   value: text,
   effect: text,
-  tolerationSeconds: v.optional(v.nullable(v.number())),
+  tolerationSeconds: v.nullish(v.number()),
 });
 
 const RawNode = v.looseObject({
   metadata: v.looseObject({ name: v.string(), uid: v.string(), resourceVersion: v.string() }),
-  spec: v.optional(v.nullable(v.looseObject({ taints: v.optional(v.nullable(v.array(Taint))) }))),
+  spec: v.nullish(v.looseObject({ taints: v.nullish(v.array(Taint)) })),
 });
 
 const RawPod = v.looseObject({
@@ -26,13 +26,11 @@ const RawPod = v.looseObject({
     name: v.string(),
     uid: v.string(),
     deletionTimestamp: text,
-    annotations: v.optional(v.nullable(v.record(v.string(), v.string()))),
+    annotations: v.nullish(v.record(v.string(), v.string())),
   }),
-  spec: v.looseObject({ nodeName: text, tolerations: v.optional(v.nullable(v.array(Toleration))) }),
-  status: v.optional(
-    v.nullable(
-      v.looseObject({ phase: text, conditions: v.optional(v.nullable(v.array(v.looseObject({ type: v.string() })))) }),
-    ),
+  spec: v.looseObject({ nodeName: text, tolerations: v.nullish(v.array(Toleration)) }),
+  status: v.nullish(
+    v.looseObject({ phase: text, conditions: v.nullish(v.array(v.looseObject({ type: v.string() }))) }),
   ),
 });
 
@@ -94,7 +92,7 @@ export function parsePlacedPods(raw: unknown): readonly PlacedPod[] {
 
 /** As {@link parsePlacedPods}, with the token of the next page, if there is one. */
 export function parsePlacedPage(raw: unknown): { readonly pods: readonly PlacedPod[]; readonly token?: string } {
-  const token: unknown = Reflect.get(Object(Reflect.get(Object(raw), "metadata")), "continue");
+  const token = valueAt(raw, "metadata", "continue");
   const pods = parsePlacedPods(raw);
   return typeof token === "string" && token !== "" ? { pods, token } : { pods };
 }

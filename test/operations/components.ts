@@ -109,7 +109,7 @@ export function startAggregator(transport: Transport): ObservedComponent {
     ...{ cellID: CELL, ports, pods, parser, cellClient: client, algorithm: "exact", mayWrite: () => true, onEvent },
     ...{ settleMs: SETTLE_MS, heartbeatMs: HEARTBEAT_MS, voidAfterMs: 0, gateBoundMs: 30_000 },
     ...{ rateMs: 0, coalesceMs: 1, writeConcurrency: 8, timeoutMs: TIMEOUT_MS, triggerNamespace: undefined },
-    cores: [{ name: "core", client, protectors }],
+    cores: [{ name: "core", api: client, protectors }],
     onQueueEvent: (_, event) => queue.onEvent(event),
   });
   pods.start();

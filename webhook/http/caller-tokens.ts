@@ -7,6 +7,7 @@ import { hash, X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import { isForHost, SECRET_SEGMENT } from "../../shared/certificates/ca-bundle.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
+import { BoundedMap } from "../../shared/runtime/bounded-map.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { chain, type MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import { HttpError } from "./call.ts";
@@ -70,7 +71,7 @@ export class CallerTokens {
   readonly #keys = new Map<string, CellKeys>();
   readonly #reads = new Map<string, KeysRead>();
   /** By the hash of cell, path and token; the value is when the token expires, in Unix milliseconds. */
-  readonly #verified = new Map<string, number>();
+  readonly #verified = new BoundedMap<string, number>(MAX_VERIFIED);
 
   constructor(options: CallerTokenOptions) {
     this.#options = options;
@@ -86,8 +87,6 @@ export class CallerTokens {
     if ((this.#verified.get(key) ?? 0) > this.#nowMs()) return undefined;
     return chain(this.#problem(token, caller), (problem) => {
       if (typeof problem === "string") return rejection(problem);
-      const [oldest] = this.#verified.keys();
-      if (this.#verified.size >= MAX_VERIFIED && oldest !== undefined) this.#verified.delete(oldest);
       this.#verified.set(key, problem);
       return undefined;
     });

@@ -1,3 +1,4 @@
+import { codeOf } from "../../shared/kube/client/https-errors.ts";
 import type { ProbeResponse } from "./message.ts";
 import type { ProbeRequest } from "./probe-request.ts";
 
@@ -38,8 +39,4 @@ export class ProbeFailure extends Error {
 export function describeError(error: unknown): string {
   if (!(error instanceof Error)) return "the call failed";
   return codeOf(error) === "" ? error.message || "the call failed" : codeOf(error.cause) || codeOf(error);
-}
-
-function codeOf(error: unknown): string {
-  return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";
 }

@@ -5,8 +5,10 @@
  */
 import { hash } from "node:crypto";
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { BoundedMap } from "../../shared/runtime/bounded-map.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { GROUP, PLURAL } from "../../shared/schema/annotations.ts";
+import { valueAt } from "../../shared/schema/check.ts";
 import type { User } from "./admission-request.ts";
 
 export type BypassPermission = "allowed" | "denied" | "unknown";
@@ -27,7 +29,9 @@ const PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 export class BypassPermissions {
   readonly #api: Pick<ApiClient, "create">;
   readonly #ports: Pick<Ports, "clock" | "timers">;
-  readonly #known = new Map<string, { readonly permission: BypassPermission; readonly atMs: number }>();
+  readonly #known = new BoundedMap<string, { readonly permission: BypassPermission; readonly atMs: number }>(
+    MAX_REMEMBERED,
+  );
   readonly #inFlight = new Map<string, Promise<BypassPermission>>();
 
   constructor(api: Pick<ApiClient, "create">, ports: Pick<Ports, "clock" | "timers">) {
@@ -51,7 +55,7 @@ export class BypassPermissions {
   #start(key: string, user: User, namespace: string): Promise<BypassPermission> {
     const call = this.#call(user, namespace).then((permission) => {
       this.#inFlight.delete(key);
-      if (permission !== "unknown") this.#remember(key, permission);
+      if (permission !== "unknown") this.#known.set(key, { permission, atMs: this.#ports.clock.monotonicMs() });
       return permission;
     });
     this.#inFlight.set(key, call);
@@ -85,17 +89,9 @@ export class BypassPermissions {
     if (result.kind !== "ok") return "unknown";
     return result.object ? "allowed" : "denied";
   }
-
-  #remember(key: string, permission: BypassPermission): void {
-    this.#known.delete(key);
-    const [oldest] = this.#known.keys();
-    if (oldest !== undefined && this.#known.size >= MAX_REMEMBERED) this.#known.delete(oldest);
-    this.#known.set(key, { permission, atMs: this.#ports.clock.monotonicMs() });
-  }
 }
 
 /** `status.allowed`; an unreadable response counts as false. */
 function isAllowed(raw: unknown): boolean {
-  const status: unknown = Reflect.get(Object(raw), "status");
-  return Reflect.get(Object(status), "allowed") === true;
+  return valueAt(raw, "status", "allowed") === true;
 }

@@ -1,8 +1,7 @@
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
-import { parseAnyPod } from "../../shared/schema/pod.ts";
+import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { User } from "./admission-request.ts";
 import type { BypassPermission } from "./bypass-permission.ts";
 import type { ListPods } from "./node-deletion.ts";

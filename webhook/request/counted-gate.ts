@@ -13,6 +13,7 @@ import {
   PART_OF_LABEL,
   PART_OF_PODSEIDON,
 } from "../../shared/schema/annotations.ts";
+import { valueAt } from "../../shared/schema/check.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { parseMs } from "../../shared/schema/time.ts";
 import type { AdmissionRequest } from "./admission-request.ts";
@@ -39,10 +40,6 @@ export interface GateContext {
   readonly monotonicMs: number;
 }
 
-function get(value: unknown, ...path: readonly string[]): unknown {
-  return path.reduce<unknown>((found, name) => Reflect.get(Object(found), name), value);
-}
-
 function stringsIn(value: unknown): Readonly<Record<string, string>> {
   return Object.fromEntries(
     Object.entries(Object(value)).filter((entry): entry is [string, string] => typeof entry[1] === "string"),
@@ -64,11 +61,11 @@ function asksForGate({ metadata, status }: PodProtector, { cell, isOptedIn, nowM
 export function gatePod(request: AdmissionRequest, context: GateContext): readonly PatchOperation[] | undefined {
   if (request.operation !== "CREATE" || request.resource !== "pods" || request.subResource !== "") return undefined;
   const { object, namespace } = request;
-  const labels = stringsIn(get(object, "metadata", "labels"));
-  const gates = get(object, "spec", "readinessGates");
+  const labels = stringsIn(valueAt(object, "metadata", "labels"));
+  const gates = valueAt(object, "spec", "readinessGates");
   const isOwn = namespace === context.ownNamespace && labels[PART_OF_LABEL] === PART_OF_PODSEIDON;
-  const isMirror = get(object, "metadata", "annotations", MIRROR_POD_ANNOTATION) !== undefined;
-  const isGated = Array.isArray(gates) && gates.some((gate) => get(gate, "conditionType") === COUNTED_CONDITION);
+  const isMirror = valueAt(object, "metadata", "annotations", MIRROR_POD_ANNOTATION) !== undefined;
+  const isGated = Array.isArray(gates) && gates.some((gate) => valueAt(gate, "conditionType") === COUNTED_CONDITION);
   if (isOwn || isMirror || isGated) return undefined;
   if (context.cores.some((core) => core.problem(context.monotonicMs) !== undefined)) return undefined;
   const protectors = context.cores.flatMap((core) => core.covering(namespace, labels));

@@ -7,8 +7,7 @@ import { CRITERIA, type Criterion } from "../../shared/decide/state/estimate.ts"
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import { type Eviction, type PatchOperation, parseEviction } from "../../shared/schema/admission.ts";
 import { HEALTH_CRITERION_ANNOTATION } from "../../shared/schema/annotations.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
-import { parseAnyPod } from "../../shared/schema/pod.ts";
+import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
 import { isComparableVersion } from "../../shared/schema/resource-version.ts";
 import { HttpError } from "../http/call.ts";
@@ -65,6 +64,7 @@ const IGNORED: NoTarget = { kind: "ignored" };
 
 export interface TargetRules {
   readonly requireBoundEvictions: boolean;
+  /** Which status writes are disruptions. */
   readonly statusRules?: StatusRules;
 }
 

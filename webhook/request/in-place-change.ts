@@ -7,6 +7,8 @@
  * Everything else restarts nothing: metadata, tolerations, other resizes, and a new image of an ordinary init
  * container, which has run already. Reads the raw objects, because nothing else needs the containers.
  */
+import { sameLabels } from "../../shared/kube/selectors/label-index.ts";
+import { recordOrEmpty, valueAt } from "../../shared/schema/check.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -19,12 +21,8 @@ interface Container {
   readonly restartedBy: readonly string[];
 }
 
-function objectOf(value: unknown): Json {
-  return typeof value === "object" && value !== null && !Array.isArray(value) ? Object(value) : {};
-}
-
 function listOf(value: unknown): readonly Json[] {
-  return Array.isArray(value) ? value.map(objectOf) : [];
+  return Array.isArray(value) ? value.map(recordOrEmpty) : [];
 }
 
 function textOf(value: unknown): string {
@@ -37,7 +35,7 @@ function textOf(value: unknown): string {
  */
 function amountsOf({ requests, limits }: Json, podLimits: Json, resource: string): string {
   const amountIn = (amounts: unknown): string => {
-    const found = objectOf(amounts);
+    const found = recordOrEmpty(amounts);
     return Object.hasOwn(found, resource) ? String(found[resource]) : "";
   };
   const limit = amountIn(limits);
@@ -49,15 +47,15 @@ function containerOf({ name, image, resources, resizePolicy }: Json, podLimits: 
   return {
     name: textOf(name),
     image: textOf(image),
-    amounts: (resource) => amountsOf(objectOf(resources), podLimits, resource),
+    amounts: (resource) => amountsOf(recordOrEmpty(resources), podLimits, resource),
     restartedBy: restarting.map(({ resourceName }) => textOf(resourceName)),
   };
 }
 
 /** The containers that run as long as the pod does: sidecars and containers, without ordinary init containers. */
 function runningContainers(pod: unknown): readonly Container[] {
-  const { containers, initContainers, resources } = objectOf(objectOf(pod).spec);
-  const podLimits = objectOf(objectOf(resources).limits);
+  const { containers, initContainers, resources } = recordOrEmpty(valueAt(pod, "spec"));
+  const podLimits = recordOrEmpty(valueAt(resources, "limits"));
   const sidecars = listOf(initContainers).filter(({ restartPolicy }) => restartPolicy === "Always");
   return [...sidecars, ...listOf(containers)].map((container) => containerOf(container, podLimits));
 }
@@ -80,22 +78,19 @@ export function restartedContainers(before: unknown, after: unknown): readonly s
 /** The change lets the kubelet end the pod, or end it sooner. A later deadline, or none, is invalid. */
 export function endsSooner(before: unknown, after: unknown): boolean {
   const deadlineOf = (pod: unknown): number => {
-    const { activeDeadlineSeconds } = objectOf(objectOf(pod).spec);
+    const activeDeadlineSeconds = valueAt(pod, "spec", "activeDeadlineSeconds");
     return typeof activeDeadlineSeconds === "number" ? activeDeadlineSeconds : Number.POSITIVE_INFINITY;
   };
   return deadlineOf(after) < deadlineOf(before);
 }
 
 function labelsOf(pod: unknown): Readonly<Record<string, string>> {
-  const labels = objectOf(objectOf(objectOf(pod).metadata).labels);
+  const labels = recordOrEmpty(valueAt(pod, "metadata", "labels"));
   return Object.fromEntries(Object.entries(labels).map(([key, value]) => [key, textOf(value)]));
 }
 
 /** The labels that the change gives the pod; undefined where they stay as they are. */
 export function changedLabels(before: unknown, after: unknown): Readonly<Record<string, string>> | undefined {
   const labels = labelsOf(after);
-  const earlier = Object.entries(labelsOf(before));
-  const isSame =
-    earlier.length === Object.keys(labels).length && earlier.every(([key, value]) => labels[key] === value);
-  return isSame ? undefined : labels;
+  return sameLabels(labelsOf(before), labels) ? undefined : labels;
 }

@@ -7,10 +7,9 @@ import { withQuery } from "../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import { isOversized } from "../../shared/kube/client/transport.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
-import { isRecord } from "../../shared/schema/check.ts";
+import { isRecord, valueAt } from "../../shared/schema/check.ts";
 import { MAX_NAME_LENGTH, requireShort } from "../../shared/schema/lengths.ts";
-import type { Pod } from "../../shared/schema/pod.ts";
-import { parseAnyPod } from "../../shared/schema/pod.ts";
+import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import { SchemaError } from "../../shared/schema/schema-error.ts";
 import { HttpError } from "../http/call.ts";
 import { type AdmissionRequest, parseOrReject } from "./admission-request.ts";
@@ -36,15 +35,11 @@ export type PodsOfNode =
  */
 export type ListPods = (node: string, timeoutMs: number, isAtStake: (pod: Pod) => boolean) => Promise<PodsOfNode>;
 
-function objectOf(value: unknown): Readonly<Record<string, unknown>> {
-  return isRecord(value) ? value : {};
-}
-
 /** Those of garbage collection. kube-apiserver takes them off by itself where a deletion asks for another policy. */
 const COLLECTION_FINALIZERS: readonly unknown[] = ["foregroundDeletion", "orphan"];
 
 function finalizersOf(node: unknown): readonly unknown[] {
-  const { finalizers } = objectOf(objectOf(node).metadata);
+  const finalizers = valueAt(node, "metadata", "finalizers");
   return Array.isArray(finalizers) ? finalizers : [];
 }
 
@@ -58,7 +53,7 @@ export function removedNodeSince(
   { cell, request, nowMs }: { readonly cell: string; readonly request: AdmissionRequest; readonly nowMs: number },
 ): string | undefined {
   const removed = removedNode(request);
-  const { uid } = objectOf(objectOf(request.oldObject).metadata);
+  const uid = valueAt(request.oldObject, "metadata", "uid");
   if (request.operation !== "DELETE" || typeof uid !== "string" || uid.length > MAX_NAME_LENGTH) return removed;
   const key = `${cell}/${uid}`;
   if (removed === undefined) return reviewed.mayBeAskedAgain(key, nowMs) ? nameOf(request) : undefined;
@@ -76,8 +71,7 @@ export function removedNode(request: AdmissionRequest): string | undefined {
   const { operation, object, oldObject } = request;
   if (!isRecord(oldObject))
     throw new HttpError(400, `malformed AdmissionReview: ${operation} carries no request.oldObject`);
-  const { deletionTimestamp } = objectOf(oldObject.metadata);
-  const isTerminating = typeof deletionTimestamp === "string";
+  const isTerminating = typeof valueAt(oldObject, "metadata", "deletionTimestamp") === "string";
   const isRemoved =
     operation === "DELETE"
       ? finalizersOf(oldObject).every((finalizer) => COLLECTION_FINALIZERS.includes(finalizer))
@@ -87,7 +81,7 @@ export function removedNode(request: AdmissionRequest): string | undefined {
 
 function nameOf({ name, oldObject }: AdmissionRequest): string {
   // A deletecollection names no node in the request.
-  const found = name || objectOf(objectOf(oldObject).metadata).name;
+  const found = name || valueAt(oldObject, "metadata", "name");
   if (typeof found !== "string" || found === "")
     throw new HttpError(400, "malformed AdmissionReview: a node without a name");
   parseOrReject("Node in request.oldObject", () => requireShort(found, "metadata.name", MAX_NAME_LENGTH));
@@ -100,9 +94,9 @@ interface Page {
 }
 
 function parsePage(raw: unknown): Page {
-  const { metadata, items } = objectOf(raw);
+  const items = valueAt(raw, "items");
   if (!Array.isArray(items)) throw new SchemaError("items", "is required");
-  const token = objectOf(metadata).continue;
+  const token = valueAt(raw, "metadata", "continue");
   return { pods: items.map(parseAnyPod), token: typeof token === "string" && token !== "" ? token : undefined };
 }
 

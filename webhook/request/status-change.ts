@@ -4,6 +4,7 @@
  * gate. What a node writes about its own pods is a fact, not a request. Compares the raw objects, because the rules are
  * about a difference.
  */
+import { valueAt } from "../../shared/schema/check.ts";
 import type { AdmissionRequest } from "./admission-request.ts";
 
 export interface StatusRules {
@@ -30,23 +31,19 @@ const FINAL: ReadonlySet<unknown> = new Set(["Succeeded", "Failed"]);
 /** Why Volcano and kube-batch set a pod to not Ready before they delete it. The webhook configuration has it, too. */
 const EVICTED = "Evict";
 
-function get(value: unknown, ...path: readonly string[]): unknown {
-  return path.reduce<unknown>((found, name) => Reflect.get(Object(found), name), value);
-}
-
 function hasGate(object: unknown, type: string): boolean {
-  const gates = get(object, "spec", "readinessGates");
-  return Array.isArray(gates) && gates.some((gate) => get(gate, "conditionType") === type);
+  const gates = valueAt(object, "spec", "readinessGates");
+  return Array.isArray(gates) && gates.some((gate) => valueAt(gate, "conditionType") === type);
 }
 
 /** As for a kubelet, the first one counts. */
 function conditionOf(object: unknown, type: string): unknown {
-  const conditions = get(object, "status", "conditions");
-  return Array.isArray(conditions) ? conditions.find((one) => get(one, "type") === type) : undefined;
+  const conditions = valueAt(object, "status", "conditions");
+  return Array.isArray(conditions) ? conditions.find((one) => valueAt(one, "type") === type) : undefined;
 }
 
 function isTrue(object: unknown, type: string): boolean {
-  return get(conditionOf(object, type), "status") === "True";
+  return valueAt(conditionOf(object, type), "status") === "True";
 }
 
 /** No protector decides the write: a node makes it, or the cluster has opted out. */
@@ -62,11 +59,11 @@ export function statusChange(
   { object, oldObject }: Pick<AdmissionRequest, "object" | "oldObject">,
   { voluntaryGates }: Pick<StatusRules, "voluntaryGates">,
 ): StatusChange | undefined {
-  const before = get(oldObject, "status", "phase");
-  const phase = get(object, "status", "phase");
+  const before = valueAt(oldObject, "status", "phase");
+  const phase = valueAt(object, "status", "phase");
   if (FINAL.has(before)) return undefined;
   if (FINAL.has(phase)) return { operation: "DELETE", done: `set to ${String(phase)}` };
-  const isEvicted = !isTrue(object, "Ready") && get(conditionOf(object, "Ready"), "reason") === EVICTED;
+  const isEvicted = !isTrue(object, "Ready") && valueAt(conditionOf(object, "Ready"), "reason") === EVICTED;
   if (isEvicted && isTrue(oldObject, "Ready"))
     return { operation: "DELETE", done: `taken out of service for its eviction (condition Ready: ${EVICTED})` };
   // Not for each gate of the pod: it may have thousands, and as many conditions.

@@ -7,6 +7,7 @@ import { hash } from "node:crypto";
 import { isDead } from "../../shared/decide/availability/availability.ts";
 import type { DisruptionRequest } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import { BoundedMap } from "../../shared/runtime/bounded-map.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { CellClient } from "../request/cell-client.ts";
 
@@ -55,9 +56,9 @@ export class CallerShares {
   readonly #options: CallerSharesOptions;
   #watched: Watched[] = [];
   /** Outcomes of the reservations of an address, from the first one that did not happen. */
-  readonly #outcomes = new Map<string, { happened: number; unhappened: number }>();
+  readonly #outcomes = new BoundedMap<string, { happened: number; unhappened: number }>(MAX_ADDRESSES);
   /** By protector and address: until when each user leaves the share, monotonic. */
-  readonly #unhappened = new Map<string, Map<string, number>>();
+  readonly #unhappened = new BoundedMap<string, BoundedMap<string, number>>(MAX_ADDRESSES);
   #sweptMs = Number.NEGATIVE_INFINITY;
   #isJudging = false;
 
@@ -141,31 +142,18 @@ export class CallerShares {
     // Old outcomes count less and less.
     const weight = happened + unhappened >= MAX_OUTCOMES ? 0.5 : 1;
     const [more, others] = [Number(hasHappened), Number(!hasHappened)];
-    this.#outcomes.delete(address);
-    dropOldest(this.#outcomes, MAX_ADDRESSES);
     this.#outcomes.set(address, { happened: weight * happened + more, unhappened: weight * unhappened + others });
   }
 
   #remember({ protector, address, username }: Watched): void {
     const key = `${protector} ${address}`;
-    const users = this.#unhappened.get(key) ?? new Map<string, number>();
-    users.delete(username);
-    dropOldest(users, MAX_USERS);
+    const users = this.#unhappened.getOrMake(key, () => new BoundedMap<string, number>(MAX_USERS));
     users.set(username, this.#nowMs() + KEPT_FOR * this.#options.settleMs);
-    this.#unhappened.delete(key);
-    dropOldest(this.#unhappened, MAX_ADDRESSES);
-    this.#unhappened.set(key, users);
   }
 
   #nowMs(): number {
     return this.#options.ports.clock.monotonicMs();
   }
-}
-
-/** Makes room for one more entry. */
-function dropOldest<K>(map: Map<K, unknown>, limit: number): void {
-  const [oldest] = map.keys();
-  if (map.size >= limit && oldest !== undefined) map.delete(oldest);
 }
 
 /** The reservation still uses quota: no aggregator has seen its disruption. */

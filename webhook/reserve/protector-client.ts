@@ -26,9 +26,7 @@ export function createProtectorClient(api: ApiClient, outage?: OutageDetector): 
   };
   return {
     read: async (namespace, name, timeoutMs) => noted(await api.getPodProtector(namespace, name, { timeoutMs })),
-    write: async ({ metadata: { namespace = "", name, uid, resourceVersion } }, status, timeoutMs) => {
-      const base = { namespace, name, uid, resourceVersion };
-      return noted(await api.putPodProtectorStatus(base, status, { timeoutMs, fieldManager: FIELD_MANAGER }));
-    },
+    write: async ({ metadata }, status, timeoutMs) =>
+      noted(await api.putPodProtectorStatus(metadata, status, { timeoutMs, fieldManager: FIELD_MANAGER })),
   };
 }

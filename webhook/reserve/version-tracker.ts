@@ -1,5 +1,5 @@
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
-import { compareVersions, isComparableVersion } from "../../shared/schema/resource-version.ts";
+import { isOlderVersion } from "../../shared/schema/resource-version.ts";
 
 /** How a version compares with the known ones. */
 export type VersionFinding =
@@ -13,7 +13,7 @@ export type VersionFinding =
 
 /** True when both versions can be compared and `a` is the older one. */
 export function isOlder(a: ProtectorVersion, b: ProtectorVersion): boolean {
-  return isComparableVersion(a.version) && isComparableVersion(b.version) && compareVersions(a.version, b.version) < 0;
+  return isOlderVersion(a.version, b.version);
 }
 
 /** A cell's aggregation, and the time since which this process knows it. */

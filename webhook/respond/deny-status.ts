@@ -6,7 +6,7 @@ import { PRE_ACTIVITY_PREFIX } from "../../shared/schema/annotations.ts";
 import { namespacedName, type Operation, type ProtectorId } from "../../shared/schema/podprotector.ts";
 import type { BypassResult } from "../request/bypass.ts";
 import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
-import { type Denial, idOf, isBusy, type OverloadCause, type Verdict } from "../reserve/verdict.ts";
+import { type Denial, idOf, isBusy, type OverloadCause } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
 import { type DenialContext, holdEnd, isImpossible, stuckCells, waitsForCells } from "./denial-outlook.ts";
 
@@ -60,14 +60,8 @@ export function denyStatus(
   };
 }
 
-/** The response to a verdict that denies. */
-export function denied(
-  { decisions, rollBack }: Extract<Verdict, { kind: "denied" }>,
-  disruption: DeniedDisruption,
-  bypass: BypassResult | undefined,
-  context: DenialContext,
-): AdmissionResponse {
-  const denial = denyStatus(disruption, decisions, context);
+/** The response with this text to the disruption of one pod or several that these protectors deny. */
+export function denied(denial: DenyStatus, decisions: readonly Denial[], rollBack?: () => void): AdmissionResponse {
   const listed = decisions.slice(0, MAX_LISTED);
   const response: AdmissionResponse = {
     outcome: decisions.every(isBusy) ? "busy" : "denied",
@@ -77,14 +71,23 @@ export function denied(
     auditAnnotations: {
       "reject-by-podprotector": listed.map(({ protector }) => namespacedName(protector)).join(","),
       decision: listed.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join(","),
-      ...bypass?.auditAnnotations,
     },
-    ...(bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings }),
   };
   if (rollBack === undefined) return response;
   // Rolls back only after the delivery: a caller that gave up may admit (failurePolicy Ignore), so its reservations
   // stay.
   return { ...response, delivered: (isComplete) => isComplete && rollBack() };
+}
+
+/** Adds what is told about the pod's force-delete annotation to a denial. */
+export function withBypass(response: AdmissionResponse, bypass: BypassResult | undefined): AdmissionResponse {
+  if (bypass === undefined) return response;
+  const { auditAnnotations, warnings } = bypass;
+  return {
+    ...response,
+    auditAnnotations: { ...response.auditAnnotations, ...auditAnnotations },
+    ...(warnings.length > 0 && { warnings }),
+  };
 }
 
 /** The response to the disruption of a pod that only its pre-activities deny, because no protector covers it. */
@@ -95,15 +98,15 @@ export function heldBack(
   const { namespace, name, uid } = pod;
   const preActivities = preActivitiesOf(pod).map((annotation) => annotation.slice(PRE_ACTIVITY_PREFIX.length));
   const message = `pod ${namespace}/${name} may not be ${DONE[operation]} now: it ${waitsFor(preActivities)}`;
-  return {
+  const response: AdmissionResponse = {
     outcome: "denied",
     denial: { code: 429, reason: "TooManyRequests", message, details: { name, kind: "pods", causes: [] } },
     message,
     pod: { namespace, name, uid },
     dryRun,
-    auditAnnotations: { decision: "PreActivity", ...bypass?.auditAnnotations },
-    ...(bypass === undefined || bypass.warnings.length === 0 ? {} : { warnings: bypass.warnings }),
+    auditAnnotations: { decision: "PreActivity" },
   };
+  return withBypass(response, bypass);
 }
 
 export function causeOf({ decision }: Denial): string {

@@ -4,16 +4,7 @@ import type { DeniedPods, JointVerdict } from "../reserve/decide-all.ts";
 import { idOf, isBusy } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
 import type { DenialContext } from "./denial-outlook.ts";
-import {
-  adviceOn,
-  causeOf,
-  explain,
-  MAX_LISTED,
-  MAX_NAMED,
-  named,
-  nameOf,
-  RETRY_AFTER_SECONDS,
-} from "./deny-status.ts";
+import { adviceOn, denied, explain, MAX_LISTED, MAX_NAMED, named, nameOf, RETRY_AFTER_SECONDS } from "./deny-status.ts";
 import { told } from "./not-enforced.ts";
 import { failed, suspensionWarning } from "./responses.ts";
 
@@ -21,8 +12,10 @@ export function responseToNode(node: string, verdict: JointVerdict, context: Den
   switch (verdict.kind) {
     case "allowed":
       return allowed(node, verdict, context);
-    case "denied":
-      return denied(node, verdict, context);
+    case "denied": {
+      const denials = verdict.denied.map(({ denial }) => denial);
+      return denied(denyStatusOf(node, verdict.denied, context), denials, verdict.rollBack);
+    }
     case "failed":
       return failed(verdict.tag, verdict.message);
     case "abandoned":
@@ -64,30 +57,6 @@ export function responseToUnknownPods(node: string, why: string): AdmissionRespo
     details: { name: node, kind: "nodes", causes: [{ reason: "PodsUnknown", message: why }] },
   };
   return { outcome: "denied", denial, message };
-}
-
-function denied(
-  node: string,
-  { denied, rollBack }: Extract<JointVerdict, { kind: "denied" }>,
-  context: DenialContext,
-): AdmissionResponse {
-  const denials = denied.map(({ denial }) => denial);
-  const denial = denyStatusOf(node, denied, context);
-  const listed = denials.slice(0, MAX_LISTED);
-  const response: AdmissionResponse = {
-    outcome: denials.every(isBusy) ? "busy" : "denied",
-    decisions: denials,
-    denial,
-    message: denial.message,
-    auditAnnotations: {
-      "reject-by-podprotector": listed.map(({ protector }) => namespacedName(protector)).join(","),
-      decision: listed.map((one) => `${idOf(one.protector)}=${causeOf(one)}`).join(","),
-    },
-  };
-  if (rollBack === undefined) return response;
-  // Rolls back only after the delivery: a caller that gave up may admit (failurePolicy Ignore), so its reservations
-  // stay.
-  return { ...response, delivered: (isComplete) => isComplete && rollBack() };
 }
 
 function denyStatusOf(node: string, denied: readonly DeniedPods[], context: DenialContext): DenyStatus {

@@ -7,7 +7,7 @@ import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts
 import { type Allowance, type FailureTag, idOf, type Verdict } from "../reserve/verdict.ts";
 import type { AdmissionResponse } from "./admission-response.ts";
 import type { DenialContext } from "./denial-outlook.ts";
-import { denied, MAX_LISTED, preconditionFailed } from "./deny-status.ts";
+import { denied, denyStatus, MAX_LISTED, preconditionFailed, withBypass } from "./deny-status.ts";
 
 /** Longest reason of a suspension in a warning: kube-apiserver cuts a warning at 256 characters. */
 const MAX_REASON = 80;
@@ -41,7 +41,8 @@ function respond(
       return allowed(verdict.decisions, pod, bypass);
     case "denied": {
       const disruption = { operation, namespace: pod.namespace, pod: pod.name, done };
-      return denied(verdict, disruption, bypass, context());
+      const denial = denyStatus(disruption, verdict.decisions, context());
+      return withBypass(denied(denial, verdict.decisions, verdict.rollBack), bypass);
     }
     case "podGone":
       return notFound(pod.name);

@@ -4,6 +4,7 @@
  * denial, the longest pause, and what wakes its controller.
  */
 import type { ObjectReference } from "../../shared/observe/event-recorder.ts";
+import { recordOrEmpty, valueAt } from "../../shared/schema/check.ts";
 import { MAX_KEY_LENGTH } from "../../shared/schema/lengths.ts";
 
 /** The longest pause of client-go's rate limiter for the work queues of controllers. */
@@ -22,10 +23,10 @@ export function isWorkloadController(username: string): boolean {
 
 /** The controlling owner of a pod. */
 export function controllingOwner(oldObject: unknown): ObjectReference | undefined {
-  const { namespace, ownerReferences } = fields(fields(oldObject).metadata);
+  const { namespace, ownerReferences } = recordOrEmpty(valueAt(oldObject, "metadata"));
   if (typeof namespace !== "string" || !Array.isArray(ownerReferences)) return undefined;
   for (const reference of ownerReferences) {
-    const { apiVersion, kind, name, uid, controller } = fields(reference);
+    const { apiVersion, kind, name, uid, controller } = recordOrEmpty(reference);
     if (controller !== true || !isShort(apiVersion) || !isShort(kind)) continue;
     if (isShort(name) && isShort(uid)) return { apiVersion, kind, namespace, name, uid };
   }
@@ -46,8 +47,4 @@ export function backoffNote({ kind, name }: ObjectReference): string {
 /** The request may be forged, and kube-apiserver would store an Event of a megabyte. */
 function isShort(value: unknown): value is string {
   return typeof value === "string" && value.length <= MAX_KEY_LENGTH;
-}
-
-function fields(value: unknown): Record<string, unknown> {
-  return Object(value);
 }

@@ -9,7 +9,7 @@
  */
 import { isDead, readySinceMs } from "../../../shared/decide/availability/availability.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
-import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
+import type { Timer } from "../../../shared/runtime/clock.ts";
 import {
   DONE,
   failed,
@@ -21,22 +21,20 @@ import {
 import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
 import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import type { EventSink, GateReason } from "../observe/events.ts";
+import type { GateReason } from "../observe/events.ts";
+import type { ReconcileSettings } from "../settling/reconcile-input.ts";
 import type { Membership, MembershipListener, TrackedProtector } from "./membership.ts";
 
-export interface CountedGateOptions {
+export interface CountedGateOptions extends Pick<ReconcileSettings, "ports" | "mayWrite" | "onEvent"> {
   readonly membership: Membership;
   /** The cell's pods, by `namespace/name`. */
   readonly pods: { get(key: string): Pod | undefined; values(): Iterable<Pod> };
-  readonly ports: Ports;
   /** The longest that a pod waits for its count. */
   readonly boundMs: number;
   /** True once every core is listed. Before that, no pod is known to be unprotected. */
   readonly isSynced: () => boolean;
-  readonly mayWrite: () => boolean;
   /** Sets the pod's condition. */
   readonly open: (pod: Pod, reason: GateReason) => Promise<ApiResult<unknown>>;
-  readonly onEvent: EventSink;
 }
 
 interface WaitingPod {

@@ -52,15 +52,11 @@ const parseObject = checker(
   v.looseObject({
     metadata: ObjectMeta,
     spec: v.looseObject({
-      replicas: v.optional(v.nullable(v.number())),
-      template: v.optional(
-        v.nullable(
-          v.looseObject({
-            metadata: v.optional(
-              v.nullable(v.looseObject({ labels: v.optional(v.nullable(v.record(v.string(), v.string()))) })),
-            ),
-          }),
-        ),
+      replicas: v.nullish(v.number()),
+      template: v.nullish(
+        v.looseObject({
+          metadata: v.nullish(v.looseObject({ labels: v.nullish(v.record(v.string(), v.string())) })),
+        }),
       ),
     }),
   }),

@@ -2,46 +2,36 @@
  * When a cell gets a new id, protectors still have an entry under the old id, and a second entry would count each pod
  * twice. So a first count waits until the old entry is removed (docs/design.md#renamed-cells).
  */
-import type { Ports } from "../../../shared/runtime/clock.ts";
-import type { EventSink } from "../observe/events.ts";
+import type { ReconcileSettings } from "../settling/reconcile-input.ts";
 import type { TrackedProtector } from "./membership.ts";
 
-export interface FormerCellsOptions {
+interface FormerCellsOptions extends Pick<ReconcileSettings, "ports" | "settleMs" | "onEvent"> {
   /** The ids that the cell had before; undefined while they are not read. */
   readonly ids: () => ReadonlySet<string> | undefined;
-  readonly ports: Ports;
-  readonly settleMs: number;
-  readonly onEvent: EventSink;
 }
+
+type FirstCount = (tracked: Pick<TrackedProtector, "protector">) => number;
 
 /** Interval between checks whether a first count may be written; a change of the protector checks at once. */
 const ASK_AGAIN_MS = 500;
 
-/** Former cell ids during one term of leadership. */
-export class FormerCells {
-  readonly #options: FormerCellsOptions;
-  readonly #told = new Set<string>();
-  readonly #sinceMs: number;
-
-  constructor(options: FormerCellsOptions) {
-    this.#options = options;
-    this.#sinceMs = options.ports.clock.monotonicMs();
-  }
-
-  /**
-   * Milliseconds until the protector may be counted for the first time, or until the next check; 0 is now. The records
-   * of disruptions that were admitted under an old id are gone, so the first count waits for a settle period.
-   */
-  firstCountInMs({ protector }: Pick<TrackedProtector, "protector">): number {
-    const { ids, ports, settleMs, onEvent } = this.#options;
+/**
+ * Follows the former cell ids during one term of leadership. Returns a function of the milliseconds until a protector
+ * may be counted for the first time, or until the next check; 0 is now. The records of disruptions that were admitted
+ * under an old id are gone, so the first count waits for a settle period.
+ */
+export function followFormerCells({ ids, ports, settleMs, onEvent }: FormerCellsOptions): FirstCount {
+  const told = new Set<string>();
+  const sinceMs = ports.clock.monotonicMs();
+  return ({ protector }) => {
     const former = ids();
     if (former === undefined) return ASK_AGAIN_MS;
     const entries = (protector.status?.cells ?? []).filter(({ cellID }) => former.has(cellID));
     if (entries.length === 0) return 0;
     const counting = entries.find(({ aggregation }) => (aggregation?.totalReplicas ?? 0) > 0)?.cellID;
-    if (counting === undefined) return Math.max(0, this.#sinceMs + settleMs - ports.clock.monotonicMs());
-    if (!this.#told.has(counting)) onEvent({ kind: "renamed", formerCell: counting });
-    this.#told.add(counting);
+    if (counting === undefined) return Math.max(0, sinceMs + settleMs - ports.clock.monotonicMs());
+    if (!told.has(counting)) onEvent({ kind: "renamed", formerCell: counting });
+    told.add(counting);
     return ASK_AGAIN_MS;
-  }
+  };
 }

@@ -3,10 +3,11 @@
  * Read from the status of the raw pod and stored beside the trimmed pod, only for pods that were changed.
  */
 import * as v from "valibot";
+import { BoundedMap } from "../../../shared/runtime/bounded-map.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 
-const maybe = v.optional(v.nullable(v.string()));
-const list = <T extends v.GenericSchema>(item: T) => v.optional(v.nullable(v.array(item)));
+const maybe = v.nullish(v.string());
+const list = <T extends v.GenericSchema>(item: T) => v.nullish(v.array(item));
 
 const generation = v.optional(v.number());
 const ContainerStatus = v.looseObject({
@@ -20,7 +21,7 @@ type ContainerStatus = v.InferOutput<typeof ContainerStatus>;
 const Condition = v.looseObject({ type: v.string(), status: v.string(), reason: maybe });
 const RawPod = v.looseObject({
   spec: v.looseObject({
-    activeDeadlineSeconds: v.optional(v.nullable(v.number())),
+    activeDeadlineSeconds: v.nullish(v.number()),
     containers: v.array(v.looseObject({ name: v.string(), image: maybe })),
     initContainers: list(v.looseObject({ name: v.string(), image: maybe, restartPolicy: maybe })),
   }),
@@ -48,8 +49,8 @@ const MAX_REMEMBERED = 10_000;
 export class InPlaceChanges {
   /** Lacks pods of generation 1, which were never changed, unless they are older than Kubernetes 1.33. */
   readonly #states = new WeakMap<Pod, ChangeState>();
-  /** By UID, oldest first. */
-  readonly #before = new Map<string, BeforeRestart>();
+  /** By UID. */
+  readonly #before = new BoundedMap<string, BeforeRestart>(MAX_REMEMBERED);
 
   see(raw: unknown, pod: Pod): void {
     if (pod.generation === 1) return;
@@ -115,14 +116,8 @@ export class InPlaceChanges {
   }
 
   #remember({ uid, generation, terminating }: Pod, containers: ReadonlyMap<string, ContainerStatus>): void {
-    this.#before.delete(uid);
-    if (terminating) return;
-    this.#before.set(uid, { generation, containers });
-    if (this.#before.size <= MAX_REMEMBERED) return;
-    for (const oldest of this.#before.keys()) {
-      this.#before.delete(oldest);
-      return;
-    }
+    if (terminating) this.#before.delete(uid);
+    else this.#before.set(uid, { generation, containers });
   }
 }
 

@@ -6,7 +6,7 @@
 
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import type { Informer } from "../../../shared/kube/informer/informer.ts";
-import { LabelIndex } from "../../../shared/kube/selectors/label-index.ts";
+import { LabelIndex, sameLabels } from "../../../shared/kube/selectors/label-index.ts";
 import { SelectorIndex } from "../../../shared/kube/selectors/set-trie.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
@@ -303,11 +303,4 @@ export function countedSelector({ spec }: PodProtector): LabelSelector {
 /** True for equal texts. Selectors with different texts may still match the same pods. */
 export function sameSelector(a: LabelSelector, b: LabelSelector): boolean {
   return a === b || JSON.stringify(a) === JSON.stringify(b);
-}
-
-/** Cheap for most changes: `parse-pod.ts` shares one labels object between the pods of one owner. */
-function sameLabels(a: Pod["labels"], b: Pod["labels"]): boolean {
-  if (a === b) return true;
-  const keys = Object.keys(a);
-  return keys.length === Object.keys(b).length && keys.every((key) => a[key] === b[key]);
 }

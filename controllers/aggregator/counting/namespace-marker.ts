@@ -8,7 +8,6 @@ import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
-import type { Ports } from "../../../shared/runtime/clock.ts";
 import {
   DONE,
   failed,
@@ -21,20 +20,17 @@ import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
 import { ENFORCED_NAMESPACE_LABEL } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { ObjectMeta } from "../../../shared/schema/podprotector.ts";
-import type { EventSink } from "../observe/events.ts";
+import type { ReconcileSettings } from "../settling/reconcile-input.ts";
 
-export interface NamespaceMarkerOptions {
+export interface NamespaceMarkerOptions
+  extends Pick<ReconcileSettings, "ports" | "timeoutMs" | "mayWrite" | "onEvent"> {
   /** Transport to the cell's apiserver. */
   readonly transport: Transport;
   readonly api: Pick<ApiClient, "patch">;
-  readonly ports: Ports;
   /** The namespace of a cell that consists of one; empty for all namespaces. */
   readonly namespace: string;
-  readonly timeoutMs: number;
   readonly hasProtectors: (namespace: string) => boolean;
-  readonly mayWrite: () => boolean;
   readonly onWatch: (event: ReflectorEvent) => void;
-  readonly onEvent: EventSink;
 }
 
 interface Namespace {

@@ -2,18 +2,16 @@
 import * as v from "valibot";
 import type { SyncTimeAlgorithm } from "../../../shared/decide/settling/settle-history.ts";
 import { UPDATE_TRIGGER_ANNOTATION } from "../../../shared/schema/annotations.ts";
-import type { Pod } from "../../../shared/schema/pod.ts";
-import { parsePod } from "../../../shared/schema/pod.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
-import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { type Pod, parsePod } from "../../../shared/schema/pod.ts";
+import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { LATEST_MS, parseMs } from "../../../shared/schema/time.ts";
 import { InPlaceChanges } from "./in-place-changes.ts";
 
-const time = v.optional(v.nullable(v.string()));
-const conditions = v.optional(v.nullable(v.array(v.looseObject({ lastProbeTime: time }))));
+const time = v.nullish(v.string());
+const conditions = v.nullish(v.array(v.looseObject({ lastProbeTime: time })));
 const RawTimes = v.looseObject({
   metadata: v.looseObject({ creationTimestamp: time, deletionTimestamp: time }),
-  status: v.optional(v.nullable(v.looseObject({ conditions }))),
+  status: v.nullish(v.looseObject({ conditions })),
 });
 
 export interface PodParser {

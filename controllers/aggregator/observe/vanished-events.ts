@@ -16,11 +16,14 @@ interface VanishedEventsOptions {
 
 export class VanishedEvents {
   readonly #options: VanishedEventsOptions;
-  /** By core. Most cores never have one. */
-  readonly #recorders = new Map<string, EventRecorder>();
+  /** By core. */
+  readonly #recorders: ReadonlyMap<string, EventRecorder>;
 
   constructor(options: VanishedEventsOptions) {
     this.#options = options;
+    this.#recorders = new Map(
+      options.cores.map(({ name, transport }) => [name, new EventRecorder({ transport, ...options })]),
+    );
   }
 
   /** Never waits or throws. */
@@ -34,7 +37,7 @@ export class VanishedEvents {
     const message =
       `${pods} available pod${pods === 1 ? "" : "s"} of cell ${this.#options.cellID} disappeared without a deletion ` +
       `request: ${names.join(", ")}${more}. The etcd of the cell may have lost them.`;
-    this.#recorderOf(core).record({
+    this.#recorders.get(coreName)?.record({
       ...{ type: "Warning", reason: "PodsVanished", message, series: this.#options.cellID },
       regarding: uid === undefined ? regarding : { ...regarding, uid },
     });
@@ -42,13 +45,5 @@ export class VanishedEvents {
 
   async stop(limitMs: number): Promise<void> {
     await Promise.all([...this.#recorders.values()].map((recorder) => recorder.stop(limitMs)));
-  }
-
-  #recorderOf({ name, transport }: Pick<Core, "name" | "transport">): EventRecorder {
-    const known = this.#recorders.get(name);
-    if (known !== undefined) return known;
-    const recorder = new EventRecorder({ transport, ...this.#options });
-    this.#recorders.set(name, recorder);
-    return recorder;
   }
 }

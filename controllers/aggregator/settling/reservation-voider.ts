@@ -6,19 +6,15 @@
  */
 import type { UnsettledRecord } from "../../../shared/decide/settling/settle-history.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
-import type { Ports } from "../../../shared/runtime/clock.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
 import type { TrackedProtector } from "../counting/membership.ts";
-import type { EventSink } from "../observe/events.ts";
+import type { ReconcileSettings } from "./reconcile-input.ts";
 
-export interface ReservationVoiderOptions {
+export interface ReservationVoiderOptions extends Pick<ReconcileSettings, "ports" | "mayWrite" | "onEvent"> {
   readonly afterMs: number;
-  readonly ports: Ports;
   readonly podByUid: (uid: string) => Pod | undefined;
-  readonly mayWrite: () => boolean;
   /** Annotates the pod only if it still has this UID. */
   readonly annotate: (pod: Pod) => Promise<ApiResult<unknown>>;
-  readonly onEvent: EventSink;
 }
 
 /** Patches in flight. Further pods wait for the next reconcile of their protector. */

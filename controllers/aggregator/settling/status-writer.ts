@@ -3,15 +3,16 @@
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { type ApiFailure, errorOf } from "../../../shared/kube/client/api-result.ts";
 import type { LearningInformer } from "../../../shared/kube/informer/informer.ts";
-import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
+import { sleep } from "../../../shared/runtime/clock.ts";
 import { DONE, failed, type ReconcileOutcome } from "../../../shared/runtime/reconcile.ts";
 import type { PodProtector, PodProtectorStatus, ProtectorId } from "../../../shared/schema/podprotector.ts";
-import type { EventSink, ReconcileResult } from "../observe/events.ts";
+import type { ReconcileResult } from "../observe/events.ts";
+import type { ReconcileSettings } from "./reconcile-input.ts";
 
 /** Access to the protectors of one core cluster. */
 export interface CoreAccess {
   readonly name: string;
-  readonly client: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
+  readonly api: Pick<ApiClient, "getPodProtector" | "putPodProtectorStatus">;
   readonly protectors: LearningInformer<PodProtector> & Syncing;
 }
 
@@ -20,11 +21,8 @@ export interface Syncing {
   whenSynced(signal: AbortSignal): Promise<void>;
 }
 
-export interface StatusWriterOptions {
+interface StatusWriterOptions extends Pick<ReconcileSettings, "ports" | "timeoutMs" | "onEvent"> {
   readonly core: CoreAccess;
-  readonly ports: Ports;
-  readonly timeoutMs: number;
-  readonly onEvent: EventSink;
 }
 
 export type WriteResult =
@@ -64,9 +62,8 @@ export class StatusWriter {
     const { core, ports, timeoutMs } = this.#options;
     const { signal } = this.#stopping;
     const { namespace, name } = id;
-    const { uid, resourceVersion } = metadata;
     const options = { timeoutMs, signal, fieldManager: FIELD_MANAGER };
-    const written = await core.client.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, options);
+    const written = await core.api.putPodProtectorStatus(metadata, status, options);
     if (written.kind === "ok") return { kind: "written", object: written.object };
     const failure = this.#failure(id, written);
     if (written.kind !== "conflict") return failure;
@@ -74,7 +71,7 @@ export class StatusWriter {
       const { least, most } = CONFLICT_PAUSE_MS;
       await sleep(ports, least + (most - least) * ports.random.fraction(), signal);
     }
-    const read = await core.client.getPodProtector(namespace, name, { timeoutMs, signal });
+    const read = await core.api.getPodProtector(namespace, name, { timeoutMs, signal });
     return read.kind === "ok" ? { kind: "conflict", object: read.object } : this.#failure(id, read);
   }
 

@@ -6,7 +6,7 @@ import type { LiveConfiguration } from "./desired-configuration.ts";
 
 const Asking = v.looseObject({
   failurePolicy: v.optional(v.string()),
-  namespaceSelector: v.optional(v.nullable(LabelSelector)),
+  namespaceSelector: v.nullish(LabelSelector),
   rules: v.array(v.looseObject({ operations: v.array(v.string()), resources: v.array(v.string()) })),
 });
 

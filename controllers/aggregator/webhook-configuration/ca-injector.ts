@@ -117,11 +117,10 @@ export class CaInjector {
     const required = RESOURCES.map((resource) => this.#watch(resource, name));
     this.#watches = [...required, this.#watch(GATE.resource, `${name}${GATE.suffix}`)];
     await Promise.all(required.map(({ watch }) => watch.whenSynced(signal)));
-    signal.addEventListener("abort", () => this.#changed.abort(), { once: true });
     while (!signal.aborted) {
       this.#changed = new AbortController();
       await this.#reconcile();
-      if (!signal.aborted) await sleep(ports, intervalMs, this.#changed.signal);
+      await sleep(ports, intervalMs, AbortSignal.any([signal, this.#changed.signal]));
     }
     await Promise.all(this.#watches.map(({ close }) => close()));
     this.#watches = [];

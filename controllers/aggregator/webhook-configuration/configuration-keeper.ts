@@ -129,17 +129,13 @@ export class ConfigurationKeeper {
     const open = [...this.#watches.values()];
     await Promise.all(open.map(({ watch }) => watch.whenSynced(signal)));
     while (!signal.aborted && !(await record.read(signal))) await sleep(ports, PAUSE_MS, signal);
-    const abort = (): void => this.#wake.abort();
-    signal.addEventListener("abort", abort, { once: true });
     while (!signal.aborted) {
       this.#wake = new AbortController();
       let isDone = true;
       for (const resource of RESOURCES) isDone = (await this.#reconcile(resource, record, signal)) && isDone;
-      if (signal.aborted) break;
-      if (isDone) await sleep(ports, RECONCILE_EVERY_MS, this.#wake.signal);
+      if (isDone) await sleep(ports, RECONCILE_EVERY_MS, AbortSignal.any([signal, this.#wake.signal]));
       else await sleep(ports, PAUSE_MS, signal);
     }
-    signal.removeEventListener("abort", abort);
     await Promise.all(open.map(({ close }) => close()));
     this.#watches = new Map();
   }

@@ -7,6 +7,7 @@ import * as v from "valibot";
 import type { CallOptions } from "../../../shared/kube/client/api-client.ts";
 import { configMapPath } from "../../../shared/kube/client/api-path.ts";
 import { type ApiFailure, describeFailure } from "../../../shared/kube/client/api-result.ts";
+import { mergeIntoConfigMap } from "../../../shared/kube/client/config-maps.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { parseConfigMap } from "../../../shared/schema/config-map.ts";
 import type { ConfigurationOptions } from "./configuration-watch.ts";
@@ -68,12 +69,7 @@ export class ConfigurationRecord {
     const declared: unknown = JSON.parse(declarationText(desired.declared));
     const data = { [kind]: JSON.stringify({ ...desired, declared }) };
     const call = { ...this.#call(signal), fieldManager: FIELD_MANAGER };
-    const path = configMapPath(namespace, RECORD_CONFIG_MAP);
-    let result = await api.patch(path, "application/merge-patch+json", { data }, parseConfigMap, call);
-    if (result.kind === "gone") {
-      const body = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: RECORD_CONFIG_MAP, namespace }, data };
-      result = await api.create(configMapPath(namespace), body, parseConfigMap, call);
-    }
+    const result = await mergeIntoConfigMap(api, { name: RECORD_CONFIG_MAP, namespace }, data, call);
     // This process knows the form even if it was not stored.
     this.#known.set(kind, desired);
     return result.kind === "ok" || result.kind === "rejected" || result.kind === "gone" ? undefined : result;

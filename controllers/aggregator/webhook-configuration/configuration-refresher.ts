@@ -41,12 +41,11 @@ export class ConfigurationRefresher {
       ...watches.open(resource, `${name}${suffix}`, () => this.#changed.abort()),
       path: configurationPath(resource, `${name}${suffix}`),
     }));
-    signal.addEventListener("abort", () => this.#changed.abort(), { once: true });
     while (!signal.aborted) {
       this.#changed = new AbortController();
       let pauseMs = PAUSE_MS;
       for (const { watch, path } of open) pauseMs = Math.min(pauseMs, await this.#refresh(path, watch, signal));
-      if (!signal.aborted) await sleep(ports, pauseMs, this.#changed.signal);
+      await sleep(ports, pauseMs, AbortSignal.any([signal, this.#changed.signal]));
     }
     await Promise.all(open.map(({ close }) => close()));
   }

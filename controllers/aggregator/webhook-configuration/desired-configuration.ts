@@ -6,7 +6,7 @@ import { isDeepStrictEqual } from "node:util";
 import * as v from "valibot";
 import { SECRET_SEGMENT } from "../../../shared/certificates/ca-bundle.ts";
 import { REFRESHED_GENERATION_ANNOTATION } from "../../../shared/schema/annotations.ts";
-import { checker } from "../../../shared/schema/check.ts";
+import { checker, isRecord } from "../../../shared/schema/check.ts";
 import { SchemaError } from "../../../shared/schema/schema-error.ts";
 import { declarersOf, FieldManager, LAST_APPLIED, withOwned } from "./field-ownership.ts";
 
@@ -22,11 +22,11 @@ export const GATE = { resource: "mutatingwebhookconfigurations", suffix: "-gate"
 /** Every webhook configuration of the project, by what follows the common name. */
 export const CONFIGURATIONS = [...RESOURCES.map((resource) => ({ resource, suffix: "" })), GATE] as const;
 
-const Texts = v.optional(v.nullable(v.record(v.string(), v.string())));
+const Texts = v.nullish(v.record(v.string(), v.string()));
 const Webhook = v.looseObject({
   name: v.string(),
-  failurePolicy: v.optional(v.nullable(v.string())),
-  clientConfig: v.looseObject({ caBundle: v.optional(v.nullable(v.string())) }),
+  failurePolicy: v.nullish(v.string()),
+  clientConfig: v.looseObject({ caBundle: v.nullish(v.string()) }),
 });
 type ConfiguredWebhook = v.InferOutput<typeof Webhook>;
 
@@ -42,7 +42,7 @@ const Live = v.looseObject({
     generation: v.optional(v.number()),
     managedFields: v.optional(v.array(FieldManager)),
   }),
-  webhooks: v.optional(v.nullable(v.array(Webhook))),
+  webhooks: v.nullish(v.array(Webhook)),
 });
 export type LiveConfiguration = v.InferOutput<typeof Live>;
 export const parseLiveConfiguration: (raw: unknown) => LiveConfiguration = checker(Live);
@@ -51,7 +51,7 @@ export const parseLiveConfiguration: (raw: unknown) => LiveConfiguration = check
 const Declared = v.looseObject({
   kind: v.string(),
   metadata: v.looseObject(Metadata),
-  webhooks: v.optional(v.nullable(v.array(Webhook))),
+  webhooks: v.nullish(v.array(Webhook)),
 });
 export type DeclaredConfiguration = v.InferOutput<typeof Declared>;
 /** Throws `SchemaError`. */
@@ -137,10 +137,9 @@ export function forCell(declared: DeclaredConfiguration, cellID: string): Declar
 function atAddress(webhook: ConfiguredWebhook, change: (address: string) => string): ConfiguredWebhook {
   const { service, url, ...rest } = webhook.clientConfig;
   const changed = (text: unknown): unknown => (typeof text === "string" ? change(text) : text);
-  const isService = typeof service === "object" && service !== null;
   const clientConfig = {
     ...rest,
-    ...(isService ? { service: { ...service, path: changed(Reflect.get(service, "path")) } } : {}),
+    ...(isRecord(service) ? { service: { ...service, path: changed(service.path) } } : {}),
     ...(url === undefined ? {} : { url: changed(url) }),
   };
   return { ...webhook, clientConfig };

@@ -4,13 +4,11 @@
  */
 import * as v from "valibot";
 import { compileSelector, type Labels } from "../../../shared/decide/availability/selector.ts";
-import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
-import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
-import type { Ports } from "../../../shared/runtime/clock.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { type LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
-import { controllerOf, nullish } from "../sources/interpret.ts";
+import { controllerOf } from "../sources/interpret.ts";
+import type { KindWatchOptions } from "../sources/kind-watch.ts";
 import type { WorkloadRef } from "../sources/protection-source.ts";
 
 interface WatchedPod {
@@ -42,16 +40,13 @@ interface Count {
   total: number;
 }
 
-export interface BudgetPodsOptions {
-  readonly transport: Transport;
-  readonly ports: Ports;
-  readonly onWatch: (event: ReflectorEvent) => void;
+export interface BudgetPodsOptions extends Pick<KindWatchOptions, "transport" | "ports" | "onWatch"> {
   /** The pods of the budget with this key have changed, or were listed for the first time. */
   readonly onChanged: (key: string) => void;
 }
 
 const parsePod = checker(
-  v.looseObject({ metadata: ObjectMeta, status: nullish(v.looseObject({ phase: v.optional(v.unknown()) })) }),
+  v.looseObject({ metadata: ObjectMeta, status: v.nullish(v.looseObject({ phase: v.optional(v.unknown()) })) }),
 );
 const NO_LABELS: Labels = {};
 

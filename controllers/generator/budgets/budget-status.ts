@@ -70,7 +70,7 @@ function lastAdmission({ records }: Reservation, operations: readonly Operation[
   return times.length === 0 ? undefined : Math.max(...times);
 }
 
-const Times = v.optional(v.nullable(v.record(v.string(), v.string())));
+const Times = v.nullish(v.record(v.string(), v.string()));
 const UnavailableBudgetStatus = v.looseObject({
   observedGeneration: v.optional(v.number()),
   currentAvailable: v.number(),

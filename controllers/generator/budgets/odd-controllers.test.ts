@@ -2,7 +2,6 @@ import { expect, test } from "vitest";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { startServer } from "../../../test/support/kube/https-server.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
-import { Discovery } from "../sources/discovery.ts";
 import type { WorkloadRef } from "../sources/protection-source.ts";
 import { WorkloadScales } from "./workload-scales.ts";
 
@@ -21,8 +20,7 @@ async function scalesOf() {
   });
   const api = new ApiClient(server.transport);
   const { clock } = new VirtualTime();
-  const discovery = new Discovery(api, 5000);
-  const scales = new WorkloadScales({ api, discovery, kinds: new Map(), clock, timeoutMs: 5000 });
+  const scales = new WorkloadScales({ api, kinds: new Map(), clock, timeoutMs: 5000 });
   const find = (one: WorkloadRef) => scales.find("k", one, "shop", new AbortController().signal);
   return { find, seen: server.seen };
 }

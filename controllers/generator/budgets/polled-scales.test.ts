@@ -5,7 +5,6 @@ import { sleep } from "../../../shared/runtime/clock.ts";
 import { makeProtector } from "../../../test/support/decide/fixtures.ts";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
-import { Discovery } from "../sources/discovery.ts";
 import type { WorkloadRef } from "../sources/protection-source.ts";
 import { Resolver } from "./resolve.ts";
 import { WorkloadScales } from "./workload-scales.ts";
@@ -44,7 +43,7 @@ function rig(count: number) {
       uid: uids.get(name) ?? name,
     }));
   const workloads = new WorkloadScales({
-    ...{ api, discovery: new Discovery(api, 1000), kinds: new Map(), timeoutMs: 1000, clock: time.clock },
+    ...{ api, kinds: new Map(), timeoutMs: 1000, clock: time.clock },
   });
   const pods = { of: () => ({ total: count, controllers: refs() }), forget: () => {} };
   const resolver = new Resolver({ workloads, pods });

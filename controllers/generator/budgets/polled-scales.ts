@@ -8,12 +8,11 @@ import { parseSelectorText } from "../../../shared/decide/availability/selector-
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { pathSegment } from "../../../shared/kube/client/api-path.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
-import { TransportError } from "../../../shared/kube/client/transport.ts";
+import { isTimeout } from "../../../shared/kube/client/transport.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector } from "../../../shared/schema/podprotector.ts";
-import type { Discovery, DiscoveryResult } from "../sources/discovery.ts";
-import { nullish } from "../sources/interpret.ts";
+import { type DiscoveryResult, discover } from "../sources/discovery.ts";
 import {
   collectionPath,
   groupOf,
@@ -50,8 +49,8 @@ export type PolledLookup = PolledWorkload | MissingScale | FailedLookup;
 const parseScale = checker(
   v.looseObject({
     metadata: v.looseObject({ uid: v.optional(v.string()) }),
-    spec: v.optional(v.nullable(v.looseObject({ replicas: v.optional(v.number()) }))),
-    status: v.optional(v.nullable(v.looseObject({ selector: v.optional(v.string()) }))),
+    spec: v.nullish(v.looseObject({ replicas: v.optional(v.number()) })),
+    status: v.nullish(v.looseObject({ selector: v.optional(v.string()) })),
   }),
 );
 
@@ -59,7 +58,7 @@ const parseScale = checker(
  * In every DaemonSet, including OpenKruise's, `spec.selector` selects the pods. In other kinds, it may mean something
  * else.
  */
-const parseDaemonSet = checker(v.looseObject({ spec: v.looseObject({ selector: nullish(LabelSelector) }) }));
+const parseDaemonSet = checker(v.looseObject({ spec: v.looseObject({ selector: v.nullish(LabelSelector) }) }));
 const DAEMON_SET_GROUPS = ["apps", "apps.kruise.io"];
 
 /** A budget that uses a cached scale is resolved again after this time. */
@@ -67,9 +66,8 @@ export const KEEP_SCALE_MS = 5_000;
 /** The resources that a cluster serves rarely change. */
 const KEEP_DISCOVERY_MS = 30_000;
 
-interface PolledScalesOptions {
+export interface PolledScalesOptions {
   readonly api: ApiClient;
-  readonly discovery: Discovery;
   readonly clock: Pick<Clock, "monotonicMs">;
   readonly timeoutMs: number;
 }
@@ -102,7 +100,7 @@ export class PolledScales {
     if (this.#hanging.get(group)) return unreadable(what, path);
     const result = await api.get(path, parseScale, { timeoutMs, signal });
     if (result.kind !== "ok") {
-      if (isTimeout(result)) this.#hanging.set(group, true);
+      if (hasTimedOut(result)) this.#hanging.set(group, true);
       return notFound(result, what, path);
     }
     const { metadata, spec, status } = result.object;
@@ -155,7 +153,8 @@ export class PolledScales {
     const key = `${group}/${version}`;
     const kept = this.#served.get(key);
     if (kept !== undefined) return await kept;
-    const asked = this.#options.discovery.read(group, version, signal);
+    const { api, timeoutMs } = this.#options;
+    const asked = discover(api, group, version, { timeoutMs, signal });
     this.#served.set(key, asked);
     const result = await asked;
     // An absent kind may be installed at any time.
@@ -201,12 +200,12 @@ class KeptFor<T> {
 function notFound(failure: ApiFailure, what: string, path: string): MissingScale | FailedLookup {
   if (failure.kind === "gone") return missing(`${what} is not there`);
   const isOwn =
-    failure.kind !== "unavailable" || (failure.status !== undefined && failure.status !== 429) || isTimeout(failure);
+    failure.kind !== "unavailable" || (failure.status !== undefined && failure.status !== 429) || hasTimedOut(failure);
   return isOwn ? unreadable(what, path) : { kind: "failed", failure };
 }
 
-function isTimeout(failure: ApiFailure): boolean {
-  return failure.kind === "unavailable" && failure.error instanceof TransportError && failure.error.tag === "timeout";
+function hasTimedOut(failure: ApiFailure): boolean {
+  return failure.kind === "unavailable" && isTimeout(failure.error);
 }
 
 function unreadable(what: string, path: string): MissingScale {

@@ -127,7 +127,7 @@ export class Resolver {
   }
 
   async #byScale({ kind, source, signal }: ResolveRequest, need: NeedOf<"scale">): Promise<Resolution> {
-    const found = await this.#options.workloads.scale(kind, source.namespace, source.name, signal);
+    const found = await this.#options.workloads.polled.read(kind, source.namespace, source.name, signal);
     if (found.kind === "missing") return { kind: "unresolved", why: found.why };
     if (found.kind !== "found") return found;
     if (source.deleting && found.replicas <= 0) return resolved([]);
@@ -177,7 +177,7 @@ export class Resolver {
     if (needsExpectedCount(budget) && expectedPods === undefined) {
       return { kind: "unresolved", why: `its targetRef can't be followed: ${why}` };
     }
-    const found = await this.#options.workloads.selector(kind, source.namespace, name, signal);
+    const found = await this.#options.workloads.polled.selector(kind, source.namespace, name, signal);
     if (found.kind === "missing") return { kind: "unresolved", why: `its targetRef can't be followed: ${found.why}` };
     if (found.kind === "failed") return found;
     const expected = expectedPods === undefined ? { ...NOTHING, how: "" } : statedBy(expectedPods);

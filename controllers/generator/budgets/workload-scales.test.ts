@@ -31,7 +31,7 @@ function newScales(unlisted?: string, found?: ProtectionSource): WorkloadScales 
     ]),
   );
   const unused = new Proxy({}, {}) as never;
-  return new WorkloadScales({ api: unused, discovery: unused, kinds, clock: unused, timeoutMs: 1_000 });
+  return new WorkloadScales({ api: unused, kinds, clock: unused, timeoutMs: 1_000 });
 }
 
 test("a workload that an operator's object controls counts where the core has no pods", () => {

@@ -5,10 +5,6 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import type { Labels } from "../../../shared/decide/availability/selector.ts";
-import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
-import type { Clock } from "../../../shared/runtime/clock.ts";
-import type { LabelSelector } from "../../../shared/schema/podprotector.ts";
-import type { Discovery } from "../sources/discovery.ts";
 import type { KindWatch } from "../sources/kind-watch.ts";
 import {
   groupOf,
@@ -16,24 +12,22 @@ import {
   type ProtectionSource,
   pluginName,
   type Scale,
-  type SourceKind,
   sourceKey,
   type WorkloadRef,
 } from "../sources/protection-source.ts";
 import { WORKLOAD_KINDS } from "../sources/workload-kinds.ts";
-import { type FailedLookup, type MissingScale, missing, PolledScales } from "./polled-scales.ts";
+import {
+  type FailedLookup,
+  type MissingScale,
+  missing,
+  PolledScales,
+  type PolledScalesOptions,
+  type PolledWorkload,
+} from "./polled-scales.ts";
 
-export interface FoundWorkload {
-  readonly kind: "found";
-  readonly uid: string;
-  /** For people: `Deployment web`. */
-  readonly what: string;
-  readonly replicas: number;
-  readonly selector: LabelSelector | undefined;
+export interface FoundWorkload extends PolledWorkload {
   /** Set for a watched workload; the others are polled. */
   readonly scale?: Scale;
-  /** The scale of a polled workload comes from the cache. */
-  readonly isKept?: boolean;
 }
 
 type WorkloadLookup =
@@ -50,20 +44,16 @@ const WATCHED = WORKLOAD_KINDS.flatMap(({ kind, scaleGroups }) =>
   scaleGroups === undefined ? [] : [{ kind: kind.kind, groups: scaleGroups, plugin: pluginName(kind) }],
 );
 
-export interface WorkloadScalesOptions {
-  readonly api: ApiClient;
-  readonly discovery: Discovery;
+export interface WorkloadScalesOptions extends PolledScalesOptions {
   readonly kinds: ReadonlyMap<string, Pick<KindWatch, "ready" | "get">>;
-  readonly clock: Pick<Clock, "monotonicMs">;
-  readonly timeoutMs: number;
 }
 
 /** Polled workloads of one budget that are read concurrently. */
 const MAX_AT_ONCE = 8;
 
 export class WorkloadScales {
+  readonly polled: PolledScales;
   readonly #options: WorkloadScalesOptions;
-  readonly #polled: PolledScales;
   /** Keys of budgets by the key of each workload that they depend on, and the reverse. */
   readonly #dependents = new Map<string, Set<string>>();
   readonly #dependencies = new Map<string, Set<string>>();
@@ -72,7 +62,7 @@ export class WorkloadScales {
 
   constructor(options: WorkloadScalesOptions) {
     this.#options = options;
-    this.#polled = new PolledScales(options);
+    this.polled = new PolledScales(options);
   }
 
   /** Records a change of one workload, and returns the keys of the budgets that depend on it. */
@@ -115,7 +105,7 @@ export class WorkloadScales {
     // The text would become part of a path, and of an annotation, whose length is bounded.
     if (!isObjectRef(ref)) return missing("its reference names no object that there can be");
     const watched = this.#watched(budget, ref, namespace);
-    if (watched === undefined) return await this.#polled.find(ref, namespace, signal);
+    if (watched === undefined) return await this.polled.find(ref, namespace, signal);
     const controller = watched.kind === "found" ? watched.scale?.controller : undefined;
     if (controller?.kind !== "Deployment") return watched;
     const owner = this.#watched(budget, controller, namespace);
@@ -167,16 +157,6 @@ export class WorkloadScales {
       found.push(foundBy(scale, uid, `${kind} ${name}`));
     }
     return found;
-  }
-
-  /** Reads the scale subresource of one object. */
-  async scale(kind: SourceKind, namespace: string, name: string, signal: AbortSignal): Promise<WorkloadLookup> {
-    return await this.#polled.read(kind, namespace, name, signal);
-  }
-
-  /** Reads the selector of an object without a scale subresource. */
-  async selector(...asked: Parameters<PolledScales["selector"]>): ReturnType<PolledScales["selector"]> {
-    return await this.#polled.selector(...asked);
   }
 
   /** Undefined for a kind that is not watched. */

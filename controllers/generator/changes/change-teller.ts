@@ -2,21 +2,16 @@
 import * as v from "valibot";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
-import type { EventRecorder } from "../../../shared/observe/event-recorder.ts";
-import type { Log } from "../../../shared/observe/log.ts";
-import type { Metrics } from "../../../shared/observe/metrics.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { GeneratorSinks } from "../observe.ts";
 import { PROTECTOR_KIND } from "../protectors/events.ts";
 import { CHANGES } from "./change-reasons.ts";
 import type { ProtectorChange } from "./protector-changes.ts";
 
-interface ChangeTellerOptions {
+interface ChangeTellerOptions extends Pick<GeneratorSinks, "events" | "log" | "metrics"> {
   readonly api: Pick<ApiClient, "get">;
   readonly clock: Pick<Clock, "nowMs">;
-  readonly events: Pick<EventRecorder, "record">;
-  readonly log: Log;
-  readonly metrics: Metrics;
   /** The field manager of this process. */
   readonly ownName: string;
 }

@@ -9,15 +9,12 @@ import { checker } from "../../../shared/schema/check.ts";
 import { MAX_NAME_LENGTH, requireShort } from "../../../shared/schema/lengths.ts";
 import { isDeleting, LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { budgetSelector } from "../sources/budget-selector.ts";
-import { intOrPercent, nullish } from "../sources/interpret.ts";
+import { intOrPercent } from "../sources/interpret.ts";
 import { endpointProblem } from "../sources/probe-endpoint.ts";
 import { type ClusterPart, readClusterParts } from "./cluster-parts.ts";
 
-interface Identity {
+interface Identity extends Pick<ObjectMeta, "name" | "uid" | "resourceVersion"> {
   readonly namespace: string;
-  readonly name: string;
-  readonly uid: string;
-  readonly resourceVersion: string;
 }
 
 /** A budget of a worker cluster. */
@@ -38,7 +35,7 @@ export interface MergedBudget extends Identity {
   readonly parts: Readonly<Record<string, ClusterPart>>;
   /** The stored annotations, to determine whether a write is needed. */
   readonly annotations: Readonly<Record<string, string>>;
-  readonly spec: unknown;
+  readonly spec: Readonly<Record<string, unknown>>;
 }
 
 const parseBudget = checker(
@@ -48,9 +45,9 @@ const parseBudget = checker(
       v.looseObject({
         minAvailable: v.optional(v.unknown()),
         maxUnavailable: v.optional(v.unknown()),
-        selector: nullish(LabelSelector),
-        suspend: nullish(v.boolean()),
-        probe: nullish(v.looseObject({ endpoint: v.optional(v.string()), enabled: nullish(v.boolean()) })),
+        selector: v.nullish(LabelSelector),
+        suspend: v.nullish(v.boolean()),
+        probe: v.nullish(v.looseObject({ endpoint: v.optional(v.string()), enabled: v.nullish(v.boolean()) })),
       }),
     ),
   }),

@@ -1,13 +1,11 @@
 /** The limits of each worker cluster, which a merged budget in the core stores as an annotation. */
 import * as v from "valibot";
-import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
+import type { DisruptionLimits } from "../../../shared/decide/minimum/budget-minimum.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { intOrPercent } from "../sources/interpret.ts";
 
 /** The limits of one cluster. */
-export interface ClusterPart {
-  readonly minAvailable?: IntOrPercent | undefined;
-  readonly maxUnavailable?: IntOrPercent | undefined;
+export interface ClusterPart extends DisruptionLimits {
   readonly suspend?: boolean | undefined;
   /** The endpoint of an owner that is asked before each disruption. */
   readonly endpoint?: string | undefined;

@@ -4,7 +4,7 @@
  * A cluster can only add: its budget can't make the promise of another cluster's budget smaller
  * (docs/decisions/0015-budgets-of-worker-clusters.md).
  */
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import {
   CLUSTER_BUDGETS_ANNOTATION,
@@ -144,19 +144,11 @@ function isAsWanted({ annotations, spec }: MergedBudget, wanted: WantedBudget): 
     Object.entries(want).every(([key, value]) =>
       value === null ? have[key] === undefined || have[key] === null : isDeepStrictEqual(have[key], value),
     );
-  return has(annotations, wanted.annotations) && isRecord(spec) && has(spec, wanted.spec);
-}
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null;
+  return has(annotations, wanted.annotations) && has(spec, wanted.spec);
 }
 
 /** An alternative to `name` within the length of a name. */
 function otherName(name: string, key: string): string {
-  const hash = shortHash(key);
-  return `${name.slice(0, MAX_NAME_LENGTH - hash.length - 1).replace(/[^a-z0-9]+$/, "")}-${hash}`;
-}
-
-function shortHash(text: string): string {
-  return createHash("sha256").update(text).digest("hex").slice(0, 8);
+  const end = hash("sha256", key, "hex").slice(0, 8);
+  return `${name.slice(0, MAX_NAME_LENGTH - end.length - 1).replace(/[^a-z0-9]+$/, "")}-${end}`;
 }

@@ -7,7 +7,7 @@ import { type ApiResult, errorOf } from "../../../shared/kube/client/api-result.
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent, ReflectorOptions } from "../../../shared/kube/informer/reflector-options.ts";
-import type { Ports } from "../../../shared/runtime/clock.ts";
+import { aborted, type Ports } from "../../../shared/runtime/clock.ts";
 import { DONE, failed, later, type ReconcileOutcome, runWorkers } from "../../../shared/runtime/reconcile.ts";
 import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
 import { CLUSTER_BUDGETS_LABEL } from "../../../shared/schema/annotations.ts";
@@ -151,7 +151,7 @@ class MergeTerm {
       ports,
     });
     this.#addAll();
-    if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+    await aborted(signal);
     await workers.stop({ abort: true });
     await Promise.all([this.#merged, ...this.#clusters.map(({ watch }) => watch)].map((watch) => watch.stop()));
   }
@@ -217,9 +217,10 @@ class MergeTerm {
       const { uid, resourceVersion, name } = stored;
       const { labels, annotations, spec } = wanted;
       const body = { metadata: { uid, resourceVersion, labels, annotations }, spec };
-      const path = budgetPath(namespace, name);
       const type = "application/merge-patch+json";
-      const failure = this.#done("updated", `${namespace}/${name}`, await this.#patch(path, type, body, signal));
+      const options = { timeoutMs: TIMEOUT_MS, signal, fieldManager: FIELD_MANAGER };
+      const result = await this.#api.patch(budgetPath(namespace, name), type, body, (raw) => raw, options);
+      const failure = this.#done("updated", `${namespace}/${name}`, result);
       if (failure !== undefined) return failure;
     }
     for (const { uid, name } of plan.deletes) {
@@ -248,11 +249,6 @@ class MergeTerm {
       if (result.kind !== "conflict") return failure;
     }
     return failure;
-  }
-
-  async #patch(path: string, type: "application/merge-patch+json", body: unknown, signal: AbortSignal) {
-    const options = { timeoutMs: TIMEOUT_MS, signal, fieldManager: FIELD_MANAGER };
-    return await this.#api.patch(path, type, body, (raw) => raw, options);
   }
 
   #done(

@@ -1,11 +1,8 @@
 /** Metrics, log lines and Kubernetes Events about the budgets of worker clusters. */
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
-import type { EventRecorder } from "../../../shared/observe/event-recorder.ts";
 import { observeEvents } from "../../../shared/observe/event-table.ts";
-import type { Log } from "../../../shared/observe/log.ts";
-import type { Metrics } from "../../../shared/observe/metrics.ts";
 import { observeListWatch } from "../../../shared/observe/watch-observer.ts";
-import type { Clock } from "../../../shared/runtime/clock.ts";
+import type { GeneratorSinks } from "../observe.ts";
 import {
   type BudgetMerger,
   type BudgetMergerOptions,
@@ -18,15 +15,8 @@ import {
 const STEPS = ["created", "updated", "deleted"] as const;
 const CLUSTERS = { max: 200 };
 
-interface MergerSinks {
-  readonly metrics: Metrics;
-  readonly log: Log;
-  readonly clock: Clock;
-  readonly events: Pick<EventRecorder, "record">;
-}
-
 export function observeMerger(
-  { metrics, log, clock, events }: MergerSinks,
+  { metrics, log, clock, events }: GeneratorSinks,
   merger: () => Pick<BudgetMerger, "sizes" | "trouble">,
 ): Pick<BudgetMergerOptions, "onEvent" | "onWatch"> {
   const watches = observeListWatch({ metrics, log, clock, maxSources: CLUSTERS.max });

@@ -1,5 +1,5 @@
 /** Names and label values that Kubernetes accepts, whatever the source is called. */
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { isLabelValue } from "../../../shared/decide/availability/selector-text.ts";
 
 const NAME_MAX_CHARACTERS = 253;
@@ -9,9 +9,9 @@ const HASH_CHARACTERS = 16;
 
 /** A prefix of `text` and a hash of `hashed`, together at most `maxCharacters`. */
 function shortened(text: string, maxCharacters: number, hashed: string): string {
-  const hash = createHash("sha256").update(hashed).digest("hex").slice(0, HASH_CHARACTERS);
+  const end = hash("sha256", hashed, "hex").slice(0, HASH_CHARACTERS);
   const head = text.slice(0, maxCharacters - HASH_CHARACTERS - 1).replace(/[^A-Za-z0-9]+$/, "");
-  return head === "" ? hash : `${head}-${hash}`;
+  return head === "" ? end : `${head}-${end}`;
 }
 
 /** `name` itself if it is a valid label value, else a valid prefix of `name` and a hash. */

@@ -7,7 +7,6 @@ import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Resolver } from "../budgets/resolve.ts";
 import { WorkloadScales } from "../budgets/workload-scales.ts";
-import { Discovery } from "../sources/discovery.ts";
 import { plugins } from "../sources/plugins.ts";
 import type { ProtectionSource } from "../sources/protection-source.ts";
 import { type GeneratorEvent, ProblemReports } from "./events.ts";
@@ -252,7 +251,6 @@ test("a DaemonSet that was erased and applied again keeps the minimum of its pro
   const api = new ApiClient({ request: () => Promise.reject(new Error()), stream: () => Promise.reject(), close() {} });
   const workloads = new WorkloadScales({
     api,
-    discovery: new Discovery(api, 1000),
     kinds,
     timeoutMs: 1000,
     clock: new VirtualTime().clock,

@@ -21,7 +21,6 @@ export async function removeCells(
   protector: PodProtector,
   cells: readonly string[],
 ): Promise<ApiResult<PodProtector>> {
-  const { namespace = "", name, uid, resourceVersion } = protector.metadata;
   let current = protector;
   const removed = (protector.status?.cells ?? []).filter(({ cellID }) => cells.includes(cellID));
   if (removed.length > 0) {
@@ -29,8 +28,7 @@ export async function removeCells(
     for (const { cellID } of removed) state.cells.delete(cellID);
     const kept = encodeStatus(state, protector.status);
     const status = { ...kept, cells: [...kept.cells, ...removed.map(removedCell)] };
-    const identity = { namespace, name, uid, resourceVersion };
-    const written = await calls.api.putPodProtectorStatus(identity, status, calls);
+    const written = await calls.api.putPodProtectorStatus(protector.metadata, status, calls);
     if (written.kind !== "ok") return written;
     current = written.object;
   }

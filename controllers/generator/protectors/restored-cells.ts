@@ -9,20 +9,16 @@ import { parseProtector } from "../../../shared/decide/state/protector-state.ts"
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { describeFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Informer } from "../../../shared/kube/informer/informer.ts";
-import type { Ports } from "../../../shared/runtime/clock.ts";
 import { DONE, failed, type Reconcile, runWorkers, type Workers } from "../../../shared/runtime/reconcile.ts";
 import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
-import type { GeneratorEvent } from "./events.ts";
+import type { StepOptions } from "./steps.ts";
 
-interface RestoredCellsOptions {
+interface RestoredCellsOptions extends Pick<StepOptions, "ports" | "timeoutMs" | "onEvent"> {
   readonly api: Pick<ApiClient, "putPodProtectorStatus">;
   readonly protectors: Pick<Informer<PodProtector>, "get" | "values">;
-  readonly ports: Ports;
   readonly workers: number;
-  readonly timeoutMs: number;
   readonly mayWrite: () => boolean;
-  readonly onEvent: (event: GeneratorEvent) => void;
 }
 
 export class RestoredCells {
@@ -77,10 +73,8 @@ export class RestoredCells {
       held.push(cellID);
     }
     if (held.length > 0) {
-      const { namespace = "", name, uid, resourceVersion } = protector.metadata;
       const status = encodeStatus(state, protector.status);
-      const identity = { namespace, name, uid, resourceVersion };
-      const result = await api.putPodProtectorStatus(identity, status, { timeoutMs, signal });
+      const result = await api.putPodProtectorStatus(protector.metadata, status, { timeoutMs, signal });
       if (result.kind !== "ok" && result.kind !== "gone") {
         const error = new Error(`hold the cells of a restored core: ${describeFailure(result)}`);
         onEvent({ kind: "failed", source: key, tag: result.kind, error });

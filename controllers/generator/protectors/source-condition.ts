@@ -61,7 +61,7 @@ export async function setSourceState(
   state: SourceState,
   time: string,
 ): Promise<ApiResult<PodProtector>> {
-  const { namespace = "", name, uid, resourceVersion, generation } = protector.metadata;
+  const { generation } = protector.metadata;
   const before = protector.status ?? NO_STATUS;
   const conditions = CONDITIONS.reduce<readonly Condition[]>((present, row) => {
     const [index, status] = row.state === state ? [0 as const, "True"] : [1 as const, "False"];
@@ -75,5 +75,5 @@ export async function setSourceState(
     return [...present.filter(({ type }) => type !== row.type), condition];
   }, before.conditions ?? []);
   const status = { ...before, conditions: [...conditions] };
-  return await calls.api.putPodProtectorStatus({ namespace, name, uid, resourceVersion }, status, calls);
+  return await calls.api.putPodProtectorStatus(protector.metadata, status, calls);
 }

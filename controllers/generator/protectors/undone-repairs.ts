@@ -3,7 +3,7 @@
  * them, or another controller afterwards. Each is repeated, at growing intervals, so that the generator is no party to
  * an endless quarrel.
  */
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -36,9 +36,7 @@ function repairOf(step: ReconcileStep): Repair | undefined {
   switch (step.kind) {
     case "update": {
       const fields = changedFields(step.protector, step.object);
-      const change = createHash("sha256")
-        .update(JSON.stringify([...fields]))
-        .digest("base64");
+      const change = hash("sha256", JSON.stringify([...fields]), "base64");
       return { target: step.object.metadata.name, change, fields: [...fields.keys()] };
     }
     case "setSourceState":

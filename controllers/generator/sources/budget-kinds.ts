@@ -15,7 +15,7 @@ import { LabelSelector, ObjectMeta, OPERATIONS, PROTECTED_OPERATIONS } from "../
 import { SchemaError } from "../../../shared/schema/schema-error.ts";
 import { readClusterParts } from "../cluster-budgets/cluster-parts.ts";
 import { budgetSelector } from "./budget-selector.ts";
-import { decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
+import { decide, intOrPercent, isProtected, type PluginContext, sourceOf } from "./interpret.ts";
 import { endpointProblem } from "./probe-endpoint.ts";
 import { type Budget, type ProtectionSource, pluginName, type SourcePlugin, sourceKind } from "./protection-source.ts";
 
@@ -67,7 +67,7 @@ export function budgetPlugin({ read, ...plugin }: BudgetKind, context: PluginCon
 const Limits = {
   minAvailable: v.optional(v.unknown()),
   maxUnavailable: v.optional(v.unknown()),
-  selector: nullish(LabelSelector),
+  selector: v.nullish(LabelSelector),
 };
 
 /** Parses a budget with the `fields` that only its kind has. */
@@ -100,7 +100,7 @@ function limitsOf(
 const EVICTIONS_ONLY = { unhealthyPodPolicies: { DELETE: "AlwaysAllow", UPDATE: "AlwaysAllow" } };
 const OWNS_POLICY = ["unhealthyPodPolicy", "unhealthyPodPolicies"] as const;
 
-const parsePodDisruptionBudget = budgetParser({ unhealthyPodEvictionPolicy: nullish(v.string()) });
+const parsePodDisruptionBudget = budgetParser({ unhealthyPodEvictionPolicy: v.nullish(v.string()) });
 
 function readPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
   const { metadata, spec = {} } = parsePodDisruptionBudget(raw);
@@ -112,10 +112,10 @@ function readPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
 
 const Name = v.optional(v.string());
 const parsePodUnavailableBudget = budgetParser({
-  targetRef: nullish(v.looseObject({ apiVersion: Name, kind: Name, name: Name })),
-  ignoredPodSelector: nullish(LabelSelector),
-  protectOperations: nullish(v.array(v.string())),
-  protectTotalReplicas: nullish(v.number()),
+  targetRef: v.nullish(v.looseObject({ apiVersion: Name, kind: Name, name: Name })),
+  ignoredPodSelector: v.nullish(LabelSelector),
+  protectOperations: v.nullish(v.array(v.string())),
+  protectTotalReplicas: v.nullish(v.number()),
 });
 
 /** OpenKruise's budget covers in-place changes, too. v1alpha1 has annotations for two fields of v1beta1. */
@@ -176,8 +176,8 @@ function clusterLimits(text: string | undefined): Budget["ofClusters"] {
 const UNREADABLE = "unreadable";
 
 const parseXPodDisruptionBudget = budgetParser({
-  suspend: nullish(v.boolean()),
-  probe: nullish(v.looseObject({ endpoint: v.optional(v.string()), enabled: nullish(v.boolean()) })),
+  suspend: v.nullish(v.boolean()),
+  probe: v.nullish(v.looseObject({ endpoint: v.optional(v.string()), enabled: v.nullish(v.boolean()) })),
 });
 
 const MAX_CELLS = 256;

@@ -1,5 +1,4 @@
 /** Shared by all plugins: whether an object is protected, and the fields of a protection source from its metadata. */
-import * as v from "valibot";
 import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { isDeleting, type ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import type { ProtectionDecision, ProtectionSource, WorkloadRef } from "./protection-source.ts";
@@ -52,11 +51,6 @@ export function sourceOf(
 export function controllerOf({ ownerReferences = [] }: ObjectMeta): WorkloadRef | undefined {
   const owner = ownerReferences.find(({ controller }) => controller === true);
   return owner && { apiVersion: owner.apiVersion, kind: owner.kind, name: owner.name, uid: owner.uid };
-}
-
-/** A field that may be absent or null. */
-export function nullish<const Schema extends v.GenericSchema>(schema: Schema) {
-  return v.optional(v.nullable(schema));
 }
 
 /**

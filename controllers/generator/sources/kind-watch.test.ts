@@ -4,7 +4,6 @@ import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
 import { JSON_TYPE, ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
-import { Discovery } from "./discovery.ts";
 import { KindWatch } from "./kind-watch.ts";
 import { plugins } from "./plugins.ts";
 import type { SourcePlugin } from "./protection-source.ts";
@@ -76,7 +75,7 @@ class Harness {
       plugin,
       transport: this.server,
       ports: this.time,
-      discovery: new Discovery(new ApiClient(this.server), 1000),
+      ...{ api: new ApiClient(this.server), timeoutMs: 1000 },
       onWatch: () => {},
       onChanged: (before, after) => this.events.push(`${before?.name ?? "-"} > ${after?.name ?? "-"}`),
       onReady: () => this.events.push("ready"),

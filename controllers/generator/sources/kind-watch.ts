@@ -2,12 +2,13 @@
  * Watches the objects of one plugin's kind. Discovery looks for an optional kind until it is installed. When a kind is
  * uninstalled, its sources vanish without a release, so their protectors stay in force.
  */
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import { Backoff } from "../../../shared/runtime/backoff.ts";
 import { aborted, type Ports, sleep } from "../../../shared/runtime/clock.ts";
-import type { Discovery } from "./discovery.ts";
+import { discover } from "./discovery.ts";
 import { collectionPath, type ProtectionSource, type SourceKind, type SourcePlugin } from "./protection-source.ts";
 
 /** Frequent after a start, when CRDs are likely to be installed; later four times a minute. */
@@ -19,7 +20,9 @@ export interface KindWatchOptions {
   readonly plugin: SourcePlugin;
   readonly transport: Transport;
   readonly ports: Ports;
-  readonly discovery: Discovery;
+  readonly api: ApiClient;
+  /** For each call of discovery. */
+  readonly timeoutMs: number;
   readonly onWatch: (event: ReflectorEvent) => void;
   readonly onChanged: (before: ProtectionSource | undefined, after: ProtectionSource | undefined) => void;
   /** {@link KindWatch.ready} has become true. */
@@ -99,8 +102,9 @@ export class KindWatch {
 
   async #discover(signal: AbortSignal): Promise<SourceKind | "notServed" | "unknown"> {
     const { kind, olderVersions = [], needsScale = false } = this.plugin;
+    const { api, timeoutMs } = this.#options;
     for (const version of [kind.version, ...olderVersions]) {
-      const served = await this.#options.discovery.read(kind.group, version, signal);
+      const served = await discover(api, kind.group, version, { timeoutMs, signal });
       if (served.kind === "failed") return "unknown";
       const found = served.resources.find(({ resource }) => resource === kind.resource);
       const isUsable = found?.isNamespaced === true && (!needsScale || found.hasScale);

@@ -3,20 +3,15 @@
  * budget has precedence, and the generator's default comes last. Only namespaces with the label are watched.
  */
 import * as v from "valibot";
-import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
-import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
-import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type ENFORCEMENT_ANNOTATION, ENFORCEMENT_LABEL } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { ENFORCEMENTS, type Enforcement, ObjectMeta } from "../../../shared/schema/podprotector.ts";
+import type { KindWatchOptions } from "./kind-watch.ts";
 
-export interface NamespaceEnforcementOptions {
-  readonly transport: Transport;
-  readonly ports: Ports;
+export interface NamespaceEnforcementOptions extends Pick<KindWatchOptions, "transport" | "ports" | "onWatch"> {
   /** Used where neither an object nor its namespace states an enforcement. */
   readonly byDefault: Enforcement;
-  readonly onWatch: (event: ReflectorEvent) => void;
   /** The default enforcement of the sources in a namespace may have changed. */
   readonly onChanged: (namespace: string) => void;
 }

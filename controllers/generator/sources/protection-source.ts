@@ -2,6 +2,7 @@
  * A protection source: a workload or a budget that asks for a protector (docs/design.md#generator). A plugin turns an
  * object of its kind into a `ProtectionSource`; nothing outside of this folder knows the shape of any kind.
  */
+import type { BudgetLimits } from "../../../shared/decide/minimum/budget-minimum.ts";
 import type { DerivedMinimum, IntOrPercent, StatedLimits } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { isObjectName } from "../../../shared/kube/client/api-path.ts";
 import { MAX_KEY_LENGTH, MAX_LABEL_LENGTH } from "../../../shared/schema/lengths.ts";
@@ -84,19 +85,7 @@ export interface Scale {
   readonly podLabels: Readonly<Record<string, string>>;
 }
 
-/** The limits of a budget in one cluster. */
-interface ClusterLimits {
-  readonly cluster: string;
-  readonly minAvailable?: IntOrPercent | undefined;
-  readonly maxUnavailable?: IntOrPercent | undefined;
-}
-
-export interface Budget {
-  readonly minAvailable?: IntOrPercent | undefined;
-  /** Has precedence over `minAvailable`. */
-  readonly maxUnavailable?: IntOrPercent | undefined;
-  /** The limits of each worker cluster with this budget, beside the limits above; the strictest counts. */
-  readonly ofClusters?: readonly ClusterLimits[] | undefined;
+export interface Budget extends BudgetLimits {
   readonly selector?: LabelSelector | undefined;
   /** A workload whose selector and replicas count; has precedence over `selector`. */
   readonly targetRef?: WorkloadRef | undefined;

@@ -6,7 +6,6 @@ import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { Resolver } from "../budgets/resolve.ts";
 import { WorkloadScales } from "../budgets/workload-scales.ts";
-import { Discovery } from "./discovery.ts";
 import type { ProtectionSource, RequiredProtector, SourcePlugin } from "./protection-source.ts";
 
 const SCALABLE = "x.example.com/v1/sets?name=.parts[*].name&replicas=.parts[*].n&selector=part={.parts[*].name}";
@@ -34,9 +33,8 @@ async function required(plugin: SourcePlugin, source: ProtectionSource, presents
     throw new Error("not to be asked");
   };
   const api = new ApiClient({ request: unasked, stream: unasked, close: () => {} });
-  const discovery = new Discovery(api, 1000);
   const { clock } = new VirtualTime();
-  const workloads = new WorkloadScales({ api, discovery, kinds: new Map(), timeoutMs: 1000, clock });
+  const workloads = new WorkloadScales({ api, kinds: new Map(), timeoutMs: 1000, clock });
   const resolver = new Resolver({ workloads, pods: { of: unasked, forget: () => {} } });
   const { signal } = new AbortController();
   const kind = { ...plugin.kind, kind: plugin.kind.kind || "Set" };

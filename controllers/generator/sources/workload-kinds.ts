@@ -22,7 +22,7 @@ import {
 } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
-import { controllerOf, decide, intOrPercent, isProtected, nullish, type PluginContext, sourceOf } from "./interpret.ts";
+import { controllerOf, decide, intOrPercent, isProtected, type PluginContext, sourceOf } from "./interpret.ts";
 import {
   pluginName,
   type RequiredProtector,
@@ -113,17 +113,17 @@ export function whyNone(replicas: number, stated: StatedLimits, derived: Derived
   );
 }
 
-const Labels = nullish(v.record(v.string(), v.string()));
+const Labels = v.nullish(v.record(v.string(), v.string()));
 const RollingUpdate = v.looseObject({
   maxSurge: v.optional(v.unknown()),
   maxUnavailable: v.optional(v.unknown()),
-  partition: nullish(v.number()),
+  partition: v.nullish(v.number()),
 });
-const Strategy = v.optional(v.looseObject({ type: v.optional(v.string()), rollingUpdate: nullish(RollingUpdate) }));
+const Strategy = v.optional(v.looseObject({ type: v.optional(v.string()), rollingUpdate: v.nullish(RollingUpdate) }));
 const Spec = {
-  replicas: nullish(v.number()),
+  replicas: v.nullish(v.number()),
   minReadySeconds: v.optional(v.number()),
-  template: nullish(v.looseObject({ metadata: nullish(v.looseObject({ labels: Labels })) })),
+  template: v.nullish(v.looseObject({ metadata: v.nullish(v.looseObject({ labels: Labels })) })),
   /** Used by Deployments. */
   strategy: Strategy,
   /** Used by StatefulSets and DaemonSets. */

@@ -71,7 +71,7 @@ function artifacts(sites: ReleaseSites): Artifact[] {
     {
       binary: "kwok",
       url: `${sites.kwok}/v${VERSIONS.kwok}/kwok-linux-${arch}`,
-      checksum: async () => pinnedChecksum(`kwok-${VERSIONS.kwok}-${arch}`),
+      checksum: async () => requireSha256(PINNED_SHA256[`kwok-${VERSIONS.kwok}-${arch}`]),
     },
   ];
 }
@@ -175,10 +175,6 @@ function firstWord(text: string): string {
 function listedChecksum(list: string, file: string): string {
   const line = list.split("\n").find((candidate) => candidate.trim().endsWith(` ${file}`));
   return requireSha256(line?.trim().split(/\s+/, 1)[0]);
-}
-
-function pinnedChecksum(key: string): string {
-  return requireSha256(PINNED_SHA256[key]);
 }
 
 function requireSha256(text: string | undefined): string {

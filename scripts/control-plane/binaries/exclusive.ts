@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import type { BuildProgress } from "./progress.ts";
@@ -14,7 +14,7 @@ const RETRY_MS = 50;
 
 /** The lock that belongs to `path`, for this user. */
 export function lockNameOf(path: string): string {
-  const digest = createHash("sha256").update(path).digest("hex").slice(0, 24);
+  const digest = hash("sha256", path, "hex").slice(0, 24);
   return `\0podseidon-${process.getuid?.() ?? 0}-${digest}`;
 }
 

@@ -2,6 +2,7 @@
  * The dashboard's data about all cores: rows, cells, reservations, refusals and the last hour. Changes are marked when
  * they arrive; `update` then collects all of them for the page.
  */
+import { BoundedMap } from "../../../shared/runtime/bounded-map.ts";
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { viewProtector } from "../view.ts";
 import { CellNames, cellRows, fleetCounts, oldestReservations } from "./fleet.ts";
@@ -44,7 +45,7 @@ export class Board {
   /** Protectors that changed since the last update: the present object, or undefined when it is gone. */
   readonly #changed = new Map<string, { readonly core: number; readonly protector: PodProtector } | undefined>();
   /** By UID, in the order of their last change. */
-  readonly #refusals = new Map<string, RefusalRow>();
+  readonly #refusals = new BoundedMap<string, RefusalRow>(MAX_REFUSALS);
   readonly #newRefusals = new Set<string>();
   #denied = 0;
   #sweep: IterableIterator<[string, Shown]> | undefined;
@@ -76,12 +77,9 @@ export class Board {
   event(core: number, before: EventAtProtector | undefined, after: EventAtProtector, isNew: boolean): void {
     if (after.refusal === undefined) return;
     const { id } = after.refusal;
-    this.#refusals.delete(id);
     this.#refusals.set(id, { ...after.refusal, core });
     this.#newRefusals.add(id);
     if (isNew) this.#denied += deniedBetween(before, after);
-    const [oldest] = this.#refusals.keys();
-    if (this.#refusals.size > MAX_REFUSALS && oldest !== undefined) this.#refusals.delete(oldest);
   }
 
   /** The differences from the last update. */

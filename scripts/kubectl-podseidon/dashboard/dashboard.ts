@@ -1,7 +1,6 @@
 /** `dashboard`: a live page about all protectors, on this machine. */
 import { podProtectorPath, withQuery } from "../../../shared/kube/client/api-path.ts";
-import type { ClusterClient } from "../invocation/cluster.ts";
-import { listFailure } from "../invocation/cluster.ts";
+import { type ClusterClient, listFailure } from "../invocation/cluster.ts";
 import type { Command, Context } from "../invocation/command.ts";
 import { CommandError, type ExitCode } from "../invocation/errors.ts";
 import { Board } from "./board.ts";

@@ -23,11 +23,11 @@ const KubernetesEvent = v.object({
   involvedObject: v.object({ namespace: text, name: text }),
   reason: text,
   message: text,
-  count: v.optional(v.nullable(v.number())),
+  count: v.nullish(v.number()),
   firstTimestamp: text,
   lastTimestamp: text,
   eventTime: text,
-  series: v.optional(v.nullable(v.object({ count: v.number(), lastObservedTime: text }))),
+  series: v.nullish(v.object({ count: v.number(), lastObservedTime: text })),
 });
 
 export interface EventAtProtector {

@@ -6,9 +6,9 @@ import { type Finding, ok, problem, SKEW_MS, warning } from "./findings.ts";
 const Lease = v.looseObject({
   spec: v.optional(
     v.looseObject({
-      holderIdentity: v.optional(v.nullable(v.string())),
-      leaseDurationSeconds: v.optional(v.nullable(v.number())),
-      renewTime: v.optional(v.nullable(v.string())),
+      holderIdentity: v.nullish(v.string()),
+      leaseDurationSeconds: v.nullish(v.number()),
+      renewTime: v.nullish(v.string()),
     }),
   ),
 });

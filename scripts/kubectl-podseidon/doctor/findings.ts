@@ -4,8 +4,9 @@ import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import { PROMISE_LESS } from "../../../shared/decide/minimum/promise-less.ts";
 import { VERSION } from "../../../shared/schema/annotations.ts";
+import { isRecord } from "../../../shared/schema/check.ts";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
-import { STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
+import { namespacedName, STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
 import { age, plural, table } from "../invocation/output.ts";
 import type { ProtectorView } from "../view.ts";
 
@@ -81,15 +82,13 @@ const Deleting = v.looseObject({ metadata: v.looseObject({ deletionTimestamp: v.
 
 /** Every field that the schema has, as a path. */
 function fieldPaths(schema: unknown, prefix = ""): string[] {
-  if (typeof schema !== "object" || schema === null) return [];
-  const { properties, items } = v.parse(
-    v.looseObject({ properties: v.optional(v.unknown()), items: v.optional(v.unknown()) }),
-    schema,
-  );
-  const own = Object.entries(typeof properties === "object" && properties !== null ? properties : {}).flatMap(
-    ([name, one]: [string, unknown]) => [`${prefix}.${name}`, ...fieldPaths(one, `${prefix}.${name}`)],
-  );
-  return [...own, ...fieldPaths(items, `${prefix}[]`)];
+  if (!isRecord(schema)) return [];
+  const properties = isRecord(schema.properties) ? schema.properties : {};
+  const own = Object.entries(properties).flatMap(([name, one]) => {
+    const path = `${prefix}.${name}`;
+    return [path, ...fieldPaths(one, path)];
+  });
+  return [...own, ...fieldPaths(schema.items, `${prefix}[]`)];
 }
 
 function crdFields(crd: unknown): readonly string[] {
@@ -189,10 +188,7 @@ const TROUBLES: readonly Trouble[] = [
 
 export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
   const named = (some: readonly ProtectorView[]): string =>
-    `${some
-      .slice(0, 3)
-      .map(({ namespace, name }) => `${namespace}/${name}`)
-      .join(", ")}${some.length > 3 ? " ..." : ""}`;
+    `${some.slice(0, 3).map(namespacedName).join(", ")}${some.length > 3 ? " ..." : ""}`;
   const findings = TROUBLES.flatMap(([level, what, isBad, advice]) => {
     const bad = views.filter(isBad);
     return bad.length === 0 ? [] : [level("protectors", `${bad.length} ${what}: ${named(bad)}`, advice)];

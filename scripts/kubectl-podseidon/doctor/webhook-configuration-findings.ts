@@ -3,7 +3,7 @@ import * as v from "valibot";
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import { OWN_NAMESPACE } from "../../../shared/recovery/register/register-format.ts";
 import { LabelSelector } from "../../../shared/schema/podprotector.ts";
-import { plural } from "../invocation/output.ts";
+import { firstNames, plural } from "../invocation/output.ts";
 import { cellOfWebhookConfiguration } from "../question.ts";
 import { certificateFinding, type Finding, NO_CERTIFICATE, ok, problem, warning } from "./findings.ts";
 
@@ -16,15 +16,13 @@ const Webhooks = v.looseObject({
         failurePolicy: v.optional(v.string()),
         clientConfig: v.looseObject({
           caBundle: v.optional(v.string()),
-          service: v.optional(v.nullable(v.looseObject({ namespace: v.optional(v.string()) }))),
+          service: v.nullish(v.looseObject({ namespace: v.optional(v.string()) })),
         }),
-        objectSelector: v.optional(
-          v.nullable(
-            v.looseObject({ matchLabels: v.optional(v.unknown()), matchExpressions: v.optional(v.unknown()) }),
-          ),
+        objectSelector: v.nullish(
+          v.looseObject({ matchLabels: v.optional(v.unknown()), matchExpressions: v.optional(v.unknown()) }),
         ),
-        namespaceSelector: v.optional(v.nullable(LabelSelector)),
-        matchConditions: v.optional(v.nullable(v.array(v.looseObject({ name: v.string() })))),
+        namespaceSelector: v.nullish(LabelSelector),
+        matchConditions: v.nullish(v.array(v.looseObject({ name: v.string() }))),
         rules: v.optional(v.array(v.looseObject({ operations: Names, resources: Names })), []),
       }),
     ),
@@ -178,10 +176,6 @@ function namespacesOf(raw: readonly unknown[]): readonly v.InferOutput<typeof Na
   return raw.flatMap((one) => (v.is(Namespace, one) ? [v.parse(Namespace, one)] : []));
 }
 
-function namesOf(names: readonly string[]): string {
-  return `${names.slice(0, MAX_NAMED).join(", ")}${names.length > MAX_NAMED ? ", ..." : ""}`;
-}
-
 /** Whether the cluster asks in the namespaces with protected pods. `namespaces` are the stored objects of these. */
 export function namespaceFinding(validating: unknown, namespaces: readonly unknown[]): readonly Finding[] {
   const check = "enforced namespaces";
@@ -191,7 +185,7 @@ export function namespaceFinding(validating: unknown, namespaces: readonly unkno
   const asked = new Set(askedNamespaces(validating, namespaces));
   const left = known.map(({ metadata }) => metadata.name).filter((name) => !asked.has(name));
   if (left.length === 0) return [ok(check, `asks in all ${known.length} that have protected pods`)];
-  const shown = namesOf(left);
+  const shown = firstNames(left, MAX_NAMED);
   const advice =
     "its namespaceSelector leaves them out: label them podseidon.kubewharf.io/enforced-namespace=true, or take the " +
     "next step of the roll-out (docs/install.md#one-cluster)";
@@ -209,7 +203,8 @@ export function bindingFinding(
   const bound = new Set(askedNamespaces(mutating, namespaces));
   const left = askedNamespaces(validating, namespaces).filter((name) => !bound.has(name));
   if (mutating === undefined || left.length === 0) return [];
-  const found = `evictions of protected pods in ${namesOf(left)} are not bound to their pods: drains wait there`;
+  const shown = firstNames(left, MAX_NAMED);
+  const found = `evictions of protected pods in ${shown} are not bound to their pods: drains wait there`;
   const advice =
     "the namespaceSelector of the MutatingWebhookConfiguration podseidon leaves them out, as GKE Autopilot does with " +
     "its own namespaces (docs/security.md#close-the-port)";

@@ -129,7 +129,7 @@ export class ClusterClient {
 const Text = v.optional(v.string(), "");
 const Cause = v.object({ reason: Text, message: Text, field: Text });
 const Details = v.looseObject({ retryAfterSeconds: v.optional(v.number()), causes: v.optional(v.array(Cause), []) });
-const Status = v.looseObject({ message: v.optional(v.string()), details: v.optional(v.nullable(Details)) });
+const Status = v.looseObject({ message: v.optional(v.string()), details: v.nullish(Details) });
 
 export interface StatusText {
   readonly message: string;

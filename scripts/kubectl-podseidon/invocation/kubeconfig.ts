@@ -22,9 +22,9 @@ export function kubeconfigPaths(flag: string | undefined, environment: PluginEnv
 const PATHS = ["certificate-authority", "client-certificate", "client-key", "tokenFile"];
 
 const Named = v.looseObject({ name: v.string() });
-const named = v.optional(v.nullable(v.array(Named)));
+const named = v.nullish(v.array(Named));
 const File = v.looseObject({
-  "current-context": v.optional(v.nullable(v.string())),
+  "current-context": v.nullish(v.string()),
   clusters: named,
   contexts: named,
   users: named,

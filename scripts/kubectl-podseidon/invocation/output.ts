@@ -87,6 +87,11 @@ export function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+/** The first names, and dots where there are more. */
+export function firstNames(names: readonly string[], most: number): string {
+  return `${names.slice(0, most).join(", ")}${names.length > most ? ", ..." : ""}`;
+}
+
 const UNITS: Readonly<Record<string, number>> = { s: SECOND_MS, m: MINUTE_MS, h: HOUR_MS, d: DAY_MS };
 
 /** Milliseconds of `90s`, `15m`, `1h30m`, `2d`; undefined for anything else. */

@@ -5,11 +5,14 @@ const PLAIN = /^[\w@%+=:,./-]+$/;
 /** Flags with a value, each after a blank; those without a value are left out. */
 export function flagsText(flags: Readonly<Record<string, string | readonly string[] | undefined>>): string {
   return Object.entries(flags)
-    .flatMap(([name, value]) => [value ?? []].flat().map((one) => ` --${name} ${quoted(one)}`))
+    .flatMap(([name, value]) => [value ?? []].flat().map((one) => ` --${name} ${shellWord(one)}`))
     .join("");
 }
 
-const quoted = (text: string): string => (PLAIN.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+/** The text as a word of a POSIX shell: in quotes where it has blanks or other special characters. */
+export function shellWord(text: string): string {
+  return PLAIN.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
 
 /** The text, with these flags in its commands of the plugin, and of kubectl. */
 export function withFlags(text: string, plugin: string, kubectl: string): string {

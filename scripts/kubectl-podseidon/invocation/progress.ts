@@ -65,10 +65,7 @@ export class ProgressLine {
       return await work();
     } finally {
       this.#steps.splice(this.#steps.indexOf(step), 1);
-      if (this.#steps.length === 0) {
-        this.#timer?.cancel();
-        this.clear();
-      }
+      if (this.#steps.length === 0) this.end();
     }
   }
 

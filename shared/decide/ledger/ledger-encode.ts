@@ -2,8 +2,7 @@
 import type { Bucket, Operation } from "../../schema/podprotector.ts";
 import { formatMicros } from "../../schema/time.ts";
 import { pack } from "./pack.ts";
-import type { RangeBucket } from "./reservation.ts";
-import { orderedRecords, type Reservation, type ReservationRecord } from "./reservation.ts";
+import { orderedRecords, type RangeBucket, type Reservation, type ReservationRecord } from "./reservation.ts";
 
 /**
  * Most plain buckets in an object, even where `compactThreshold` is larger. Each adds 230 bytes and 33 us to every

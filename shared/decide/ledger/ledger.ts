@@ -7,11 +7,11 @@
 import type { Bucket, Operation } from "../../schema/podprotector.ts";
 import { encodeBuckets, packedBytesAtMost, plainBytes, plainBytesAtMost } from "./ledger-encode.ts";
 import { readBuckets } from "./ledger-parse.ts";
-import type { RangeBucket } from "./reservation.ts";
 import {
   type Admission,
   hashUid,
   mergeRecords,
+  type RangeBucket,
   type Reservation,
   type ReservationRecord,
   refreshRecord,

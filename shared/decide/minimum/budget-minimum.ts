@@ -5,14 +5,15 @@
 import { type DerivedMinimum, type IntOrPercent, podCount, scaledValue } from "./workload-minimum.ts";
 
 /** The two limits of a budget, of which one is set. */
-interface DisruptionLimits {
+export interface DisruptionLimits {
   readonly minAvailable?: IntOrPercent | undefined;
   /** Has precedence over `minAvailable`. */
   readonly maxUnavailable?: IntOrPercent | undefined;
 }
 
 /** The limits of a budget, and of the budgets with the same name in worker clusters. */
-interface BudgetLimits extends DisruptionLimits {
+export interface BudgetLimits extends DisruptionLimits {
+  /** Beside the own limits; the strictest counts. */
   readonly ofClusters?: readonly (DisruptionLimits & { readonly cluster: string })[] | undefined;
 }
 

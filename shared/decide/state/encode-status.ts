@@ -1,10 +1,9 @@
 /** The status to write, for both webhook and aggregator. */
 import type { CellStatus, PodProtectorStatus, Summary } from "../../schema/podprotector.ts";
 import { parseMs } from "../../schema/time.ts";
+import { INT32_MAX, podCount } from "../minimum/workload-minimum.ts";
 import { estimate } from "./estimate.ts";
 import type { CellState, ProtectorState } from "./protector-state.ts";
-
-const INT32_MAX = 2_147_483_647;
 
 /** Encodes cells whose history has changed; everything else stays unchanged, including unknown fields. */
 export function encodeStatus(state: ProtectorState, previous: PodProtectorStatus | undefined): PodProtectorStatus {
@@ -41,14 +40,14 @@ export function summarize(state: ProtectorState, previous: Summary | undefined):
   }
   return {
     ...previous,
-    totalReplicas: int32(sums.total),
-    aggregatedAvailableReplicas: int32(available),
-    estimatedAvailableReplicas: int32(estimated),
+    totalReplicas: podCount(sums.total),
+    aggregatedAvailableReplicas: podCount(available),
+    estimatedAvailableReplicas: podCount(estimated),
     maxLatencyMillis,
-    aggregatedReady: int32(sums.ready),
-    aggregatedScheduled: int32(sums.scheduled),
-    aggregatedRunning: int32(sums.running),
-    disruptionsAllowed: int32(Math.min(estimated - minAvailable, lagLeft)),
+    aggregatedReady: podCount(sums.ready),
+    aggregatedScheduled: podCount(sums.scheduled),
+    aggregatedRunning: podCount(sums.running),
+    disruptionsAllowed: podCount(Math.min(estimated - minAvailable, lagLeft)),
   };
 }
 
@@ -62,8 +61,4 @@ function latencyMs({ aggregation, ledger }: CellState): number {
   }
   for (const { endMicros } of ledger.ranges) newestMicros = Math.max(newestMicros, endMicros);
   return Math.max(0, Math.floor(newestMicros / 1000) - lastEventMs);
-}
-
-function int32(value: number): number {
-  return Math.min(Math.max(0, value), INT32_MAX);
 }

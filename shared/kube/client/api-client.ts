@@ -5,19 +5,20 @@
  */
 import { GROUP, KIND, VERSION } from "../../schema/annotations.ts";
 import { isRecord } from "../../schema/check.ts";
-import { type PodProtector, type PodProtectorStatus, parsePodProtector } from "../../schema/podprotector.ts";
+import {
+  type ObjectMeta,
+  type PodProtector,
+  type PodProtectorStatus,
+  parsePodProtector,
+} from "../../schema/podprotector.ts";
 import { isObjectName, podPath, podProtectorPath, withQuery } from "./api-path.ts";
 import { type ApiFailure, type ApiResult, failureOf, MalformedResponse, parseJson, unavailable } from "./api-result.ts";
 import { type ApiRequest, type ApiResponse, type Transport, TransportError } from "./transport.ts";
 
 /** Every call has a time limit and can be cancelled. */
-export interface CallOptions {
-  readonly timeoutMs: number;
-  readonly signal?: AbortSignal;
+export interface CallOptions extends Pick<ApiRequest, "timeoutMs" | "signal" | "isList"> {
   /** The caller needs `managedFields`, which are dropped otherwise. */
   readonly managedFields?: boolean;
-  /** A page of a list, which takes long: it has connections of its own, so that other reads don't wait for it. */
-  readonly isList?: boolean;
 }
 
 export interface WriteOptions extends CallOptions {
@@ -36,13 +37,8 @@ export type PatchType =
   | "application/apply-patch+yaml"
   | "application/json-patch+json";
 
-/** The preconditions of a status update: if either has changed, the result is `conflict`. */
-interface ObjectIdentity {
-  readonly namespace: string;
-  readonly name: string;
-  readonly uid: string;
-  readonly resourceVersion: string;
-}
+/** UID and version are the preconditions of a status update: if either has changed, the result is `conflict`. */
+type ObjectIdentity = Pick<ObjectMeta, "namespace" | "name" | "uid" | "resourceVersion">;
 
 type Parse<T> = (raw: unknown) => T;
 
@@ -94,7 +90,7 @@ export class ApiClient {
     status: PodProtectorStatus,
     options: WriteOptions,
   ): Promise<ApiResult<PodProtector>> {
-    const { namespace, name, uid, resourceVersion } = identity;
+    const { namespace = "", name, uid, resourceVersion } = identity;
     const body = {
       apiVersion: `${GROUP}/${VERSION}`,
       kind: KIND,
@@ -110,7 +106,7 @@ export class ApiClient {
    * Where the CRD has lost its status subresource, kube-apiserver says of each object that is there that it is not
    * found. Who believed that would take a protector for deleted.
    */
-  async #whyNoStatus({ namespace, name, uid }: ObjectIdentity, options: CallOptions): Promise<ApiFailure> {
+  async #whyNoStatus({ namespace = "", name, uid }: ObjectIdentity, options: CallOptions): Promise<ApiFailure> {
     const read = await this.getPodProtector(namespace, name, options);
     if (read.kind !== "ok") return read;
     if (read.object.metadata.uid !== uid) return { kind: "conflict", message: "the protector was created again" };

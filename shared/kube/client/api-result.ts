@@ -111,14 +111,12 @@ const checkStatus = checker(
     code: v.optional(v.number()),
     reason: v.optional(v.string()),
     message: v.optional(v.string()),
-    details: v.optional(
-      v.nullable(
-        v.looseObject({
-          name: v.optional(v.string()),
-          retryAfterSeconds: v.optional(v.number()),
-          causes: v.optional(v.nullable(v.array(v.looseObject({ reason: v.optional(v.string()) })))),
-        }),
-      ),
+    details: v.nullish(
+      v.looseObject({
+        name: v.optional(v.string()),
+        retryAfterSeconds: v.optional(v.number()),
+        causes: v.nullish(v.array(v.looseObject({ reason: v.optional(v.string()) }))),
+      }),
     ),
   }),
 );

@@ -25,7 +25,8 @@ const TLS_CA_CODES = /^INVALID_(CA|PURPOSE)/;
 /** The server rejects the client's certificate. With TLS 1.3, the client gets this alert after its own handshake. */
 const CERTIFICATE_ALERTS = /_ALERT_(BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|CERTIFICATE_|UNKNOWN_CA|ACCESS_DENIED)/;
 
-function codeOf(error: unknown): string {
+/** The code of an error of Node.js; empty for any other. */
+export function codeOf(error: unknown): string {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";
 }
 

@@ -1,5 +1,6 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
+import { codeOf } from "../client/https-errors.ts";
 import {
   AccessError,
   type CredentialSource,
@@ -68,7 +69,7 @@ export class CredentialFile {
 
 /** The error for a file that can't be read, with the remedy. */
 function fileError(error: unknown, path: string, what: string): AccessError {
-  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  const code = codeOf(error);
   const tag = code === "ENOENT" || code === "ENOTDIR" ? "missing" : "unreadable";
   const message = `${what} ${path} cannot be read (${code}); check its path, owner and mode`;
   return new AccessError(tag, message, { cause: error });
@@ -77,7 +78,7 @@ function fileError(error: unknown, path: string, what: string): AccessError {
 /** A value from the configuration itself, or from a file that is read again. */
 export type Given = string | CredentialFile | undefined;
 
-interface GivenCredentials {
+interface GivenCredentials extends Pick<TlsMaterial, "serverName" | "skipVerification" | "proxy"> {
   /** The configuration that the values come from, for messages. */
   readonly where: string;
   readonly token: Given;
@@ -87,9 +88,6 @@ interface GivenCredentials {
   readonly ca: Given;
   readonly cert: Given;
   readonly key: Given;
-  readonly serverName: string | undefined;
-  readonly skipVerification: boolean;
-  readonly proxy: string | undefined;
   /** Called once when files stay unusable. */
   readonly onEvent?: ((event: KubeconfigEvent) => void) | undefined;
 }

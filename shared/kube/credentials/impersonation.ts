@@ -3,18 +3,16 @@
  * headers of each request. Loaded only for a kubeconfig that impersonates.
  */
 import * as v from "valibot";
-import { AccessError, type CredentialSource, type Credentials } from "./cluster-access.ts";
+import { AccessError, type CredentialSource } from "./cluster-access.ts";
 import type { SelectedContext } from "./kubeconfig-file.ts";
-
-type Headers = Readonly<Record<string, string | readonly string[]>>;
 
 /** The characters of a header's value that an apiserver accepts. */
 const value = v.pipe(v.string(), v.regex(/^[\x20-\x7e]+$/));
 const Impersonation = v.looseObject({
-  as: v.optional(v.nullable(value)),
-  "as-uid": v.optional(v.nullable(value)),
-  "as-groups": v.optional(v.nullable(v.array(value))),
-  "as-user-extra": v.optional(v.nullable(v.record(v.string(), v.array(value)))),
+  as: v.nullish(value),
+  "as-uid": v.nullish(value),
+  "as-groups": v.nullish(v.array(value)),
+  "as-user-extra": v.nullish(v.record(v.string(), v.array(value))),
 });
 
 /** The credentials of `source` with the headers of the impersonated user. Throws {@link AccessError}. */
@@ -42,22 +40,8 @@ export function impersonated(
   for (const [key, values] of Object.entries(extra ?? {})) {
     impersonation[`Impersonate-Extra-${encodeURIComponent(key.toLowerCase())}`] = values;
   }
-  return new ImpersonatedCredentials(source, impersonation);
-}
-
-class ImpersonatedCredentials implements CredentialSource {
-  readonly #source: CredentialSource;
-  readonly #headers: Headers;
-
-  constructor(source: CredentialSource, headers: Headers) {
-    [this.#source, this.#headers] = [source, headers];
-  }
-
-  async current(nowMs: number): Promise<Credentials> {
-    return { ...(await this.#source.current(nowMs)), impersonation: this.#headers };
-  }
-
-  rejected(used: Credentials): void {
-    this.#source.rejected(used);
-  }
+  return {
+    current: async (nowMs) => ({ ...(await source.current(nowMs)), impersonation }),
+    rejected: (used) => source.rejected(used),
+  };
 }

@@ -1,13 +1,13 @@
 import * as v from "valibot";
 import { AccessError } from "./cluster-access.ts";
 
-const text = v.optional(v.nullable(v.string()));
+const text = v.nullish(v.string());
 
 const Cluster = v.looseObject({
   server: text,
   "certificate-authority": text,
   "certificate-authority-data": text,
-  "insecure-skip-tls-verify": v.optional(v.nullable(v.boolean())),
+  "insecure-skip-tls-verify": v.nullish(v.boolean()),
   "tls-server-name": text,
   "proxy-url": text,
 });
@@ -29,9 +29,9 @@ const Context = v.looseObject({ cluster: text, user: text, namespace: text });
 
 const Kubeconfig = v.looseObject({
   "current-context": text,
-  clusters: v.optional(v.nullable(v.array(v.looseObject({ name: v.string(), cluster: Cluster })))),
-  contexts: v.optional(v.nullable(v.array(v.looseObject({ name: v.string(), context: Context })))),
-  users: v.optional(v.nullable(v.array(v.looseObject({ name: v.string(), user: v.optional(v.nullable(User)) })))),
+  clusters: v.nullish(v.array(v.looseObject({ name: v.string(), cluster: Cluster }))),
+  contexts: v.nullish(v.array(v.looseObject({ name: v.string(), context: Context }))),
+  users: v.nullish(v.array(v.looseObject({ name: v.string(), user: v.nullish(User) }))),
 });
 
 export type KubeconfigCluster = v.InferOutput<typeof Cluster>;

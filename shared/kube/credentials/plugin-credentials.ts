@@ -1,6 +1,7 @@
 import type { RequestOptions } from "node:https";
 import { dirname } from "node:path";
 import { KubeConfig } from "@kubernetes/client-node";
+import { isRecord } from "../../schema/check.ts";
 import { AccessError, type CredentialSource, type Credentials, type TlsMaterial } from "./cluster-access.ts";
 import type { SelectedContext } from "./kubeconfig-file.ts";
 
@@ -87,9 +88,8 @@ export class PluginCredentials implements CredentialSource {
 
 function authorizationOf(options: RequestOptions): string | undefined {
   if (typeof options.auth === "string") return `Basic ${Buffer.from(options.auth).toString("base64")}`;
-  const headers: unknown = options.headers;
-  if (typeof headers !== "object" || headers === null || !("Authorization" in headers)) return undefined;
-  return typeof headers.Authorization === "string" ? headers.Authorization : undefined;
+  const authorization = isRecord(options.headers) ? options.headers.Authorization : undefined;
+  return typeof authorization === "string" ? authorization : undefined;
 }
 
 function textOf(value: unknown): string | undefined {

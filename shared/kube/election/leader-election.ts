@@ -1,9 +1,8 @@
 import { Backoff } from "../../runtime/backoff.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
 import type { ApiResult } from "../client/api-result.ts";
-import type { Transport } from "../client/transport.ts";
 import { Leadership, type StopReason } from "./leadership.ts";
-import { durationMsOf, holderOf, type Lease, LeaseClient, recordOf } from "./lease.ts";
+import { durationMsOf, holderOf, type Lease, LeaseClient, type LeaseClientOptions, recordOf } from "./lease.ts";
 
 export type LeaderEvent =
   | { readonly kind: "leading"; readonly transitions: number }
@@ -15,14 +14,9 @@ export type LeaderEvent =
 export type { StopReason } from "./leadership.ts";
 export type LeaseCall = "get" | "create" | "update";
 
-export interface LeaderElectorOptions {
-  readonly transport: Transport;
+export interface LeaderElectorOptions
+  extends Pick<LeaseClientOptions, "transport" | "namespace" | "name" | "identity"> {
   readonly ports: Ports;
-  readonly namespace: string;
-  /** Name of the Lease (docs/design.md#upstream-conventions). */
-  readonly name: string;
-  /** Unique among all past and present candidates: `POD_RANDOM`. */
-  readonly identity: string;
   /** Milliseconds that other candidates wait after the last renewal that they saw. Default 15,000. */
   readonly leaseDurationMs?: number;
   /** Milliseconds that a leader leads after it sent its last successful renewal. Default 10,000. */

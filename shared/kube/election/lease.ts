@@ -10,16 +10,14 @@ const text = v.nullish(v.string());
 /** The fields that an election reads; all others stay unchanged. */
 const LeaseSchema = v.looseObject({
   metadata: v.looseObject({ resourceVersion: v.string() }),
-  spec: v.optional(
-    v.nullable(
-      v.looseObject({
-        holderIdentity: text,
-        leaseDurationSeconds: v.nullish(v.number()),
-        acquireTime: text,
-        renewTime: text,
-        leaseTransitions: v.nullish(v.number()),
-      }),
-    ),
+  spec: v.nullish(
+    v.looseObject({
+      holderIdentity: text,
+      leaseDurationSeconds: v.nullish(v.number()),
+      acquireTime: text,
+      renewTime: text,
+      leaseTransitions: v.nullish(v.number()),
+    }),
   ),
 });
 export type Lease = v.InferOutput<typeof LeaseSchema>;
@@ -27,11 +25,13 @@ export type Lease = v.InferOutput<typeof LeaseSchema>;
 /** An int32 in the API: the apiserver would reject a higher number, and no candidate could lead. */
 const MAX_TRANSITIONS = 2 ** 31 - 1;
 
-interface LeaseClientOptions {
+export interface LeaseClientOptions {
   readonly transport: Transport;
   readonly clock: Pick<Clock, "nowMs">;
   readonly namespace: string;
+  /** Name of the Lease (docs/design.md#upstream-conventions). */
   readonly name: string;
+  /** Unique among all past and present candidates: `POD_RANDOM`. */
   readonly identity: string;
   readonly leaseDurationMs: number;
 }

@@ -2,8 +2,7 @@ import { Backoff } from "../../runtime/backoff.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
 import { hasReached, isOlderVersion } from "../../schema/resource-version.ts";
 import { withQuery } from "../client/api-path.ts";
-import type { Transport } from "../client/transport.ts";
-import type { Collection } from "../stream/list.ts";
+import type { Lister } from "../stream/list.ts";
 import { parseListPage, type RawPage } from "../stream/raw-object.ts";
 import { failureOfResponse, retryDelayMs, WatchFailure } from "../stream/watch-failure.ts";
 
@@ -34,11 +33,8 @@ interface Count {
   readonly total: number;
 }
 
-interface QuorumCheckOptions {
-  readonly name: string;
-  readonly transport: Transport;
+interface QuorumCheckOptions extends Pick<Lister<unknown>, "name" | "transport" | "collection"> {
   readonly ports: Ports;
-  readonly collection: Collection;
   /** Undefined for checks on demand, and those that count. */
   readonly intervalMs: number | undefined;
   /** The present position of the stream, and the number of objects there. */

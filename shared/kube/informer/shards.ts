@@ -1,3 +1,4 @@
+import { isRecord } from "../../schema/check.ts";
 import { MAX_SHARDS } from "../../schema/resource-version.ts";
 import type { ApiClient, CallOptions } from "../client/api-client.ts";
 import { withQuery } from "../client/api-path.ts";
@@ -60,9 +61,5 @@ export async function offersShards(api: ApiClient, path: string, options: CallOp
 }
 
 function hasShardInfo(raw: unknown): boolean {
-  if (typeof raw !== "object" || raw === null || !("metadata" in raw)) return false;
-  const { metadata } = raw;
-  return (
-    typeof metadata === "object" && metadata !== null && "shardInfo" in metadata && metadata.shardInfo !== undefined
-  );
+  return isRecord(raw) && isRecord(raw.metadata) && raw.metadata.shardInfo !== undefined;
 }

@@ -166,7 +166,8 @@ function unpost(keys: Map<string, Map<string, Posting>>, id: string, { labels }:
   }
 }
 
-function sameLabels(a: Labelled["labels"], b: Labelled["labels"]): boolean {
+/** Cheap for most changes: `pod.ts` shares one labels object between the pods of one owner. */
+export function sameLabels(a: Labelled["labels"], b: Labelled["labels"]): boolean {
   if (a === b) return true;
   const keys = Object.keys(a);
   return keys.length === Object.keys(b).length && keys.every((key) => Object.hasOwn(b, key) && a[key] === b[key]);

@@ -14,7 +14,7 @@ const MAX_STARTS = 3;
 const PAGE_TIMEOUT_MS = 30_000;
 const MAX_PAGE_SIZE = 10_000;
 
-export interface Collection {
+interface Collection {
   /** Path without query, for example `/api/v1/pods`. */
   readonly path: string;
   /** Sent with every list and watch. */

@@ -1,10 +1,10 @@
-import { type Ports, sleep } from "../../runtime/clock.ts";
+import { sleep } from "../../runtime/clock.ts";
 import { withQuery } from "../client/api-path.ts";
 import { MalformedResponse } from "../client/api-result.ts";
 import { withoutManagedFields } from "../client/managed-fields.ts";
-import type { ApiStream, Transport } from "../client/transport.ts";
+import type { ApiStream } from "../client/transport.ts";
 import { LineSplitter, MAX_LINE_BYTES } from "./line-splitter.ts";
-import type { Collection } from "./list.ts";
+import type { Lister } from "./list.ts";
 import { type EventType, parseWatchLine } from "./raw-object.ts";
 import { failureOfErrorEvent, failureOfResponse, WatchFailure } from "./watch-failure.ts";
 
@@ -15,11 +15,7 @@ const MAX_BUSY_MS = 10;
 /** Bound of the body of a rejected watch: a Status. */
 const MAX_REJECTION_BYTES = 64 * 1024;
 
-interface WatchRequest {
-  readonly name: string;
-  readonly transport: Transport;
-  readonly ports: Pick<Ports, "clock" | "timers">;
-  readonly collection: Collection;
+interface WatchRequest extends Pick<Lister<unknown>, "name" | "transport" | "ports" | "collection" | "contact"> {
   /** The watch reports changes after this version. */
   readonly resourceVersion: string;
   /** The server ends the stream after this many seconds, and sends a bookmark up to 2 s before. */
@@ -27,8 +23,6 @@ interface WatchRequest {
   readonly signal: AbortSignal;
   /** The server of the last stream lags; this one may reach another. */
   readonly isMoved: boolean;
-  /** Called whenever the server sends something. */
-  readonly contact: () => void;
   readonly opened: () => void;
   /** Called for each event but ERROR. */
   readonly each: (type: Exclude<EventType, "ERROR">, object: unknown) => void;

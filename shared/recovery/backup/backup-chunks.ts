@@ -21,7 +21,7 @@ import {
   versionsName,
 } from "./backup-format.ts";
 
-interface BackupChunksOptions {
+export interface BackupChunksOptions {
   readonly api: Pick<ApiClient, "get" | "create" | "patch">;
   readonly cellID: string;
   readonly namespace: string;

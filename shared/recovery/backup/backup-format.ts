@@ -8,8 +8,7 @@ import { valueCounter } from "../../runtime/json-values.ts";
 import { GROUP } from "../../schema/annotations.ts";
 import { checker } from "../../schema/check.ts";
 import type { ConfigMap } from "../../schema/config-map.ts";
-import type { PodProtector } from "../../schema/podprotector.ts";
-import { parsePodProtector } from "../../schema/podprotector.ts";
+import { type PodProtector, parsePodProtector } from "../../schema/podprotector.ts";
 
 /** On each ConfigMap of a backup; its value is {@link cellTag}. */
 export const BACKUP_LABEL = `${GROUP}/copy`;

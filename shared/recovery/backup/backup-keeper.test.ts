@@ -70,7 +70,7 @@ function rig() {
       protectors: core.protectors,
       register,
       api: {
-        ...core.access.client,
+        ...core.access.api,
         create: async <T>(path: string, body: unknown, parse: (raw: unknown) => T, options: CallOptions) => {
           if (hanging.has(name)) return await hang(name, options);
           if (path.includes("configmaps")) return await register.create(path, body, parse);

@@ -7,15 +7,15 @@
 import type { ApiClient } from "../../kube/client/api-client.ts";
 import { type ApiFailure, describeFailure } from "../../kube/client/api-result.ts";
 import type { ReflectorEvent } from "../../kube/informer/reflector-options.ts";
-import { type Ports, sleep } from "../../runtime/clock.ts";
+import { sleep } from "../../runtime/clock.ts";
 import { cellEntry, namespacedName, type PodProtector } from "../../schema/podprotector.ts";
 import { isMadeByHand } from "../lost-protector.ts";
-import type { BackupTrouble, RecoveryEvent } from "../recovery-events.ts";
+import type { BackupTrouble } from "../recovery-events.ts";
 import { ReleaseAcknowledgement } from "../register/acknowledgement.ts";
 import type { ReleaseRegister } from "../register/release-register.ts";
-import { BackupChunks } from "./backup-chunks.ts";
+import { BackupChunks, type BackupChunksOptions } from "./backup-chunks.ts";
 import { type BackupContents, decodeBackup, encodeBackup, type ProtectorBackup } from "./backup-format.ts";
-import { BackupRestorer } from "./backup-restorer.ts";
+import { BackupRestorer, type BackupRestorerOptions } from "./backup-restorer.ts";
 import { askIfBehind, type CoreWatch } from "./core-lag.ts";
 import { CoreVersions, isBehindAny } from "./core-versions.ts";
 import { Lanes } from "./lanes.ts";
@@ -52,26 +52,19 @@ interface CountedProtectors {
   protectors(core: string): Iterable<CountedProtector>;
 }
 
-interface BackupKeeperOptions {
-  readonly cellID: string;
-  readonly ports: Ports;
+interface BackupKeeperOptions
+  extends Pick<BackupChunksOptions, "cellID" | "adopts">,
+    Pick<BackupRestorerOptions, "ports" | "headStartMs" | "timeoutMs" | "mayWrite" | "onEvent"> {
   readonly cellApi: Pick<ApiClient, "get" | "create" | "patch">;
   /** Of the backups in the cell, and of the release register in a core. */
   readonly namespace: string;
-  /** The cell is a whole cluster, and all backups in it are its own. */
-  readonly adopts?: boolean;
   readonly membership: CountedProtectors;
   readonly cores: readonly BackupCore[];
   readonly settleMs: number;
-  /** How long the generator may try to restore a protector before this cell does. */
-  readonly headStartMs: number;
   /** Least time between two writes of backups. */
   readonly everyMs: number;
-  readonly timeoutMs: number;
-  readonly mayWrite: () => boolean;
   /** The core was restored to an older state: the history of its protectors may be lost. */
   readonly coreRestored: (core: string) => void;
-  readonly onEvent: (event: RecoveryEvent) => void;
 }
 
 /** The versions of the cores move all the time; the stored ones may lag by this. */

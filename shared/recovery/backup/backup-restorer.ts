@@ -8,9 +8,10 @@ import type { RecoveryEvent } from "../recovery-events.ts";
 import { markOfCell, type RestoreCalls, restore, restoredObject } from "../restore-protector.ts";
 import type { ProtectorBackup } from "./backup-format.ts";
 
-interface BackupRestorerOptions {
+export interface BackupRestorerOptions {
   readonly cellID: string;
   readonly ports: Ports;
+  /** How long the generator may try to restore a protector before this cell does. */
   readonly headStartMs: number;
   /** The release register of this core says that this absent protector has ended. */
   readonly isRecorded: (core: string, protector: PodProtector) => boolean;

@@ -56,7 +56,7 @@ function rig(data: Record<string, string> = {}, adopts = false, mayWrite = true)
         protectors: core.protectors,
         releases: new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" }),
         api: {
-          ...core.access.client,
+          ...core.access.api,
           create: async (path, body, parse) => {
             if (path.includes("configmaps")) return await acknowledged.create(path, body, parse);
             created.push(String(Reflect.get(Object(Reflect.get(Object(body), "metadata")), "name")));

@@ -8,7 +8,7 @@ import type { ApiClient, CallOptions } from "../../kube/client/api-client.ts";
 import { configMapPath } from "../../kube/client/api-path.ts";
 import type { ApiResult } from "../../kube/client/api-result.ts";
 import { mergeIntoConfigMap } from "../../kube/client/config-maps.ts";
-import type { Ports, Timer } from "../../runtime/clock.ts";
+import { type Ports, sleep } from "../../runtime/clock.ts";
 import { type ConfigMap, parseConfigMap } from "../../schema/config-map.ts";
 import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
 import {
@@ -53,21 +53,17 @@ export class RegisterWriter {
   #isWriting = false;
   /** The segment that is being filled. */
   #current: { readonly number: number; readonly entries: number } | undefined;
-  #timer: Timer | undefined;
 
   constructor(options: RegisterWriterOptions) {
     this.#options = options;
   }
 
   /** Deletes obsolete segments from time to time, until `signal` aborts. */
-  start(signal: AbortSignal): void {
-    const again = (): void => {
-      if (signal.aborted) return;
+  async start(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
       void this.collect(signal);
-      this.#timer = this.#options.ports.timers.after(COLLECT_EVERY_MS, again);
-    };
-    again();
-    signal.addEventListener("abort", () => this.#timer?.cancel(), { once: true });
+      await sleep(this.#options.ports, COLLECT_EVERY_MS, signal);
+    }
   }
 
   /** Records the release of this UID. Releases that arrive during a write share the next one. Never rejects. */

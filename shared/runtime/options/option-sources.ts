@@ -111,14 +111,14 @@ function suggestion(word: string, words: readonly string[], prefix: string): str
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
   for (const candidate of words) {
-    const edits = distance(word, candidate);
-    if (edits < bestDistance) [best, bestDistance] = [candidate, edits];
+    const distance = edits(word, candidate);
+    if (distance < bestDistance) [best, bestDistance] = [candidate, distance];
   }
   return best === undefined ? "" : `; did you mean ${prefix}${best}?`;
 }
 
-/** Returns the number of single-character edits between two words. */
-function distance(a: string, b: string): number {
+/** How many characters have to be added, removed or replaced to make one word the other (Levenshtein). */
+export function edits(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, index) => index);
   for (let i = 1; i <= a.length; i++) {
     const next = [i];

@@ -5,29 +5,24 @@
 import * as v from "valibot";
 import type { BindAddress } from "../health-server.ts";
 
-/** One option of a component: how it is read and shown, and its default. */
-export interface Option<T> {
-  readonly schema: v.GenericSchema<unknown, T>;
-  readonly help: string;
-  /** The placeholder of the value in `--help`, for example `NAME=KUBECONFIG`. */
-  readonly valueName: string;
-  /** `--flag` alone means true. */
-  readonly isBoolean: boolean;
-  /** `--flag` may be given several times; its values are collected. */
-  readonly isRepeated: boolean;
-  readonly isRequired: boolean;
-  readonly initial: T;
-  /** Returns the value in its form for a config file. */
-  show(value: T): unknown;
-}
-
 /** `option`, `optionalOption` and `requiredOption` make an option of a kind. */
 interface OptionKind<T> {
   readonly schema: v.GenericSchema<unknown, T>;
+  /** The placeholder of the value in `--help`, for example `NAME=KUBECONFIG`. */
   readonly valueName: string;
+  /** `--flag` alone means true. */
   readonly isBoolean?: boolean;
+  /** `--flag` may be given several times; its values are collected. */
   readonly isRepeated?: boolean;
+  /** Returns the value in its form for a config file. */
   show?(value: T): unknown;
+}
+
+/** One option of a component: how it is read and shown, and its default. */
+export interface Option<T> extends Required<OptionKind<T>> {
+  readonly help: string;
+  readonly isRequired: boolean;
+  readonly initial: T;
 }
 
 function schemaOf<T>(expected: string, read: (raw: unknown) => T | undefined): v.GenericSchema<unknown, T> {

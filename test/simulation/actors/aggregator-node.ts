@@ -61,7 +61,7 @@ export class AggregatorNode {
     });
     const cores = options.cores.map(({ name, transport }) => ({
       ...{ name, transport },
-      client: new ApiClient(transport),
+      api: new ApiClient(transport),
       protectors: new Reflector<PodProtector>({
         ...{
           name: `protectors of ${name}`,

@@ -128,7 +128,7 @@ export class FakeCore {
     return {
       name: this.name,
       protectors: this.protectors,
-      client: {
+      api: {
         getPodProtector: async (_namespace, name) => this.#read(name),
         putPodProtectorStatus: async (identity, status, options) => {
           this.attempts++;

@@ -3,7 +3,6 @@
 import { type Resolution, Resolver } from "../../../controllers/generator/budgets/resolve.ts";
 import { WorkloadScales } from "../../../controllers/generator/budgets/workload-scales.ts";
 import { newProtector } from "../../../controllers/generator/protectors/protector.ts";
-import { Discovery } from "../../../controllers/generator/sources/discovery.ts";
 import { plugins } from "../../../controllers/generator/sources/plugins.ts";
 import type {
   Budget,
@@ -81,7 +80,6 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
   );
   const workloads = new WorkloadScales({
     api,
-    discovery: new Discovery(api, 1000),
     kinds,
     timeoutMs: 1000,
     clock: new VirtualTime().clock,

@@ -1,7 +1,13 @@
 /** The page's data: messages of the plugin change it, and the page is drawn again. */
 import { batch, computed, signal } from "@preact/signals";
-import type { DashboardUpdate, FleetPoint, Hello, ProtectorRow, RefusalRow } from "../wire.ts";
-import { rowKey } from "../wire.ts";
+import {
+  type DashboardUpdate,
+  type FleetPoint,
+  type Hello,
+  type ProtectorRow,
+  type RefusalRow,
+  rowKey,
+} from "../wire.ts";
 import { countStates, filterRows, NO_FILTER, namespacesOf, PAGE_ROWS, sortRows, WORST_FIRST } from "./rows.ts";
 
 /** As many as the plugin keeps. */
