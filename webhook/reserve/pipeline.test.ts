@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { specHash } from "../../shared/decide/availability/spec-facts.ts";
 import { sleep } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
@@ -233,6 +234,22 @@ describe("an eviction that passes because its pod is not available", () => {
     const w = world([{ ...good("one"), isLost: true }, good("two", "b")]);
     const verdict = await evicted(w, pod("web-0"), SLOW_MS);
     expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "one" } }] });
+  });
+
+  test("is denied by a lost protector that the watch shows, where its pod may mature meanwhile", async () => {
+    const spec = { ...protector(5).spec, minReadySeconds: 3_600 };
+    const maturityCutoff = "1970-01-01T00:00:00Z";
+    const object = protector(5, { name: "one", spec, aggregation: { specHash: specHash(spec), maturityCutoff } });
+    const given = [{ core: "a", object }, good("two", "b")] as const;
+    expect(await evicted(world(given), pod("web-0"), SLOW_MS)).toMatchObject({
+      kind: "allowed",
+      decisions: [{ decision: { decision: { reason: "PinnedUnavailable" } } }, {}],
+    });
+    const lost = world([{ ...given[0], isLost: true }, given[1]]);
+    expect(await evicted(lost, pod("web-0"), SLOW_MS)).toMatchObject({
+      kind: "denied",
+      decisions: [{ protector: { name: "one" } }],
+    });
   });
 
   test.each([
