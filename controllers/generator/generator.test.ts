@@ -110,7 +110,7 @@ test("a term that ends before the cells of a restored core are on hold leaves th
   expect(await lead()).toEqual([]);
 });
 
-test("hundreds of workloads over a quota are tried about once a minute, and one that asks for something else at once", async () => {
+test("workloads over a quota are tried once a minute, and one that asks for something else at once", async () => {
   const time = new VirtualTime();
   const deployment = (name: string, minReadySeconds = 0, more: object = {}): object => ({
     metadata: {

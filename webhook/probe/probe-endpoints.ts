@@ -22,7 +22,7 @@ export const MAX_QUEUED = 500;
 const DEFAULT_TIMEOUT_MS = 2_000;
 /** Endpoints that are remembered. Of those that are not being asked, the least recently used is forgotten first. */
 export const MAX_ENDPOINTS = 500;
-/** Of these, asked for by protectors of one namespace: a tenant may make any number of protectors, each with its own. */
+/** Of these, for the protectors of one namespace: a tenant may make any number, each with its own. */
 export const MAX_OF_NAMESPACE = MAX_ENDPOINTS / 2;
 /** Most characters of the owner's text in a denial: people read the denial, and the text is not trusted. */
 const MAX_SAID = 200;

@@ -165,7 +165,7 @@ function recordedCa({ record }: ConfigurationTable): unknown {
   return JSON.parse(record[KINDS[RESOURCES[0]]] ?? "").bundles.one;
 }
 
-test("a new CA that could not be recorded is recorded once the cell takes it, though nothing else changes", async () => {
+test("a new CA that could not be recorded is recorded once the cell takes it", async () => {
   const { time, cell, events, keeper, stop } = start(Promise.resolve());
   await time.advance(5_000);
   cell.isRecordAway = true;
@@ -181,7 +181,7 @@ test("a new CA that could not be recorded is recorded once the cell takes it, th
   await stop();
 });
 
-test("a form that could not be recorded is told of once, and recorded once the cell takes it", async () => {
+test("a form that could not be recorded is told once, and recorded later", async () => {
   const { time, cell, events, stop } = start(Promise.resolve());
   await time.advance(5_000);
   const before = cell.record[KINDS[RESOURCES[0]]];
