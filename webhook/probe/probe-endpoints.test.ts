@@ -97,6 +97,18 @@ test("a call ends at the probe's timeout, or at the request's deadline", async (
   expect(r.time.elapsedMs - startMs).toBe(2_300);
 });
 
+test("a tenant that gives another's owner no time, or asks it without end, keeps nobody else from asking", async () => {
+  const r = harness(() => ({ afterMs: 20, reply: YES }));
+  for (let count = 0; count < FAILURES_TO_OPEN; count++)
+    expect((await r.settle(r.ask("db:1", 1, "tenant"))).result).toBe("failed");
+  expect((await r.settle(r.ask("db:1", 1, "tenant"))).result).toBe("down");
+  expect((await r.settle(r.ask("db:1"))).result).toBe("allowed");
+  await r.time.advance(10_000);
+  const others = Array.from({ length: MAX_IN_FLIGHT + MAX_QUEUED }, () => r.ask("db:1", 9_000, "tenant"));
+  expect((await r.settle(r.ask("db:1"))).result).toBe("allowed");
+  await r.time.result(Promise.all(others));
+});
+
 test("a tenant with any number of probes ends no call to another's owner, and leaves room for others", async () => {
   const r = harness((endpoint) => ({ afterMs: endpoint.startsWith("db") ? 1_000 : 1_500, reply: YES }));
   const asked = r.ask("db:1");

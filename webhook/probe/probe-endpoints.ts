@@ -28,7 +28,7 @@ export const MAX_OF_NAMESPACE = MAX_ENDPOINTS / 2;
 const MAX_SAID = 200;
 
 interface Endpoint {
-  /** Of the protector whose probe was the first. */
+  /** Of the protectors that name it. */
   readonly namespace: string;
   client: ProbeClient | undefined;
   /** Host and port, for texts. */
@@ -194,7 +194,8 @@ export class ProbeEndpoints {
 
   /** Undefined when there is no room. */
   #endpoint({ probe, budgetNamespace: namespace }: ProbeRequest): Endpoint | undefined {
-    const key = JSON.stringify([probe.protocol, probe.endpoint, probe.insecure, probe.caBundle]);
+    // Of its namespace: others may ask the same owner as often, and with as little time, as they like.
+    const key = JSON.stringify([namespace, probe.protocol, probe.endpoint, probe.insecure, probe.caBundle]);
     const known = this.#endpoints.get(key);
     if (known !== undefined) {
       this.#endpoints.delete(key);
