@@ -178,6 +178,10 @@ export class Pipeline {
     return this.#options.cores.some((core) => core.match(pod).some(counts));
   }
 
+  protectorsOf(pod: Pod): number {
+    return this.#options.cores.reduce((sum, core) => sum + core.match(pod).length, 0);
+  }
+
   /** Returns at once where no protector matches, else resolves before the deadline. Neither throws nor rejects. */
   decide(disruption: Disruption): MaybePromise<Verdict> {
     const nowMs = this.#nowMs();
