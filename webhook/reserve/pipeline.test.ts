@@ -9,7 +9,7 @@ import type { Requester } from "./caller-shares.ts";
 import { Nonces } from "./nonces.ts";
 import { Pipeline } from "./pipeline.ts";
 import type { ProtectorLookup } from "./protector-cache.ts";
-import type { Verdict } from "./verdict.ts";
+import { MAX_AT_ONCE, type Verdict } from "./verdict.ts";
 
 const good = (name: string, core = "a"): Protected => ({ core, object: protector(5, { name }) });
 const full = (name: string, core = "a"): Protected => ({ core, object: protector(10, { name }) });
@@ -189,6 +189,22 @@ describe("a dry run", () => {
     expect(await w.decide(disruption(pod("web-0"), { dryRun: true }))).toMatchObject({ kind });
     expect(writes(w)).toEqual({ "a/a": 0 });
   });
+});
+
+// Each protector that was asked took half a millisecond: some twenty denials a second were all that a replica made.
+test("of a pod with hundreds of protectors, which a tenant can make, no more are asked once some deny for good", async () => {
+  const named = (min: number, count: number, first = 0): Protected[] =>
+    Array.from({ length: count }, (_, index) => {
+      const name = `p${String(first + index).padStart(3, "0")}`;
+      return { core: "a", object: protector(min, { name }) };
+    });
+  const denials = async (all: readonly Protected[]): Promise<number> => {
+    const verdict = await world(all).decide(disruption(pod("web-0"), { dryRun: true }));
+    return verdict.kind === "denied" ? verdict.decisions.length : 0;
+  };
+  expect(await denials(named(10, 500))).toBe(MAX_AT_ONCE);
+  expect(await denials([...named(5, 300), ...named(10, 1, 300)])).toBe(1);
+  expect(await denials(named(5, 300))).toBe(0);
 });
 
 describe("a pod", () => {

@@ -35,6 +35,7 @@ import {
   type Undecided,
   type Verdict,
   verdictOf,
+  verdictOfEach,
 } from "./verdict.ts";
 
 export interface Disruption extends Omit<DisruptionTarget, "kind"> {
@@ -240,7 +241,9 @@ export class Pipeline {
     disruption: Disruption,
     matches: readonly ProtectorMatch[],
   ): Promise<Verdict> {
-    return verdictOf(await Promise.all(matches.map((match) => this.#evaluateOne(request, disruption, match))));
+    // Those of several pods together are one batch.
+    const atOnce = disruption.together && matches.length;
+    return await verdictOfEach(matches, (match) => this.#evaluateOne(request, disruption, match), atOnce);
   }
 
   /**
