@@ -192,7 +192,7 @@ describe("a dry run", () => {
 });
 
 // Each protector that was asked took half a millisecond: some twenty denials a second were all that a replica made.
-test("of a pod with hundreds of protectors, which a tenant can make, no more are asked once some deny for good", async () => {
+test("of a pod with hundreds of protectors, no more are asked once some deny for good", async () => {
   const named = (min: number, count: number, first = 0): Protected[] =>
     Array.from({ length: count }, (_, index) => {
       const name = `p${String(first + index).padStart(3, "0")}`;
