@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { Pod } from "../shared/schema/pod.ts";
 import { VirtualTime } from "../test/support/runtime/virtual-ports.ts";
 import { disruption, noncesOf, pod, protector, unready } from "../test/support/webhook/fixtures.ts";
 import {
@@ -84,6 +85,33 @@ describe("the deletion of a node", () => {
     expect(asked).toMatchObject([{ operation: "DELETE", together: expect.anything() }, { operation: "DELETE" }]);
     expect(asked[1]?.together).toBeUndefined();
     expect(records).toMatchObject([{ kind: "node", outcome: "unprotected" }]);
+  });
+
+  // Each decision took 5 KB: a thousand pods of 300 protectors took all memory, and ended each replica that was asked.
+  test("whose pods have thousands of protectors, which a tenant can make, is not decided, and says whose", async () => {
+    const pods = [
+      pod("db"),
+      ...Array.from({ length: 2_000 }, (_, index) => pod(`web-${index}`, { namespace: "many" })),
+    ];
+    let counted = 0;
+    const protectorsOf = ({ namespace }: Pod): number => {
+      counted++;
+      return namespace === "many" ? 1_000 : world(1).pipeline.protectorsOf(pod("db"));
+    };
+    const asked: string[] = [];
+    const decide = ({ pod: { name } }: Disruption): Verdict => {
+      asked.push(name);
+      return ALLOWED;
+    };
+    const of = (these: readonly Pod[]) => ({
+      ...cell({ kind: "listed", pods: these }),
+      pipeline: { decide, protectorsOf },
+    });
+    const response = responseOf(await handler(ALLOWED, of(pods)).ask(deletion()));
+    expect([asked, counted]).toEqual([[], 6]);
+    expect(response).toMatchObject({ allowed: false, status: { code: 503 } });
+    expect(JSON.stringify(response)).toContain("more than 5000 protectors together, most of them in namespace many");
+    expect(responseOf(await handler(ALLOWED, of(pods.slice(0, 5))).ask(deletion()))).toMatchObject({ allowed: true });
   });
 
   test("asks for a pod that is not Ready where a protector counts it, and for no exempt one", async () => {

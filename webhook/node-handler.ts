@@ -19,6 +19,12 @@ import type { DenialContext } from "./respond/denial-outlook.ts";
 import { withCriterion } from "./respond/health-criterion.ts";
 import { responseToNode, responseToUnknownPods } from "./respond/node-response.ts";
 
+/**
+ * Decisions of one deletion, one for each protector of each pod: each takes 5 KB until all are made. A node has some
+ * hundred pods, and a pod one protector or two; but a tenant may make thousands over each of its pods.
+ */
+const MAX_DECISIONS = 5_000;
+
 export interface NodeDeletion extends Pick<Disruption, "arrivedMs" | "deadlineMs" | "isCallerGone"> {
   readonly request: AdmissionRequest;
   /** Of the caller. */
@@ -28,6 +34,7 @@ export interface NodeDeletion extends Pick<Disruption, "arrivedMs" | "deadlineMs
     readonly decide: (disruption: Disruption) => MaybePromise<Verdict>;
     readonly protectsNothing?: (cell: string) => boolean;
     readonly countsUnready?: (pod: Pod) => boolean;
+    readonly protectorsOf?: (pod: Pod) => number;
   };
   readonly context: DenialContext;
   readonly reviewed: ReviewedDeletions;
@@ -46,7 +53,17 @@ export async function handleNodeDeletion(deletion: NodeDeletion): Promise<Handle
   const node = removedNodeSince(deletion.reviewed, { cell: cell.id, request, nowMs: deletion.arrivedMs });
   if (node === undefined) return { response: { outcome: "ignored" }, disruptions: [] };
   if (pipeline.protectsNothing?.(cell.id) === true) return { response: { outcome: "unprotected" }, disruptions: [] };
-  const listed = await cell.listPods?.(node, deletion.leftMs(), (pod) => isAtStake(pod, deletion));
+  const decisions = new Map<string, number>();
+  let left = MAX_DECISIONS;
+  const listed = await cell.listPods?.(node, deletion.leftMs(), (pod) => {
+    if (left < 0 || !isAtStake(pod, deletion)) return false;
+    const protectors = pipeline.protectorsOf?.(pod) ?? 0;
+    left -= protectors;
+    decisions.set(pod.namespace, (decisions.get(pod.namespace) ?? 0) + protectors);
+    return true;
+  });
+  if (listed?.kind === "listed" && left < 0)
+    return { response: responseToUnknownPods(node, tooMany(decisions)), disruptions: [] };
   if (listed?.kind !== "listed") {
     const why = `cell ${cell.id} is configured without a kubeconfig: give --cell ${cell.id}=KUBECONFIG`;
     return { response: responseToUnknownPods(node, listed?.message ?? why), disruptions: [] };
@@ -55,6 +72,11 @@ export async function handleNodeDeletion(deletion: NodeDeletion): Promise<Handle
   const verdict = await decideAll(pipeline, disruptions);
   const response = withCriteria(responseToNode(node, verdict, context));
   return { response: { ...response, node, dryRun: request.dryRun }, disruptions };
+}
+
+function tooMany(decisions: ReadonlyMap<string, number>): string {
+  const [most] = [...decisions].sort(([, one], [, other]) => other - one);
+  return `its pods have more than ${MAX_DECISIONS} protectors together, most of them in namespace ${most?.[0]}`;
 }
 
 /** Told where a pod of the node goes by another health criterion. */

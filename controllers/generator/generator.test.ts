@@ -109,3 +109,55 @@ test("a term that ends before the cells of a restored core are on hold leaves th
   expect(await lead()).not.toEqual([]);
   expect(await lead()).toEqual([]);
 });
+
+test("workloads over a quota are tried once a minute, and one that asks for something else at once", async () => {
+  const time = new VirtualTime();
+  const deployment = (name: string, minReadySeconds = 0, more: object = {}): object => ({
+    metadata: {
+      ...{ namespace: "tenant", name, uid: `uid ${name}`, resourceVersion: "5", ...more },
+      labels: { "podseidon.kubewharf.io/protect": "true" },
+      finalizers: ["podseidon.kubewharf.io/generator"],
+    },
+    spec: { replicas: 3, minReadySeconds, selector: { matchLabels: { app: name } }, template: {} },
+  });
+  const items = Array.from({ length: 300 }, (_, index) => deployment(`web-${index}`));
+  const sources = new ScriptedStream();
+  const tried: string[] = [];
+  const answer = (body: object, status = 200): ApiResponse => ({ status, headers: {}, body: JSON.stringify(body) });
+  const transport: Transport = {
+    async request({ method, path, body = "" }) {
+      const metadata = { resourceVersion: "9" };
+      if (method === "GET") return answer({ metadata, items: path.includes("deployments") ? items : [] });
+      if (method !== "POST") return answer(items[0] ?? {});
+      tried.push(JSON.parse(body).metadata.name);
+      return answer({ kind: "Status", code: 403, reason: "Forbidden", message: "exceeded quota: few" }, 403);
+    },
+    async stream({ path, signal }) {
+      const chunks = (path.includes("deployments") ? sources : new ScriptedStream()).read(signal);
+      return { status: 200, headers: JSON_TYPE, chunks, close: () => {} };
+    },
+    close: () => {},
+  };
+  const generator = new Generator({
+    ...{ transport, ports: time, plugins: [pluginNamed("deployment")], concurrency: 4, mayWrite: () => true },
+    observer: { generator: () => {}, watch: () => {}, queue: () => {} },
+  });
+  const end = new AbortController();
+  const ended = generator.lead(end.signal);
+  await time.advance(180_000);
+  expect(new Set(tried).size).toBe(300);
+  tried.length = 0;
+  await time.advance(60_000);
+  expect(tried.length).toBeLessThanOrEqual(600);
+  const changed = async (object: object): Promise<number> => {
+    tried.length = 0;
+    sources.event("MODIFIED", object);
+    await time.settle();
+    return tried.filter((name) => name === "deployment-web-1").length;
+  };
+  expect(await changed(deployment("web-1", 0, { resourceVersion: "10" }))).toBe(0);
+  expect(await changed(deployment("web-1", 30, { resourceVersion: "11" }))).toBe(1);
+  end.abort();
+  await time.advance(1_000);
+  await ended;
+});

@@ -4,6 +4,7 @@
  * `protectors/` (what a worker does).
  */
 
+import { isDeepStrictEqual } from "node:util";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { PODPROTECTORS_PATH } from "../../shared/kube/client/api-path.ts";
 import type { Transport } from "../../shared/kube/client/transport.ts";
@@ -318,9 +319,17 @@ class GeneratorTerm {
     const source = after ?? before;
     if (source === undefined) return;
     const key = keyOf(plugin, source);
-    this.#add(key);
+    // What it asks for now may not be refused, and its deletion must not wait.
+    if (this.#isWorking && this.reports.has(key, "refused") && asksAnew(before, after)) this.#queue.addNow(key);
+    else this.#add(key);
     for (const budget of this.#workloads.changed(key, before, after)) this.#add(budget);
   }
+}
+
+function asksAnew(before: ProtectionSource | undefined, after: ProtectionSource | undefined): boolean {
+  const asked = (source: ProtectionSource | undefined): unknown =>
+    source && [source.uid, source.deleting, source.decision, source.enforcement, source.protectors, source.need];
+  return !isDeepStrictEqual(asked(before), asked(after));
 }
 
 function keyOf(plugin: SourcePlugin, { namespace, name }: ProtectionSource): string {

@@ -49,8 +49,7 @@ class FakePods {
   patch = async <T>(path: string, _type: string, body: unknown, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
     const isStatus = path.endsWith("/status");
     this.calls.push(isStatus ? "complete" : "patch");
-    if (isStatus && this.forbidsStatus)
-      return { kind: "rejected", status: 403, reason: "Forbidden", message: "not yours" };
+    if (isStatus && this.forbidsStatus) return { kind: "rejected", status: 403, message: "not yours" };
     if (this.failing) return { kind: "unavailable", error: new Error("down"), sent: true };
     const { metadata, status } = body as Pick<Stored, "metadata" | "status">;
     if (this.pod === undefined) return { kind: "gone" };

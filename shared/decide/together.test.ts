@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { makeCell, makePod, makeRequest } from "../../test/support/decide/fixtures.ts";
+import { makeCell, makePod, makeRequest, makeSpec, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import { heldBucket, stateOf, verdictLine } from "../../test/support/decide/quota-fixtures.ts";
+import { formatMs } from "../schema/time.ts";
 import { decideTogether } from "./together.ts";
 
 const pods = (count: number, ready = true): ReturnType<typeof makeRequest>[] =>
@@ -45,6 +46,21 @@ describe("pods that go together", () => {
       "allow Reserved w=1 paid",
       ...Array(4).fill("allow Unavailable"),
     ]);
+  });
+
+  test("pods that are not mature yet are pinned, and use nothing", () => {
+    const minReady = { ...min(7), minReadySeconds: 60 };
+    const cutoff = { maturityCutoff: formatMs(NOW_MS - 60_000) };
+    const held = [heldBucket("uid-1"), heldBucket("uid-2")];
+    const state = stateOf([makeCell("a", 10, held, cutoff, makeSpec(minReady))], minReady);
+    const immature = ["new-0", "new-1"].map((name) => makeRequest(makePod(name, { readyForSeconds: 10 })));
+    expect(decideTogether(state, [...pods(1), ...immature]).map(verdictLine)).toEqual([
+      "allow Reserved w=1 paid",
+      ...Array(2).fill("allow PinnedImmature w=0"),
+    ]);
+    const decisions = decideTogether(state, [...pods(3), ...immature]);
+    expect(decisions.map(verdictLine)).toEqual(Array(5).fill("Busy TooManyTogether"));
+    expect(decisions[0]?.facts).toMatchObject({ together: 3 });
   });
 
   test("a repeat passes, whatever is left", () => {

@@ -63,5 +63,41 @@ describe("the lost protectors of a core", () => {
     const newer = generated(2, "web-0");
     expect(index.add(newer, false)).toBe(true);
     expect(index.get("default/web-0")).toBe(newer);
+    index.take("default/web-1");
+    expect(index.add(generated(1, "beyond"), false)).toBe(true);
+  });
+
+  const of = (namespace: string, name: string, annotation = ""): ProtectorVersion => {
+    const { object } = generated(1, name, { annotation });
+    return new ProtectorVersion({ ...object, metadata: { ...object.metadata, namespace } }, 0);
+  };
+
+  test("of a namespace that has most give way to those of others", () => {
+    const left: string[] = [];
+    const index = new LostProtectorIndex({ isRecorded: () => false, onOverflow: ({ key }) => left.push(key) });
+    for (let one = 0; one < 50_000; one++) index.add(of("tenant", `web-${one}`), false);
+    for (const name of ["web", "db"]) expect(index.add(of("shop", name), false)).toBe(true);
+    expect(index.add(of("tenant", "another"), false)).toBe(false);
+    expect(left).toEqual(["tenant/web-0", "tenant/web-1", "tenant/another"]);
+    expect(["shop/web", "shop/db", "tenant/web-0"].map((key) => index.get(key) !== undefined)).toEqual([
+      ...[true, true, false],
+    ]);
+  });
+
+  test("of a cell that claims many give way to those of other cells, whatever their namespaces", () => {
+    const index = new LostProtectorIndex({ isRecorded: () => false });
+    for (let one = 0; one < 50_000; one++) index.add(of(`ns-${one}`, "web"), false, "liar");
+    for (let one = 0; one < 10; one++) expect(index.add(of("shop", `web-${one}`), false, "honest")).toBe(true);
+    expect(index.size).toBe(50_000);
+  });
+
+  test("count for as much as they have characters", () => {
+    const left: string[] = [];
+    const index = new LostProtectorIndex({ isRecorded: () => false, onOverflow: ({ key }) => left.push(key) });
+    const large = "x".repeat(250_000);
+    for (let one = 0; one < 1_000; one++) index.add(of("tenant", `web-${one}`, large), false);
+    expect(index.size).toBeLessThan(850);
+    expect(index.add(of("shop", "web", large), false)).toBe(true);
+    expect(index.get("tenant/web-0")).toBeUndefined();
   });
 });

@@ -2,16 +2,29 @@ import type { ProtectorVersion } from "../decide/state/protector-version.ts";
 import type { PodProtector } from "../schema/podprotector.ts";
 import { isReleased } from "./lost-protector.ts";
 
-/** More protectors than any core is meant for. */
-const MAX_LOST_PROTECTORS = 50_000;
+/** Characters that each lost protector counts for at least. */
+const LEAST_WEIGHT = 4_096;
+/** For 50,000 protectors, more than any core is meant for, or fewer that are larger. */
+const MAX_WEIGHT = 50_000 * LEAST_WEIGHT;
 /** Most versions of one protector: more than the number of cells that are unreachable at the same time. */
 const MAX_VARIANTS = 16;
 
 interface LostProtectorIndexOptions {
   /** The release register of the core says that this absent protector has ended. */
   readonly isRecorded: (protector: PodProtector) => boolean;
-  /** More protectors are lost than can be kept: the pods of this one are no longer protected. */
+  /** More protectors are lost than can be kept: this one is kept no longer, so that its pods are not protected. */
   readonly onOverflow?: (lost: ProtectorVersion) => void;
+}
+
+interface Group {
+  readonly name: string;
+  readonly keys: Map<string, number>;
+  weight: number;
+}
+
+/** Of what anybody but podseidon writes. */
+function weightOf({ object: { metadata, spec } }: ProtectorVersion): number {
+  return Math.max(LEAST_WEIGHT, JSON.stringify([metadata, spec]).length);
 }
 
 /**
@@ -22,6 +35,10 @@ interface LostProtectorIndexOptions {
 export class LostProtectorIndex {
   readonly #options: LostProtectorIndexOptions;
   readonly #lost = new Map<string, ProtectorVersion>();
+  /** The weights of these in each group, and the group of each. */
+  readonly #groups = new Map<string, Group>();
+  readonly #groupOf = new Map<string, Group>();
+  #weight = 0;
   /** Backups whose spec differs from the version above, by `namespace/name`; each has the key `namespace/name#N`. */
   readonly #variants = new Map<string, ProtectorVersion[]>();
 
@@ -50,15 +67,50 @@ export class LostProtectorIndex {
     return isReleased(object, this.#options.isRecorded(object), isRestored);
   }
 
-  /** Takes a protector that is absent from its core. True when it is now lost, false when it was released. */
-  add(protector: ProtectorVersion, isRestored: boolean): boolean {
+  /**
+   * Takes a protector that is absent from its core. True when it is now lost, false when it was released, or when there
+   * is no room. Whoever makes and deletes protectors without end, or forges a backup of many, must not take the room of
+   * others: the group that has most gives way, which is a namespace, or a cell that has backups.
+   */
+  add(protector: ProtectorVersion, isRestored: boolean, group = protector.object.metadata.namespace ?? ""): boolean {
     if (this.isReleased(protector, isRestored)) return false;
-    if (this.#lost.size >= MAX_LOST_PROTECTORS && !this.#lost.has(protector.key)) {
-      this.#options.onOverflow?.(protector);
-      return false;
+    const { key } = protector;
+    this.#remove(key);
+    const own = this.#groups.get(group) ?? { name: group, keys: new Map<string, number>(), weight: 0 };
+    const weight = weightOf(protector);
+    while (this.#weight + weight > MAX_WEIGHT) {
+      const heaviest = [...this.#groups.values()].reduce(
+        (one, other) => (other.weight > one.weight ? other : one),
+        own,
+      );
+      const [first] = heaviest.keys.keys();
+      const given = first === undefined ? undefined : this.#lost.get(first);
+      if (given === undefined || heaviest.weight <= own.weight + weight) {
+        this.#options.onOverflow?.(protector);
+        return false;
+      }
+      this.#remove(given.key);
+      this.#options.onOverflow?.(given);
     }
-    this.#lost.set(protector.key, protector);
+    this.#lost.set(key, protector);
+    this.#groups.set(group, own);
+    this.#groupOf.set(key, own);
+    own.keys.set(key, weight);
+    own.weight += weight;
+    this.#weight += weight;
     return true;
+  }
+
+  #remove(key: string): void {
+    this.#lost.delete(key);
+    const group = this.#groupOf.get(key);
+    const weight = group?.keys.get(key);
+    if (group === undefined || weight === undefined) return;
+    this.#groupOf.delete(key);
+    group.keys.delete(key);
+    group.weight -= weight;
+    this.#weight -= weight;
+    if (group.keys.size === 0) this.#groups.delete(group.name);
   }
 
   /**
@@ -86,14 +138,14 @@ export class LostProtectorIndex {
   /** Removes and returns the lost protector of this name. */
   take(key: string): ProtectorVersion | undefined {
     const found = this.#lost.get(key);
-    this.#lost.delete(key);
+    this.#remove(key);
     return found;
   }
 
   /** Removes and returns the lost protectors whose release has been recorded since. */
   dropReleased(): ProtectorVersion[] {
     const released = [...this.#lost.values()].filter(({ object }) => this.#options.isRecorded(object));
-    for (const { key } of released) this.#lost.delete(key);
+    for (const { key } of released) this.#remove(key);
     return released;
   }
 }

@@ -254,6 +254,18 @@ describe("work queue", () => {
     expect([time.pendingTimers, queue.delayed, queue.failing, queue.depth]).toEqual([0, 0, 0, 0]);
   });
 
+  it("takes out a key that waits, in whatever way, and none in processing", async () => {
+    const { queue, time } = queueOf();
+    queue.add("ready");
+    queue.addAfter("later", 10);
+    queue.addRateLimited("failed");
+    expect(["ready", "later", "failed", "unknown"].map((key) => queue.drop(key))).toEqual([true, true, true, true]);
+    await time.advance(60_000);
+    expect([queue.tryTake(), queue.failing, queue.delayed, time.pendingTimers]).toEqual([undefined, 0, 0, 0]);
+    queue.add("ready");
+    expect([queue.tryTake(), queue.drop("ready"), queue.processing]).toEqual(["ready", false, 1]);
+  });
+
   it("reports waiting and working times", async () => {
     const { queue, time, events } = queueOf();
     queue.add("a");

@@ -181,6 +181,16 @@ export class WorkQueue<K = string> {
     if (failing !== undefined) failing.easedUntilMs ??= this.#ports.clock.monotonicMs() + this.#backoffOptions.maxMs;
   }
 
+  /** Takes out a key that waits: there is nothing to do for it any more. False while the key is in processing. */
+  drop(key: K): boolean {
+    if (this.#processing.has(key)) return false;
+    this.#ready.delete(key);
+    this.#delayed.get(key)?.timer.cancel();
+    this.#delayed.delete(key);
+    this.forget(key);
+    return true;
+  }
+
   /** Calls of `addRateLimited` for the key since `forget`. */
   failures(key: K): number {
     return this.#failing.get(key)?.backoff.failures ?? 0;

@@ -7,7 +7,14 @@ import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { FAILURES_TO_OPEN } from "./circuit-breaker.ts";
 import type { ProbeResponse } from "./message.ts";
 import { type ProbeClient, ProbeFailure } from "./probe-client.ts";
-import { certificatesOf, MAX_IN_FLIGHT, MAX_QUEUED, ProbeEndpoints } from "./probe-endpoints.ts";
+import {
+  certificatesOf,
+  MAX_ENDPOINTS,
+  MAX_IN_FLIGHT,
+  MAX_OF_NAMESPACE,
+  MAX_QUEUED,
+  ProbeEndpoints,
+} from "./probe-endpoints.ts";
 import type { ProbeAnswer, ProbeRequest } from "./probe-request.ts";
 
 const YES: ProbeResponse = { isAllowed: true, error: "" };
@@ -18,7 +25,9 @@ interface Harness {
   readonly probes: ProbeEndpoints;
   /** Endpoints of the calls that were made. */
   readonly calls: string[];
-  ask(endpoint?: string, budgetMs?: number): Promise<ProbeAnswer>;
+  /** Endpoints whose client was closed. */
+  readonly closed: string[];
+  ask(endpoint?: string, budgetMs?: number, namespace?: string): Promise<ProbeAnswer>;
   settle(answer: Promise<ProbeAnswer>): Promise<ProbeAnswer>;
 }
 
@@ -28,6 +37,7 @@ function harness(
 ): Harness {
   const time = new VirtualTime();
   const calls: string[] = [];
+  const closed: string[] = [];
   const connect = ({ endpoint }: { endpoint: string }): ProbeClient => ({
     ask: (_, signal) =>
       new Promise((resolve, reject) => {
@@ -39,22 +49,22 @@ function harness(
           found.reply instanceof Error ? reject(found.reply) : resolve(found.reply),
         );
       }),
-    close: () => undefined,
+    close: () => void closed.push(endpoint),
   });
   const probes = new ProbeEndpoints({ ports: time, onAsked: () => undefined, allowed: ALLOWED, connect });
   const settle = (answer: Promise<ProbeAnswer>): Promise<ProbeAnswer> => time.result(answer, 60_000);
-  const ask = (endpoint = "db:1", budgetMs = 9_000): Promise<ProbeAnswer> => {
+  const ask = (endpoint = "db:1", budgetMs = 9_000, budgetNamespace = "data"): Promise<ProbeAnswer> => {
     const request: ProbeRequest = {
       probe: { endpoint },
       podNamespace: "data",
       podName: "db-0",
-      budgetNamespace: "data",
+      budgetNamespace,
       budgetName: "db",
       deadlineMs: time.clock.monotonicMs() + budgetMs,
     };
     return probes.ask(request);
   };
-  return { time, probes, calls, ask, settle };
+  return { time, probes, calls, closed, ask, settle };
 }
 
 describe("an owner's response", () => {
@@ -85,6 +95,36 @@ test("a call ends at the probe's timeout, or at the request's deadline", async (
   expect(r.time.elapsedMs - startMs).toBe(2_000);
   expect((await r.settle(r.ask("db:1", 300))).result).toBe("failed");
   expect(r.time.elapsedMs - startMs).toBe(2_300);
+});
+
+test("a tenant that gives another's owner no time, or asks it without end, keeps nobody else from asking", async () => {
+  const r = harness(() => ({ afterMs: 20, reply: YES }));
+  for (let count = 0; count < FAILURES_TO_OPEN; count++)
+    expect((await r.settle(r.ask("db:1", 1, "tenant"))).result).toBe("failed");
+  expect((await r.settle(r.ask("db:1", 1, "tenant"))).result).toBe("down");
+  expect((await r.settle(r.ask("db:1"))).result).toBe("allowed");
+  await r.time.advance(10_000);
+  const others = Array.from({ length: MAX_IN_FLIGHT + MAX_QUEUED }, () => r.ask("db:1", 9_000, "tenant"));
+  expect((await r.settle(r.ask("db:1"))).result).toBe("allowed");
+  await r.time.result(Promise.all(others));
+});
+
+test("a tenant with any number of probes ends no call to another's owner, and leaves room for others", async () => {
+  const r = harness((endpoint) => ({ afterMs: endpoint.startsWith("db") ? 1_000 : 1_500, reply: YES }));
+  const asked = r.ask("db:1");
+  const others = Array.from({ length: 2 * MAX_ENDPOINTS }, (_, port) => r.ask(`slow:${port + 1}`, 9_000, "tenant"));
+  const late = r.ask("db:2");
+  for (const answer of [asked, late]) expect((await r.settle(answer)).result).toBe("allowed");
+  expect(r.closed).toEqual([]);
+  const results = (await r.time.result(Promise.all(others))).map(({ result }) => result);
+  expect(results.filter((result) => result === "allowed")).toHaveLength(MAX_OF_NAMESPACE);
+  expect(results.filter((result) => result === "overloaded")).toHaveLength(2 * MAX_ENDPOINTS - MAX_OF_NAMESPACE);
+});
+
+test("of the endpoints of many namespaces, the one that was used least recently is forgotten", async () => {
+  const r = harness(() => ({ afterMs: 1, reply: YES }));
+  for (let port = 1; port <= MAX_ENDPOINTS + 1; port++) await r.settle(r.ask(`db:${port}`, 9_000, `ns-${port}`));
+  expect(r.closed).toEqual(["db:1"]);
 });
 
 test("the circuit opens after failures, a trial call follows, and its response closes the circuit", async () => {

@@ -20,12 +20,16 @@ export const MAX_IN_FLIGHT = 16;
 export const MAX_QUEUED = 500;
 /** x-pdb's own default. */
 const DEFAULT_TIMEOUT_MS = 2_000;
-/** Endpoints that are remembered; the least recently used is forgotten first. */
-const MAX_ENDPOINTS = 500;
+/** Endpoints that are remembered. Of those that are not being asked, the least recently used is forgotten first. */
+export const MAX_ENDPOINTS = 500;
+/** Of these, for the protectors of one namespace: a tenant may make any number, each with its own. */
+export const MAX_OF_NAMESPACE = MAX_ENDPOINTS / 2;
 /** Most characters of the owner's text in a denial: people read the denial, and the text is not trusted. */
 const MAX_SAID = 200;
 
 interface Endpoint {
+  /** Of the protectors that name it. */
+  readonly namespace: string;
   client: ProbeClient | undefined;
   /** Host and port, for texts. */
   where: string;
@@ -137,7 +141,11 @@ export class ProbeEndpoints {
   async ask(request: ProbeRequest): Promise<ProbeAnswer> {
     const { clock } = this.#options.ports;
     const startedMs = clock.monotonicMs();
-    const endpoint = this.#endpoint(request.probe);
+    const endpoint = this.#endpoint(request);
+    if (endpoint === undefined) {
+      this.#options.onAsked({ result: "overloaded", endpoint: "", tookMs: 0 });
+      return { result: "overloaded", message: "has a probe that has to wait: too many others are being asked" };
+    }
     const answer = await this.#ask(request, endpoint, startedMs);
     const tookMs = clock.monotonicMs() - startedMs;
     this.#options.onAsked({ result: answer.result, endpoint: endpoint.where, tookMs });
@@ -184,8 +192,10 @@ export class ProbeEndpoints {
     }
   }
 
-  #endpoint(probe: ProbeSpec): Endpoint {
-    const key = JSON.stringify([probe.protocol, probe.endpoint, probe.insecure, probe.caBundle]);
+  /** Undefined when there is no room. */
+  #endpoint({ probe, budgetNamespace: namespace }: ProbeRequest): Endpoint | undefined {
+    // Of its namespace: others may ask the same owner as often, and with as little time, as they like.
+    const key = JSON.stringify([namespace, probe.protocol, probe.endpoint, probe.insecure, probe.caBundle]);
     const known = this.#endpoints.get(key);
     if (known !== undefined) {
       this.#endpoints.delete(key);
@@ -193,13 +203,13 @@ export class ProbeEndpoints {
       if (known.isDoubted) this.#connect(known, probe);
       return known;
     }
-    const [oldest] = this.#endpoints;
-    if (oldest !== undefined && this.#endpoints.size >= MAX_ENDPOINTS) {
-      oldest[1].client?.close();
-      this.#endpoints.delete(oldest[0]);
-    }
+    const all = [...this.#endpoints];
+    const own = all.filter(([, one]) => one.namespace === namespace);
+    if (own.length >= MAX_OF_NAMESPACE ? !this.#forgetOne(own) : all.length >= MAX_ENDPOINTS && !this.#forgetOne(all))
+      return undefined;
     const { ports } = this.#options;
     const endpoint: Endpoint = {
+      namespace,
       client: undefined,
       where: "",
       certificates: "",
@@ -212,6 +222,13 @@ export class ProbeEndpoints {
     this.#connect(endpoint, probe);
     this.#endpoints.set(key, endpoint);
     return endpoint;
+  }
+
+  /** Forgets the first that is not being asked: a client that is closed ends its calls. False without any. */
+  #forgetOne(endpoints: readonly (readonly [string, Endpoint])[]): boolean {
+    const [key, idle] = endpoints.find(([, { semaphore }]) => semaphore.isIdle) ?? [];
+    idle?.client?.close();
+    return key !== undefined && this.#endpoints.delete(key);
   }
 
   /** Makes the client, or another one when the certificates have changed. A failure leaves the old client in use. */

@@ -5,12 +5,19 @@ export class Semaphore {
   readonly #ports: Pick<Ports, "clock" | "timers">;
   readonly #maxQueued: number;
   #permits: number;
+  readonly #allPermits: number;
   readonly #queue = new Set<() => void>();
 
   constructor(ports: Pick<Ports, "clock" | "timers">, permits: number, maxQueued: number) {
     this.#ports = ports;
     this.#permits = permits;
+    this.#allPermits = permits;
     this.#maxQueued = maxQueued;
+  }
+
+  /** Nobody has a permit, or waits for one. */
+  get isIdle(): boolean {
+    return this.#permits === this.#allPermits;
   }
 
   /** Resolves with whether a permit was acquired before `deadlineMs` (monotonic). */

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { specHash } from "../../shared/decide/availability/spec-facts.ts";
 import { sleep } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { disruption, noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
@@ -8,7 +9,7 @@ import type { Requester } from "./caller-shares.ts";
 import { Nonces } from "./nonces.ts";
 import { Pipeline } from "./pipeline.ts";
 import type { ProtectorLookup } from "./protector-cache.ts";
-import type { Verdict } from "./verdict.ts";
+import { MAX_AT_ONCE, type Verdict } from "./verdict.ts";
 
 const good = (name: string, core = "a"): Protected => ({ core, object: protector(5, { name }) });
 const full = (name: string, core = "a"): Protected => ({ core, object: protector(10, { name }) });
@@ -190,6 +191,22 @@ describe("a dry run", () => {
   });
 });
 
+// Each protector that was asked took half a millisecond: some twenty denials a second were all that a replica made.
+test("of a pod with hundreds of protectors, no more are asked once some deny for good", async () => {
+  const named = (min: number, count: number, first = 0): Protected[] =>
+    Array.from({ length: count }, (_, index) => {
+      const name = `p${String(first + index).padStart(3, "0")}`;
+      return { core: "a", object: protector(min, { name }) };
+    });
+  const denials = async (all: readonly Protected[]): Promise<number> => {
+    const verdict = await world(all).decide(disruption(pod("web-0"), { dryRun: true }));
+    return verdict.kind === "denied" ? verdict.decisions.length : 0;
+  };
+  expect(await denials(named(10, 500))).toBe(MAX_AT_ONCE);
+  expect(await denials([...named(5, 300), ...named(10, 1, 300)])).toBe(1);
+  expect(await denials(named(5, 300))).toBe(0);
+});
+
 describe("a pod", () => {
   test("that is not available is allowed without a write", async () => {
     const w = world([full("a")]);
@@ -233,6 +250,22 @@ describe("an eviction that passes because its pod is not available", () => {
     const w = world([{ ...good("one"), isLost: true }, good("two", "b")]);
     const verdict = await evicted(w, pod("web-0"), SLOW_MS);
     expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "one" } }] });
+  });
+
+  test("is denied by a lost protector that the watch shows, where its pod may mature meanwhile", async () => {
+    const spec = { ...protector(5).spec, minReadySeconds: 3_600 };
+    const maturityCutoff = "1970-01-01T00:00:00Z";
+    const object = protector(5, { name: "one", spec, aggregation: { specHash: specHash(spec), maturityCutoff } });
+    const given = [{ core: "a", object }, good("two", "b")] as const;
+    expect(await evicted(world(given), pod("web-0"), SLOW_MS)).toMatchObject({
+      kind: "allowed",
+      decisions: [{ decision: { decision: { reason: "PinnedUnavailable" } } }, {}],
+    });
+    const lost = world([{ ...given[0], isLost: true }, given[1]]);
+    expect(await evicted(lost, pod("web-0"), SLOW_MS)).toMatchObject({
+      kind: "denied",
+      decisions: [{ protector: { name: "one" } }],
+    });
   });
 
   test.each([

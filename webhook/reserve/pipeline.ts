@@ -35,6 +35,7 @@ import {
   type Undecided,
   type Verdict,
   verdictOf,
+  verdictOfEach,
 } from "./verdict.ts";
 
 export interface Disruption extends Omit<DisruptionTarget, "kind"> {
@@ -178,6 +179,10 @@ export class Pipeline {
     return this.#options.cores.some((core) => core.match(pod).some(counts));
   }
 
+  protectorsOf(pod: Pod): number {
+    return this.#options.cores.reduce((sum, core) => sum + core.match(pod).length, 0);
+  }
+
   /** Returns at once where no protector matches, else resolves before the deadline. Neither throws nor rejects. */
   decide(disruption: Disruption): MaybePromise<Verdict> {
     const nowMs = this.#nowMs();
@@ -236,7 +241,9 @@ export class Pipeline {
     disruption: Disruption,
     matches: readonly ProtectorMatch[],
   ): Promise<Verdict> {
-    return verdictOf(await Promise.all(matches.map((match) => this.#evaluateOne(request, disruption, match))));
+    // Those of several pods together are one batch.
+    const atOnce = disruption.together && matches.length;
+    return await verdictOfEach(matches, (match) => this.#evaluateOne(request, disruption, match), atOnce);
   }
 
   /**

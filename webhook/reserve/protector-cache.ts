@@ -71,13 +71,18 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   readonly #writers = new Map<string, ProtectorWriter>();
   /** True while the watch lists a core that was restored to an older state. */
   #isRestored = false;
+  /** Backups of cells that were adopted. */
+  #adopted = 0;
 
   constructor(options: ProtectorCacheOptions) {
     this.name = options.name;
     this.#options = options;
     this.#lost = new LostProtectorIndex({
       isRecorded: (protector) => options.releases?.hasEnded(protector) ?? false,
-      onOverflow: (protector) => options.onEvent({ kind: "lost", protector, isKept: false }),
+      onOverflow: (protector) => {
+        this.#leave(protector.key);
+        options.onEvent({ kind: "lost", protector, isKept: false });
+      },
     });
     for (const version of options.source.values()) this.#changed(undefined, version);
     options.source.subscribe({ changed: (before, after) => this.#changed(before, after) });
@@ -179,10 +184,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
   /** To be called when the release register has new entries: drops the lost protectors that they release. */
   dropReleased(): void {
     for (const version of this.#lost.dropReleased()) {
-      this.#endVariants(version.key);
-      if (this.#options.source.get(version.key) === undefined) this.#index.delete(version.key);
-      // A request for its pods has made a writer, which no request waits for.
-      this.#forget(version.key);
+      this.#leave(version.key);
       this.#options.onEvent({ kind: "lostEnded", protector: version, how: "released" });
     }
   }
@@ -195,6 +197,8 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     const { source, onEvent, assumeOutage } = this.#options;
     const isRaised = isBumped(source.position, versions);
     if (isRaised) assumeOutage?.();
+    // Of this cell alone.
+    const group = `#${this.#adopted++}`;
     const isOlder = isBehindAny(source.serverVersion ?? source.position, versions);
     const wentBack = (before: ProtectorVersion, now: ProtectorVersion): void =>
       onEvent({ kind: "historyLost", finding: "wentBack", before, now });
@@ -212,7 +216,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
         this.#place(version, this.#lost.addVariant(version, isRestored));
         continue;
       }
-      if ((known !== undefined && !isYounger(version, known)) || !this.#lost.add(version, isRestored)) continue;
+      if ((known !== undefined && !isYounger(version, known)) || !this.#lost.add(version, isRestored, group)) continue;
       this.#endVariants(key);
       this.#place(version, key);
       onEvent({ kind: "lost", protector: version, isKept: true });
@@ -283,6 +287,14 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   #endVariants(key: string): void {
     for (const variant of this.#lost.takeVariants(key)) this.#index.delete(variant);
+  }
+
+  /** A lost protector is in force no longer. */
+  #leave(key: string): void {
+    this.#endVariants(key);
+    if (this.#options.source.get(key) === undefined) this.#index.delete(key);
+    // A request for its pods has made a writer, which no request waits for.
+    this.#forget(key);
   }
 
   #removed(before: ProtectorVersion): void {

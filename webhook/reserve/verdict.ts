@@ -119,6 +119,23 @@ export function isBusy({ decision }: Denial): boolean {
   return decision.kind === "overloaded" || (decision.kind === "owner" && decision.answer.result === "overloaded");
 }
 
+/** A tenant may make thousands of protectors over one pod, and each that is being asked takes memory and time. */
+export const MAX_AT_ONCE = 50;
+
+/** The verdict of all, of whom `atOnce` are asked at once; of no more, where one denies for good. */
+export async function verdictOfEach<T>(
+  all: readonly T[],
+  ask: (one: T) => Promise<DecisionOf>,
+  atOnce = MAX_AT_ONCE,
+): Promise<Verdict> {
+  const decisions: DecisionOf[] = [];
+  while (decisions.length < all.length && !decisions.some((one) => isDenial(one) && !isBusy(one))) {
+    const next = all.slice(decisions.length, decisions.length + atOnce);
+    decisions.push(...(await Promise.all(next.map(ask))));
+  }
+  return verdictOf(decisions);
+}
+
 /** The denials by protectors that do not enforce their decisions. */
 export function unenforcedIn(decisions: readonly Allowance[]): readonly Denial[] {
   return decisions.flatMap(({ protector, decision: { decision, version } }) =>

@@ -78,7 +78,7 @@ test("pods in flight are bounded, and failures are reported", async () => {
   const { mark, patches, failures, marked, answer } = harness();
   await marked(waiting("web-0"), waiting("web-0"));
   for (let count = 1; count < 100; count++) mark.mark(waiting(`web-${count}`, { uid: `uid-web-${count}` }));
-  await answer({ kind: "rejected", status: 403, reason: "Forbidden", message: "may not patch pods" });
+  await answer({ kind: "rejected", status: 403, message: "may not patch pods" });
   expect(patches).toHaveLength(1);
   expect(failures).toEqual(["may not patch pods"]);
 });

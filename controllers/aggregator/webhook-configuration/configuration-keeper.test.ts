@@ -161,6 +161,54 @@ test("the record is read until it is known, and nothing is written before", asyn
   await stop();
 });
 
+function recordedCa({ record }: ConfigurationTable): unknown {
+  return JSON.parse(record[KINDS[RESOURCES[0]]] ?? "").bundles.one;
+}
+
+test("a new CA that could not be recorded is recorded once the cell takes it", async () => {
+  const { time, cell, events, keeper, stop } = start(Promise.resolve());
+  await time.advance(5_000);
+  cell.isRecordAway = true;
+  cell.alter(VALIDATING, ({ clientConfig }) => {
+    clientConfig.caBundle = "bmV3";
+  });
+  await time.advance(5_000);
+  expect([keeper.isKept, recordedCa(cell)]).toEqual([true, CA]);
+  expect(events.at(-1)).toMatchObject({ kind: "failed", resource: RESOURCES[0], what: "record" });
+  cell.isRecordAway = false;
+  await time.advance(5_000);
+  expect(recordedCa(cell)).toBe("bmV3");
+  await stop();
+});
+
+test("a form that could not be recorded is told once, and recorded later", async () => {
+  const { time, cell, events, stop } = start(Promise.resolve());
+  await time.advance(5_000);
+  const before = cell.record[KINDS[RESOURCES[0]]];
+  cell.isRecordAway = true;
+  cell.apply(VALIDATING, "Ignore");
+  await time.advance(5_000);
+  expect(cell.record[KINDS[RESOURCES[0]]]).toBe(before);
+  cell.isRecordAway = false;
+  await time.advance(5_000);
+  expect(JSON.parse(cell.record[KINDS[RESOURCES[0]]] ?? "").declared.webhooks[0].failurePolicy).toBe("Ignore");
+  expect(events.filter(({ kind }) => kind === "changed")).toHaveLength(1);
+  await stop();
+});
+
+test("what was altered is restored although its new CA can't be recorded", async () => {
+  const { time, cell, stop } = start(Promise.resolve());
+  await time.advance(5_000);
+  cell.isRecordAway = true;
+  cell.alter(VALIDATING, (webhook) => {
+    webhook.clientConfig.caBundle = "bmV3";
+    webhook.failurePolicy = "Ignore";
+  });
+  await time.advance(1_000);
+  expect(cell.configurations.get(VALIDATING)?.webhooks).toMatchObject([{ failurePolicy: "Fail" }]);
+  await stop();
+});
+
 test("without a record, what is there is adopted, and what is not there is unknown", async () => {
   const { time, cell, events, stop } = start(Promise.resolve(), (made) => {
     made.record = {};

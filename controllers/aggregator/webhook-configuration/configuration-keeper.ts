@@ -148,13 +148,14 @@ export class ConfigurationKeeper {
   ): Promise<boolean> {
     const { name, mayWrite, onEvent, declared } = this.#options;
     const watched = this.#watches.get(resource)?.watch.get(name);
-    if (this.#isKept(resource, watched) || !mayWrite()) return true;
+    const kind = KINDS[resource];
+    const isStored = record.isStored(kind);
+    if ((this.#isKept(resource, watched) && isStored) || !mayWrite()) return true;
     const found = watched === undefined ? undefined : await this.#read(resource, signal);
     if (found !== undefined && found.kind !== "ok" && found.kind !== "gone")
       return this.#failed(resource, "read", found);
     const live = found?.kind === "ok" ? found.object : undefined;
     if (live !== undefined) this.#bundles.set(resource, { ...this.#bundles.get(resource), ...bundlesOf(live) });
-    const kind = KINDS[resource];
     const recorded = record.get(kind);
     const bundles = this.#bundles.get(resource) ?? {};
     const desired = desiredConfiguration({ kind, live, recorded, bundles, declared: declared.get(kind) });
@@ -163,19 +164,19 @@ export class ConfigurationKeeper {
       return true;
     }
     const change = recordChange(recorded, desired);
-    const failure = change === undefined ? undefined : await record.put(kind, desired, signal);
-    if (change === "form") {
-      if (failure !== undefined) return this.#failed(resource, "record", failure);
-      if (recorded === undefined) onEvent({ kind: "adopted", resource });
-      else {
-        const changes = changesBetween(formOf(recorded.declared), formOf(desired.declared));
-        const writer = lastWriter(live?.metadata.managedFields ?? [], "declared");
-        onEvent({ kind: "changed", resource, alteration: { changes, writer } });
-      }
+    if (change === "form" && recorded === undefined) onEvent({ kind: "adopted", resource });
+    else if (change === "form" && recorded !== undefined) {
+      const changes = changesBetween(formOf(recorded.declared), formOf(desired.declared));
+      const writer = lastWriter(live?.metadata.managedFields ?? [], "declared");
+      onEvent({ kind: "changed", resource, alteration: { changes, writer } });
     }
-    return live === undefined
-      ? await this.#create(resource, desired, signal)
-      : await this.#compare(resource, desired, live, signal);
+    const failure = change === undefined && isStored ? undefined : await record.put(kind, desired, signal);
+    if (failure !== undefined) this.#failed(resource, "record", failure);
+    const isDone =
+      live === undefined
+        ? await this.#create(resource, desired, signal)
+        : await this.#compare(resource, desired, live, signal);
+    return isDone && failure === undefined;
   }
 
   /** The watch drops `managedFields`, so the object is read. */

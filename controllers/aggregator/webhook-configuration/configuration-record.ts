@@ -32,6 +32,8 @@ export interface ConfigurationRecordOptions extends Pick<ConfigurationOptions, "
 export class ConfigurationRecord {
   readonly #options: ConfigurationRecordOptions;
   readonly #known = new Map<string, DesiredConfiguration>();
+  /** Kinds whose last write failed. */
+  readonly #unstored = new Set<string>();
 
   constructor(options: ConfigurationRecordOptions) {
     this.#options = options;
@@ -39,6 +41,11 @@ export class ConfigurationRecord {
 
   get(kind: string): DesiredConfiguration | undefined {
     return this.#known.get(kind);
+  }
+
+  /** False where the write of the known form has to be repeated. */
+  isStored(kind: string): boolean {
+    return !this.#unstored.has(kind);
   }
 
   /** False when the read failed and has to be repeated. A record with unreadable content counts as absent. */
@@ -72,7 +79,10 @@ export class ConfigurationRecord {
     const result = await mergeIntoConfigMap(api, { name: RECORD_CONFIG_MAP, namespace }, data, call);
     // This process knows the form even if it was not stored.
     this.#known.set(kind, desired);
-    return result.kind === "ok" || result.kind === "rejected" || result.kind === "gone" ? undefined : result;
+    this.#unstored.delete(kind);
+    if (result.kind === "ok" || result.kind === "rejected" || result.kind === "gone") return undefined;
+    this.#unstored.add(kind);
+    return result;
   }
 
   #call(signal: AbortSignal): CallOptions {

@@ -103,7 +103,8 @@ class MergeTerm {
     const { transport, ports } = options;
     this.#options = options;
     this.#api = new ApiClient(transport);
-    this.#queue = new WorkQueue({ name: "cluster budgets", ports });
+    const maxKeys = options.clusters.length * (MAX_BUDGETS + 1 + MAX_MERGED) + WORKERS;
+    this.#queue = new WorkQueue({ name: "cluster budgets", ports, maxKeys });
     this.#merged = this.#watch("merged budgets", transport, mergedBudgetOf, {
       query: { labelSelector: `${CLUSTER_BUDGETS_LABEL}=true` },
     });
@@ -118,7 +119,8 @@ class MergeTerm {
       );
       watch.subscribe({
         changed: (before, after) => {
-          this.#add(after ?? before);
+          if (after !== undefined) this.#add(after);
+          else if (before !== undefined) this.#removed(before);
           // A list fails then, and nothing is added until one succeeds.
           if (watch.size > MAX_BUDGETS) watch.distrustHistory();
         },
@@ -299,8 +301,18 @@ class MergeTerm {
     for (const { watch } of this.#clusters) for (const budget of watch.values()) this.#add(budget);
   }
 
-  #add(budget: ClusterBudget | undefined): void {
-    if (budget !== undefined) this.#queue.add(`${budget.namespace}/${budget.name}`);
+  #add(budget: ClusterBudget): void {
+    this.#queue.add(`${budget.namespace}/${budget.name}`);
+  }
+
+  /**
+   * A budget that was never merged leaves nothing to do. Otherwise a cluster that is taken over could fill the queue by
+   * names that are gone again, while the core does not answer.
+   */
+  #removed(budget: ClusterBudget): void {
+    const key = `${budget.namespace}/${budget.name}`;
+    const isNeeded = this.#byKey.has(key) || this.#clusters.some(({ watch }) => watch.get(key) !== undefined);
+    if (isNeeded || !this.#queue.drop(key)) this.#queue.add(key);
   }
 }
 

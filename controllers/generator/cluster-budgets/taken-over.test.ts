@@ -36,8 +36,8 @@ function server(
   };
 }
 
-/** The core, which stores what is created under a new name. */
-function coreCluster(created: string[]): Transport {
+/** The core, which stores what is created under a new name, once it answers. */
+function coreCluster(created: string[], answers: Promise<void>): Transport {
   const stream = new ScriptedStream();
   const taken = new Set<string>();
   let version = 10;
@@ -45,6 +45,7 @@ function coreCluster(created: string[]): Transport {
     async request({ method, body = "" }) {
       if (method !== "POST")
         return { status: 200, headers: {}, body: JSON.stringify({ metadata: { resourceVersion: "9" }, items: [] }) };
+      await answers;
       const object: { metadata: { name: string } } = JSON.parse(body);
       if (taken.has(object.metadata.name)) {
         const status = { kind: "Status", code: 409, reason: "AlreadyExists", message: "already exists" };
@@ -62,13 +63,13 @@ function coreCluster(created: string[]): Transport {
   };
 }
 
-function merging(clusters: Readonly<Record<string, Transport>>) {
+function merging(clusters: Readonly<Record<string, Transport>>, answers = Promise.resolve()) {
   const time = new VirtualTime();
   const created: string[] = [];
   const watched: string[] = [];
   const events: MergeEvent[] = [];
   const merger = new BudgetMerger({
-    transport: coreCluster(created),
+    transport: coreCluster(created, answers),
     clusters: Object.entries(clusters).map(([name, transport]) => ({ name, transport })),
     ...{ ports: time, keepMs: 600_000, covers: () => true, mayWrite: () => true },
     onEvent: (event) => void events.push(event),
@@ -183,6 +184,27 @@ describe("a worker cluster that is taken over costs its own budgets alone:", () 
     const last = it.events.findLast((event) => event.kind === "mergeFailed");
     return { created: before, message: last?.error.message };
   }
+
+  test("budgets that are gone again while the core hangs leave room for those of another cluster", async () => {
+    const [stream, other] = [new ScriptedStream(), new ScriptedStream()];
+    const empty = (streams: readonly ScriptedStream[]) => server(() => ({ items: [], goesOn: false }), streams);
+    const core = Promise.withResolvers<void>();
+    const it = merging({ liar: empty([stream]), honest: empty([other]) }, core.promise);
+    await it.time.advance(100);
+    // More than both clusters may have in the queue.
+    for (let done = 0; done <= 2 * (MAX_BUDGETS + MAX_MERGED); done += 4_000) {
+      const batch = Array.from({ length: 4_000 }, (_, index) => xpdb(`n${done + index}`));
+      for (const budget of batch) stream.event("ADDED", budget);
+      for (const budget of batch) stream.event("DELETED", budget);
+      await it.time.settle();
+    }
+    other.event("ADDED", xpdb("db"));
+    await it.time.settle();
+    core.resolve();
+    await it.time.advance(1_000);
+    expect(it.created.filter((name) => !name.startsWith("n"))).toEqual(["db"]);
+    await it.stop();
+  });
 
   test("budgets that are deleted as soon as they are merged fill no core", async () => {
     expect(await afterChanges(MAX_MERGED + 1_000, 100, (index) => xpdb(`n${index}`))).toEqual({

@@ -94,6 +94,10 @@ export class ProblemReports {
     return sources;
   }
 
+  has(key: string, problem: Problem): boolean {
+    return this.#reported.get(`${key}#${ASPECTS[problem]}`)?.problem === problem;
+  }
+
   /** Without a problem, `why` is undefined. */
   report(
     key: string,

@@ -315,7 +315,7 @@ test.each([
     const deployments = pluginNamed("deployment");
     const spec = { replicas: 4, selector: { matchLabels: { app: "web" } }, template: {} };
     const events: GeneratorEvent[] = [];
-    let status = code;
+    let [status, failures] = [code, 0];
     const denied = JSON.stringify({ kind: "Status", message: text });
     const held = { spec, metadata: { ...deployment.metadata, finalizers: [`${GROUP}/generator`] } };
     const request = async ({ method }: ApiRequest): Promise<ApiResponse> => {
@@ -330,8 +330,14 @@ test.each([
       onEvent: (event) => events.push(event),
     });
     const run = (): ReturnType<typeof reconcile> =>
-      reconcile("deployment/shop/web", { signal: new AbortController().signal, failures: 0 });
+      reconcile("deployment/shop/web", { signal: new AbortController().signal, failures });
     for (let time = 0; time < 2; time++) expect(await run()).toMatchObject({ kind: "failed", retriable: true });
+    failures = 20;
+    const late = await run();
+    // Nobody raises a quota within seconds; a webhook that was restarted is there again.
+    const inAMinute =
+      late.kind === "failed" && Number(late.retryAfterMs) >= 30_000 && Number(late.retryAfterMs) <= 60_000;
+    expect(inAMinute).toBe(code === 403);
     const refused = events.filter((event) => event.kind === "refused");
     expect(refused).toEqual([
       {

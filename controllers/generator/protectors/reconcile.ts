@@ -21,7 +21,7 @@ import { alternativeName, protectorName } from "./names.ts";
 import { isRepair, plan, type SourceFacts } from "./plan.ts";
 import { isUnproven, requiredBy, withoutCountingFields } from "./protector.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
-import { failedCall, isRefused, perform, type StepContext, type StepOptions } from "./steps.ts";
+import { failedCall, isRefused, isRejected, perform, type StepContext, type StepOptions } from "./steps.ts";
 import type { UndoneRepairs } from "./undone-repairs.ts";
 
 export interface ReconcilerOptions extends StepOptions {
@@ -40,6 +40,8 @@ export interface ReconcilerOptions extends StepOptions {
 
 /** Interval for minimums that depend on objects without a watch. */
 const RECHECK_MS = 30_000;
+/** Longest pause after a refusal, which may last for days: a tenant may have thousands of sources over its quota. */
+const REFUSED_MS = 60_000;
 const NAMESPACE_TERMINATING = "its namespace is being deleted and takes no new protector";
 
 /**
@@ -49,7 +51,7 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
   const { reports } = options;
   let statuses: BudgetStatusWriter | undefined;
   let repairs: UndoneRepairs | undefined;
-  return async (key, { signal }) => {
+  return async (key, { signal, failures }) => {
     const { api, timeoutMs, plugins, protectors, mayWrite } = options;
     const identity = parseSourceKey(key);
     const { plugin, namespace, name } = identity;
@@ -82,7 +84,10 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
       const outcome = await perform({ ...work, source }, step);
       // Only a creation shows that the namespace is terminating: the earlier steps succeed there.
       if (step.kind === "create" && outcome.kind === "later") report("namespaceTerminating", NAMESPACE_TERMINATING);
-      if (isRefused(outcome)) report("refused", outcome.error.message);
+      if (isRefused(outcome)) {
+        report("refused", outcome.error.message);
+        return afterRefusal(outcome, failures, options);
+      }
       if (outcome.kind !== "done" && outcome.kind !== "undone") return outcome;
       repairs?.made(key, step, outcome.kind === "undone", facts.named);
     }
@@ -106,6 +111,17 @@ async function newStatusWriter({ ports }: ReconcilerOptions): Promise<BudgetStat
 async function newUndoneRepairs({ ports }: ReconcilerOptions): Promise<UndoneRepairs> {
   const { UndoneRepairs } = await import("./undone-repairs.ts");
   return new UndoneRepairs(ports.clock);
+}
+
+/** A webhook that is down is back soon; a policy or a quota is not. */
+function afterRefusal(
+  outcome: ReconcileOutcome & { readonly kind: "failed" },
+  failures: number,
+  { ports }: ReconcilerOptions,
+): ReconcileOutcome {
+  if (!isRejected(outcome)) return outcome;
+  const pauseMs = Math.min(REFUSED_MS, 100 * 2 ** failures);
+  return { ...outcome, retryAfterMs: pauseMs * (1 - ports.random.fraction() / 2) };
 }
 
 function enforced(

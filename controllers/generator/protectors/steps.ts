@@ -274,6 +274,10 @@ export function isRefused(outcome: StepOutcome): outcome is ReconcileOutcome & {
   return outcome.kind === "failed" && outcome.error instanceof StepError && outcome.error.isRefusal;
 }
 
+export function isRejected({ error }: ReconcileOutcome & { readonly kind: "failed" }): boolean {
+  return error instanceof StepError && error.tag === "rejected";
+}
+
 /**
  * Emits the failure. Every call is retried: after a conflict, the watch delivers the newer version, and permissions and
  * other webhooks may change without a change of the object.

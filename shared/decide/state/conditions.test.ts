@@ -145,6 +145,19 @@ describe("conditions", () => {
     expect(message).toContain(" (+1004): ");
   });
 
+  test("of unknown conditions, no more are kept than a newer version may have, beside those of the generator", () => {
+    const one = (type: string, message = "m"): Condition => ({
+      ...{ type, message, status: "True", reason: "R", lastTransitionTime: formatMs(1) },
+    });
+    const junk = Array.from({ length: 40 }, (_, index) => one(`X${index}`));
+    // The other conditions are as they are, which is no reason to leave these.
+    const known = conditionsOf([makeCell("a", 3)]);
+    const stored = [...known, one("Long", "x".repeat(32_000)), ...junk, one("SourceVanished", "x".repeat(9_000))];
+    const types = conditionsOf([makeCell("a", 3)], {}, stored).map(({ type }) => type);
+    expect(types.filter((type) => type.startsWith("X"))).toHaveLength(16);
+    expect([types.includes("Long"), types.includes("SourceVanished")]).toEqual([false, true]);
+  });
+
   test("lastTransitionTime changes with the status only; unknown conditions are kept", () => {
     const foreign: Condition = {
       type: "Foreign",

@@ -30,6 +30,15 @@ const NOT_COUNTED = "No cell has been counted yet";
  */
 const MAX_LISTED = 20;
 
+/** The beginning of the types of the generator's conditions, which no cell may change. */
+const OF_SOURCE = "Source";
+/**
+ * Other conditions that are kept, of a newer version, and the characters of a message. A cell that is taken over could
+ * else fill the status for good, and no other cell could write its reservations.
+ */
+const MAX_UNKNOWN = 16;
+const MAX_UNKNOWN_MESSAGE = 8_192;
+
 type Finding = Pick<Condition, "type" | "status" | "reason" | "message">;
 
 /** The conditions to write; `previous` itself when nothing has changed, which spares a write. */
@@ -44,9 +53,14 @@ export function updateConditions(input: ConditionInput): readonly Condition[] {
     ...podsVanished(input, previous),
     ...suspended(input, previous),
   ];
-  const kept = previous.filter(({ type }) => findings.every((finding) => finding.type !== type));
+  const unknown = previous.filter(({ type }) => findings.every((finding) => finding.type !== type));
+  const ofSource = unknown.filter(({ type }) => type.startsWith(OF_SOURCE));
+  const isKept = ({ type, message }: Condition): boolean =>
+    !type.startsWith(OF_SOURCE) && message.length <= MAX_UNKNOWN_MESSAGE;
+  const kept = [...ofSource, ...unknown.filter(isKept).slice(0, MAX_UNKNOWN)];
   const next = findings.map((finding) => upsert(finding, previous, input));
-  const isSame = next.every((condition) => previous.includes(condition));
+  const isSame =
+    next.every((condition) => previous.includes(condition)) && next.length + kept.length === previous.length;
   return isSame && input.previous !== undefined ? input.previous : [...next, ...kept];
 }
 

@@ -111,7 +111,7 @@ export class ApiClient {
     if (read.kind !== "ok") return read;
     if (read.object.metadata.uid !== uid) return { kind: "conflict", message: "the protector was created again" };
     const message = "the core does not serve the status of PodProtectors: apply its CRD again (kubectl apply -k crds)";
-    return { kind: "rejected", status: 404, reason: "NotFound", message };
+    return { kind: "rejected", status: 404, message };
   }
 
   /**

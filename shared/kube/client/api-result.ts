@@ -10,12 +10,7 @@ export type ApiResult<T> =
   /** 404 for this object (a Status that names it). A path that is not served is `unavailable`. */
   | { readonly kind: "gone" }
   /** Another 4xx: the same request will not succeed. Nothing was written. */
-  | {
-      readonly kind: "rejected";
-      readonly status: number;
-      readonly reason: string | undefined;
-      readonly message: string;
-    }
+  | { readonly kind: "rejected"; readonly status: number; readonly message: string }
   | Unavailable;
 
 /** No response, or one without a result of the request: 401, 429, 5xx, no JSON, a path that is not served. */
@@ -71,9 +66,9 @@ export function failureOf(response: ApiResponse, what: string): ApiFailure {
   if (code === 409) return { kind: "conflict", message };
   // The Status of a missing object names the object, or the missing namespace of a creation. A missing API answers in
   // plain text.
-  if (code === 404 && status?.reason === "NotFound" && status.name !== undefined) return { kind: "gone" };
+  if (code === 404 && status?.isNotFound === true) return { kind: "gone" };
   if (code >= 400 && code < 500 && ![401, 404, 408, 429].includes(code)) {
-    return { kind: "rejected", status: code, reason: status?.reason, message };
+    return { kind: "rejected", status: code, message };
   }
   return {
     kind: "unavailable",
@@ -132,10 +127,10 @@ function cut(text: string, length = MAX_TEXT): string {
 /** The fields of a `metav1.Status` that this project acts on. */
 export interface ApiStatus {
   readonly code: number;
-  readonly reason: string | undefined;
+  /** Cut. It is the only text that is kept of a Status. */
   readonly message: string;
-  /** The object that the response is about; absent when the path itself is not served. */
-  readonly name: string | undefined;
+  /** The object that the response names does not exist; false when the path itself is not served. */
+  readonly isNotFound: boolean;
   /** Bounded. */
   readonly retryAfterMs: number | undefined;
   /** "Too large resource version": the server has not reached the requested version. */
@@ -155,9 +150,8 @@ export function parseStatus(source: unknown): ApiStatus | undefined {
     const seconds = details?.retryAfterSeconds;
     return {
       code,
-      reason,
       message: cut(message),
-      name: details?.name,
+      isNotFound: reason === "NotFound" && details?.name !== undefined,
       retryAfterMs: seconds !== undefined && seconds > 0 ? boundedMs(seconds) : undefined,
       versionTooLarge:
         causes.some((cause) => cause.reason === "ResourceVersionTooLarge") ||

@@ -51,7 +51,7 @@ export async function listConfigMaps(
       const kept = keptOf(item);
       characters += charactersOf(kept);
       if (characters > MAX_CHARACTERS)
-        return { kind: "rejected", status: 200, reason: undefined, message: `more than ${MAX_CHARACTERS} characters` };
+        return { kind: "rejected", status: 200, message: `more than ${MAX_CHARACTERS} characters` };
       found.push(kept);
     }
     token = result.object.metadata.continue;

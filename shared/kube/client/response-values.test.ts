@@ -9,7 +9,7 @@ const EMPTY = `{"items":[${"{},".repeat(3_500_000)}{}]}`;
 const FULL = `{"items":[${`{"name":"${"x".repeat(100)}"},`.repeat(100_000)}{}]}`;
 
 const TEXT = "Too large resource version: 9, current: 8";
-const TOO_LARGE = { code: 0, message: "", versionTooLarge: true };
+const TOO_LARGE = { code: 0, message: "", isNotFound: false, versionTooLarge: true };
 
 function tooLarge(cause: object): object {
   return { details: { causes: [{}, cause] } };
@@ -35,7 +35,7 @@ test("a watch line with millions of empty objects is corrupt", () => {
 });
 
 describe("a Status", () => {
-  const NOTHING = { code: 0, message: "", versionTooLarge: false };
+  const NOTHING = { code: 0, message: "", isNotFound: false, versionTooLarge: false };
 
   test.each<[string, object, object]>([
     ["nothing", {}, NOTHING],
@@ -65,6 +65,13 @@ describe("a Status of a server that is taken over", () => {
     });
     expect(parseStatus({ kind: "Status", details: { causes } })).toBeUndefined();
     expect(reads).toBeLessThan(10);
+  });
+
+  test.each([400, 404, 409, 503])("leaves nothing of its reason and its names, with %i", (status) => {
+    const text = "x".repeat(1_000_000);
+    const body = JSON.stringify({ kind: "Status", reason: text, details: { name: text, kind: text, uid: text } });
+    const failure = failureOf({ status, headers: {}, body }, "GET pod");
+    expect(JSON.stringify(failure).length + describeFailure(failure).length).toBeLessThan(500);
   });
 
   test.each<[string, string]>([

@@ -38,8 +38,8 @@ describe("a token is renewed at 80 to 85 per cent of its life", () => {
 });
 
 type Patch = readonly { readonly op: string; readonly path: string; readonly value: string }[];
-const REFUSED = { kind: "rejected", status: 403, reason: "Forbidden", message: "may not" } as const;
-const OUTDATED = { kind: "rejected", status: 422, reason: "Invalid", message: "test failed" } as const;
+const REFUSED = { kind: "rejected", status: 403, message: "may not" } as const;
+const OUTDATED = { kind: "rejected", status: 422, message: "test failed" } as const;
 const OK = { kind: "ok", object: undefined } as const;
 
 describe("the renewal", () => {

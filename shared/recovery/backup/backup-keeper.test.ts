@@ -104,7 +104,7 @@ function rig() {
   return { time, cell, maps, created, events, keeper, run, east, west, hanging, hung };
 }
 
-const AWAY = { kind: "rejected", status: 403, reason: "Forbidden", message: "may not" } as const;
+const AWAY = { kind: "rejected", status: 403, message: "may not" } as const;
 
 test("backups that can't be read or written are in trouble until they are stored", async () => {
   const { time, cell, maps, keeper, run, east, west } = rig();
@@ -277,7 +277,7 @@ describe("a cell that goes back to older backups", () => {
     await time.advance(5_000);
     maps.maps.clear();
     const writes = maps.writes.length;
-    maps.faults.push({ kind: "rejected", status: 500, reason: undefined, message: "away" });
+    maps.faults.push({ kind: "rejected", status: 500, message: "away" });
     keeper.cellWatched({ ...listed, reason: "outage" });
     east.core.put("q", protector("q").spec, { metadata: protector("q").metadata });
     await time.advance(1_000);

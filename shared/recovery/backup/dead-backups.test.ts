@@ -382,7 +382,7 @@ test.each([
   expect([...new Set(created)]).toEqual(expected);
 });
 
-const DENIED = { kind: "rejected", status: 403, reason: "Forbidden", message: "may not" } as const;
+const DENIED = { kind: "rejected", status: 403, message: "may not" } as const;
 const OUT_OF_REACH = { kind: "unavailable", error: new Error("no"), sent: false } as const;
 
 test.each([

@@ -1,4 +1,5 @@
 /** A cluster that is a table of webhook configurations, with the ConfigMaps of the published authorities. */
+import { LAST_APPLIED } from "../../../controllers/aggregator/webhook-configuration/field-ownership.ts";
 import { PUBLISHED_CONFIG_MAP, PUBLISHED_KEY, TRUSTED_CONFIG_MAP } from "../../../shared/certificates/ca-bundle.ts";
 import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
 import { JSON_TYPE, ScriptedStream } from "../kube/scripted-transport.ts";
@@ -67,6 +68,17 @@ export class ConfigurationTable implements Transport {
     found.metadata.resourceVersion = this.#next();
     found.metadata.generation++;
     this.#notify("MODIFIED", path);
+  }
+
+  /** As `kubectl apply` of an object that was applied before. */
+  apply(path: string, failurePolicy: string): void {
+    const annotations = this.configurations.get(path)?.metadata.annotations ?? {};
+    const applied = JSON.parse(annotations[LAST_APPLIED] ?? "");
+    for (const webhook of applied.webhooks) webhook.failurePolicy = failurePolicy;
+    annotations[LAST_APPLIED] = JSON.stringify(applied);
+    this.alter(path, (webhook) => {
+      webhook.failurePolicy = failurePolicy;
+    });
   }
 
   bundles(path: string): (string | undefined)[] {

@@ -99,7 +99,7 @@ export class ProtectorStore {
         }
         await this.#turn(ports);
         await sleep(ports, this.slowMs);
-        if (fault === "rejected") return gone({ kind: "rejected", status: 403, reason: "Forbidden", message: "no" });
+        if (fault === "rejected") return gone({ kind: "rejected", status: 403, message: "no" });
         if (fault === "ignored") return gone({ kind: "ok", object: this.object });
         const cells = status.cells.map((cell) => ({ ...cell, admissionHistory: { buckets: [] } }));
         const result = this.#commit(base, fault === "emptied" ? { ...status, cells } : status);
