@@ -207,8 +207,8 @@ export class Cluster implements AsyncDisposable {
   }
 
   /**
-   * `kubectl apply` of YAML or of objects; rejects with kubectl's message. Unknown fields are not looked for: to compute
-   * its OpenAPI document for that takes the apiserver a third as long as its start.
+   * `kubectl apply` of YAML or of objects; rejects with kubectl's message. Unknown fields are not looked for: kubectl
+   * needs the OpenAPI document for that, and to compute it takes the apiserver a third as long as its start.
    */
   async apply(manifest: string | readonly unknown[]): Promise<void> {
     const documents = typeof manifest === "string" ? [manifest] : manifest.map((object) => JSON.stringify(object));
