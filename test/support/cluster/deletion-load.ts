@@ -1,8 +1,11 @@
 /** Creates and deletes pods all the time, during something that must not fail a single call. */
+import { setTimeout as delay } from "node:timers/promises";
 import { ApiserverClient } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { setReady } from "./pods.ts";
 
+/** Of each client between two pods: the load lasts for minutes, and is to be steady, not heavy. */
+const PAUSE_MS = 50;
 const PODS = "/api/v1/namespaces/default/pods";
 
 export class DeletionLoad {
@@ -46,6 +49,7 @@ export class DeletionLoad {
       const answer = await client.request("DELETE", `${PODS}/${name}`);
       this.deletions++;
       if (answer.status !== 200) this.oddities.push(`${answer.status}: ${answer.text}`);
+      await delay(PAUSE_MS);
     }
     client.close();
   }
