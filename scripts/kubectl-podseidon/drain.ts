@@ -81,7 +81,10 @@ export function planDrain(
       const state = states.get(one) ?? parseProtector(one);
       return { name: one.metadata.name, state, decision: decide(state, request) };
     });
-    const blocker = decided.find(({ decision }) => !decision.allowed);
+    const blocks = decided.flatMap((one) =>
+      one.decision.allowed ? [] : [blockedBy(one.name, one.state, one.decision)],
+    );
+    const blocker = blocks.find(({ together }) => together === "never") ?? blocks[0];
     if (blocker === undefined && answer.verdict === "refused") {
       // Something other than a protector denies: a PodDisruptionBudget, a probe, another webhook.
       return { ...line, together: "waits", why: answer.message };
@@ -90,7 +93,7 @@ export function planDrain(
       for (const { state, decision } of decided) apply(state, request, decision);
       return { ...line, together: "goes", why: own.length === 0 ? "no protector covers it" : "" };
     }
-    return { ...line, ...blockedBy(blocker.name, blocker.state, blocker.decision) };
+    return { ...line, ...blocker };
   });
 }
 
@@ -101,16 +104,15 @@ const BY_NUMBERS: readonly string[] = ["AtMinimum", "Reserved"];
 function blockedBy(
   name: string,
   { spec, cells }: ProtectorState,
-  decision: Decision,
+  decision: Extract<Decision, { allowed: false }>,
 ): Pick<DrainLine, "together" | "why"> {
   const total = [...cells.values()].reduce((sum, one) => sum + (one.aggregation?.totalReplicas ?? 0), 0);
   const { minAvailable, available, reserved } = decision.facts;
   const facts = `${name} needs ${minAvailable} of ${total}`;
-  const cause = decision.allowed ? "" : decision.cause;
   // A pod that is not counted yet is missing from the total.
-  if (cause !== "NotCounted" && total > 0 && spec.minAvailable >= total)
+  if (decision.cause !== "NotCounted" && total > 0 && spec.minAvailable >= total)
     return { together: "never", why: `${facts}: unless one is being replaced, ${PROMISE_LESS}` };
-  if (!BY_NUMBERS.includes(cause)) return { together: "waits", why: `${name}: ${decisionText(decision)}` };
+  if (!BY_NUMBERS.includes(decision.cause)) return { together: "waits", why: `${name}: ${decisionText(decision)}` };
   return { together: "waits", why: `${facts}, ${available} available, ${reserved} reserved` };
 }
 

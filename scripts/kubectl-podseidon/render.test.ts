@@ -217,6 +217,13 @@ describe("drain-check", () => {
     expect(lines.every(({ together }) => together === "never")).toBe(true);
   });
 
+  test("of several protectors the one that never lets the pod go decides", () => {
+    const passing = named(makeProtector([makeCell("a", 4, [held("uid-web-9", 10)])], { minAvailable: 3 }), "web");
+    const never = named(makeProtector([makeCell("a", 4)], { minAvailable: 4 }), "zone");
+    const together = (...protectors: PodProtector[]) => planDrain(pods, protectors, "a", NOW_MS)[0]?.together;
+    expect([together(passing), together(never), together(passing, never)]).toEqual(["waits", "never", "never"]);
+  });
+
   const preActivity = makePod("web-0", { annotations: { "pre-activity.xpdb.form3.tech/backup": "" } });
   const hold = holdOf("CoreRestored", "x", NOW_MS);
 
