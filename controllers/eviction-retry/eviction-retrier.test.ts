@@ -228,7 +228,7 @@ test.each<[string, ApiResult<undefined>, string, number]>([
   expect([kinds(), retrier.waiting]).toEqual([[kind], waiting]);
 });
 
-test("after a conflict a pod that is still there is tried again soon, and another one of its name waits anew", async () => {
+test("after a conflict a pod that is still there is tried soon, and another one of its name waits anew", async () => {
   cluster.pod("web-0");
   cluster.answer = { kind: "conflict", message: "the object has been modified" };
   cluster.node("node-1", TAINT);
