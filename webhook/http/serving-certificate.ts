@@ -85,8 +85,8 @@ export function readKeyPair(certFile: string, keyFile: string): { readonly cert:
 const AUTHORITY = /-----BEGIN [A-Z\d ]*CERTIFICATE-----[^-]*(-----END [A-Z\d ]*-----)?/g;
 
 /**
- * Throws {@link CertificateError} for an empty file, too: Node reads an empty `ca` as the public authorities. Of several
- * authorities each is checked, because OpenSSL drops an unreadable one, and all behind it, without a word.
+ * Throws {@link CertificateError} for an empty file, too: Node reads an empty `ca` as the public authorities. Each of
+ * several authorities is checked, because OpenSSL drops an unreadable one, and all behind it, without a word.
  */
 export function readAuthorities(path: string, what: string): string {
   const ca = read(path, what);
