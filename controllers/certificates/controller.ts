@@ -14,6 +14,7 @@ import { version } from "../../shared/runtime/version.ts";
 import { type Controller, type ControllerContext, type ControllerParts, DEFAULT_NAMESPACE } from "../run-controller.ts";
 import { CertificateKeeper } from "./keeper.ts";
 import { keeperMetrics, keeperObserver } from "./observe.ts";
+import { ServerClock } from "./server-clock.ts";
 
 const CALL_TIMEOUT_MS = 10_000;
 const HOUR_MS = 3_600_000;
@@ -81,9 +82,10 @@ export const certificatesController: Controller<CertificatesFlags> = {
 function build(context: ControllerContext<CertificatesFlags>): ControllerParts {
   const { flags, ports, log, metrics, cluster, transport } = context;
   const namespace = (flags.namespace || cluster.namespace) ?? DEFAULT_NAMESPACE;
+  const serverClock = new ServerClock(ports.clock);
   const keeper = new CertificateKeeper({
-    ...{ ports, namespace },
-    api: new ApiClient(transport),
+    ...{ ports, namespace, serverClock },
+    api: new ApiClient(serverClock.watch(transport)),
     issuer: { createCertificateAuthority, issueCertificate },
     terms: {
       authorityLifetimeMs: flags.authorityLifetime,

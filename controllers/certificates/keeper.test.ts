@@ -16,9 +16,10 @@ import {
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../shared/kube/client/transport.ts";
 import { ROTATE_CA_ANNOTATION } from "../../shared/schema/annotations.ts";
-import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
+import { type ProcessPorts, VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { type CertificateEvent, type CertificateIssuer, CertificateKeeper } from "./keeper.ts";
 import { AUTHORITY_SECRET, parseStored, SERVING_SECRET, type StoredObject } from "./objects.ts";
+import { ServerClock } from "./server-clock.ts";
 
 const SECOND_MS = 1000;
 const HOUR_MS = 3_600_000;
@@ -32,6 +33,8 @@ const terms = {
 /** Secrets and ConfigMaps with compare-and-swap, empty as the manifests make them. */
 class Store {
   readonly objects = new Map<string, StoredObject>();
+  /** The clock of the apiserver, for the dates of its responses. */
+  nowMs: (() => number) | undefined;
   #version = 1;
 
   constructor() {
@@ -55,7 +58,7 @@ class Store {
       const found = this.objects.get(name);
       const answer = (status: number, object: unknown): ApiResponse => ({
         status,
-        headers: {},
+        headers: this.nowMs === undefined ? {} : { date: new Date(this.nowMs()).toUTCString() },
         body: JSON.stringify(object),
       });
       if (found === undefined) return answer(404, { kind: "Status", reason: "NotFound", details: { name } });
@@ -103,12 +106,15 @@ interface Particulars {
   readonly events?: CertificateEvent[];
   readonly transport?: Transport;
   readonly dnsNames?: readonly string[];
+  readonly ports?: ProcessPorts;
 }
 
 function keeper(time: VirtualTime, store: Store, particulars: Particulars = {}): CertificateKeeper {
-  const { events = [], transport = store.transport, dnsNames = terms.dnsNames } = particulars;
+  const { events = [], transport = store.transport, dnsNames = terms.dnsNames, ports = time.process() } = particulars;
+  const serverClock = new ServerClock(ports.clock);
   const options = {
-    api: new ApiClient(transport),
+    ...{ ports, serverClock },
+    api: new ApiClient(serverClock.watch(transport)),
     namespace: "n",
     terms: { ...terms, dnsNames },
     intervalMs: 60 * SECOND_MS,
@@ -118,12 +124,15 @@ function keeper(time: VirtualTime, store: Store, particulars: Particulars = {}):
       issueCertificate: (authority, wanted) => time.hold(issueCertificate(authority, wanted)),
     } satisfies CertificateIssuer,
   };
-  return new CertificateKeeper({ ...options, ports: time.process(), onEvent: (event) => events.push(event) });
+  return new CertificateKeeper({ ...options, onEvent: (event) => events.push(event) });
 }
 
 /** Runs a keeper until the test has ended. */
-function start({ store = new Store(), ...particulars }: Particulars = {}) {
-  const time = new VirtualTime();
+function start({
+  store = new Store(),
+  time = new VirtualTime(),
+  ...particulars
+}: Particulars & { time?: VirtualTime } = {}) {
   const events: CertificateEvent[] = [];
   const one = keeper(time, store, { events, ...particulars });
   const ending = new AbortController();
@@ -252,6 +261,28 @@ test("where all but the serving certificate is lost, cells go on trusting it unt
   }
   expect(broken).toEqual([]);
   expect(served()).not.toBe(first);
+});
+
+test.each([
+  ["years ahead of the apiserver's", 3 * 365 * 24 * HOUR_MS],
+  ["years behind it, as after the start of a machine without a battery", -3 * 365 * 24 * HOUR_MS],
+])("a clock that is %s replaces nothing that the apiserver accepts", async (_, byMs) => {
+  const time = new VirtualTime();
+  const ports = time.process();
+  const store = new Store();
+  store.nowMs = time.clock.nowMs;
+  const { one, events } = start({ time, ports, store });
+  await time.advance(300 * SECOND_MS);
+  const before = new Map(store.objects);
+  ports.stepWallClock(byMs);
+  await time.advance(300 * SECOND_MS);
+  expect(store.objects).toEqual(before);
+  expect(one.problem).toMatch(/^clock: this machine's is \d+ h (ahead of|behind) the apiserver's/);
+  expect(events.at(-1)).toMatchObject({ kind: "failed", object: "clock" });
+  ports.stepWallClock(-byMs);
+  await time.advance(60 * SECOND_MS);
+  expect(one.problem).toBeUndefined();
+  expect(store.objects).toEqual(before);
 });
 
 test("a missing object is reported, and used once it exists", async () => {

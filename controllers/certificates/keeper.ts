@@ -36,9 +36,11 @@ import {
   nextStep,
   untrusting,
 } from "./plan.ts";
+import type { ServerClock } from "./server-clock.ts";
 
 /** Most steps of one round: an authority, its publication, a certificate, and a read that finds nothing to do. */
 const MAX_STEPS = 4;
+const HOUR_MS = 3_600_000;
 const COMMON_NAME = "podseidon webhook";
 
 export type CertificateEvent =
@@ -55,6 +57,8 @@ export interface CertificateIssuer {
 export interface CertificateKeeperOptions {
   readonly api: ApiClient;
   readonly ports: Ports;
+  /** Watches the transport of `api`. */
+  readonly serverClock: Pick<ServerClock, "takeAheadMs">;
   readonly issuer: CertificateIssuer;
   readonly namespace: string;
   readonly terms: CertificateTerms;
@@ -124,6 +128,7 @@ export class CertificateKeeper {
         const gathered = await this.#gather();
         const { state } = gathered;
         this.#state = state;
+        this.#checkClock();
         const step = nextStep(state, terms, ports.clock.nowMs(), this.#trustedForMs(state));
         await this.#take(step, gathered);
         onEvent(step);
@@ -136,6 +141,15 @@ export class CertificateKeeper {
       this.#problem = message;
       onEvent({ kind: "failed", object, tag, message });
     }
+  }
+
+  /** By a clock that is wrong, certificates that apiservers accept would give way to others that they do not. */
+  #checkClock(): void {
+    const aheadMs = this.#options.serverClock.takeAheadMs() ?? 0;
+    if (Math.abs(aheadMs) <= BACKDATE_MS) return;
+    const by = `${Math.floor(Math.abs(aheadMs) / HOUR_MS)} h ${aheadMs > 0 ? "ahead of" : "behind"}`;
+    const error = new Error(`this machine's is ${by} the apiserver's: nothing is changed until they agree`);
+    throw new CallFailed("clock", { kind: "unavailable", error, sent: false });
   }
 
   #trustedForMs(state: CertificateState): number | undefined {

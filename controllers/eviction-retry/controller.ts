@@ -85,7 +85,7 @@ function build(context: ControllerContext<EvictionRetryFlags>): ControllerParts 
     ...{ api: new ApiClient(transport), nodes, ports, mayWrite },
     afterMs: flags.after,
     intervalMs: flags.interval,
-    onEvent: observeEvictions(metrics, log, events),
+    onEvent: observeEvictions(metrics, log, events, ports.clock),
     onQueueEvent: queues.observe(QUEUE),
     onOutcome: queues.outcomes<string>(QUEUE),
   };

@@ -1,7 +1,9 @@
 import { beforeEach, expect, onTestFinished, test } from "vitest";
+import type { CallOptions } from "../../shared/kube/client/api-client.ts";
 import type { ApiResult } from "../../shared/kube/client/api-result.ts";
 import { TransportError } from "../../shared/kube/client/transport.ts";
 import type { InformerHandler } from "../../shared/kube/informer/informer.ts";
+import { sleep } from "../../shared/runtime/clock.ts";
 import type { TaintedNode } from "../../shared/schema/taints.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { type EvictionEvent, EvictionRetrier } from "./eviction-retrier.ts";
@@ -23,7 +25,7 @@ class FakeCluster {
   readonly handlers: InformerHandler<TaintedNode>[] = [];
   readonly evictions: { path: string; uid: unknown; atMs: number }[] = [];
   readonly time = new VirtualTime();
-  answer: ApiResult<undefined> | "read fails" = OK;
+  answer: ApiResult<undefined> | "read fails" | "hangs" = OK;
   /** Pods that fit into one response. */
   fit = Number.POSITIVE_INFINITY;
 
@@ -57,10 +59,19 @@ class FakeCluster {
     return { kind: "ok", object: parse({ metadata, items: all.slice(from, end) }) };
   };
 
-  create = async <T>(path: string, body: unknown, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
+  create = async <T>(
+    path: string,
+    body: unknown,
+    parse: (raw: unknown) => T,
+    { signal }: CallOptions,
+  ): Promise<ApiResult<T>> => {
     const uid = JSON.parse(JSON.stringify(body)).deleteOptions.preconditions.uid;
     this.evictions.push({ path, uid, atMs: this.time.elapsedMs });
     if (this.answer === "read fails") throw new Error("unreachable");
+    if (this.answer === "hangs") {
+      await sleep(this.time, 86_400_000, signal);
+      return { kind: "unavailable", error: new TransportError("aborted", true, "aborted"), sent: true };
+    }
     if (this.answer.kind !== "ok") return this.answer;
     const index = this.pods.findIndex(({ raw }) => JSON.stringify(raw).includes(`"${uid}"`));
     this.pods.splice(index, 1);
@@ -76,7 +87,7 @@ beforeEach(() => {
   events = [];
 });
 
-async function start({ afterMs = 0, isLeader = true } = {}): Promise<EvictionRetrier> {
+async function start({ afterMs = 0, isLeader = true, stop = new AbortController() } = {}): Promise<EvictionRetrier> {
   const { time } = cluster;
   const retrier = new EvictionRetrier({
     ...{ api: cluster, ports: time, afterMs, intervalMs: INTERVAL_MS },
@@ -91,7 +102,6 @@ async function start({ afterMs = 0, isLeader = true } = {}): Promise<EvictionRet
     },
     onEvent: (event) => events.push(event),
   });
-  const stop = new AbortController();
   const running = retrier.run(stop.signal);
   onTestFinished(async () => {
     stop.abort();
@@ -207,7 +217,6 @@ test("a node that has lost its taint evicts nobody, and its next taint waits ane
 });
 
 test.each<[string, ApiResult<undefined>, string, number]>([
-  ["another pod has its name", { kind: "conflict", message: "" }, "gone first", 0],
   ["it is gone", { kind: "gone" }, "gone first", 0],
   ["it may not be evicted", { kind: "rejected", status: 403, message: "no" }, "failed first", 1],
   ["the webhook does not answer", { ...DENIED, status: 500 }, "failed first", 1],
@@ -217,6 +226,31 @@ test.each<[string, ApiResult<undefined>, string, number]>([
   cluster.node("node-1", TAINT);
   const retrier = await start();
   expect([kinds(), retrier.waiting]).toEqual([[kind], waiting]);
+});
+
+test("after a conflict a pod that is still there is tried soon, and another one of its name waits anew", async () => {
+  cluster.pod("web-0");
+  cluster.answer = { kind: "conflict", message: "the object has been modified" };
+  cluster.node("node-1", TAINT);
+  await start({ afterMs: 60_000 });
+  await cluster.time.advance(60_000 + 3 * INTERVAL_MS);
+  expect(cluster.evictions.length).toBeGreaterThan(1);
+  const [other] = cluster.pods.splice(0);
+  cluster.pods.push(JSON.parse(JSON.stringify(other).replace("uid-web-0", "uid-next")));
+  await cluster.time.advance(50_000);
+  expect(cluster.evictions.filter(({ uid }) => uid === "uid-next")).toEqual([]);
+});
+
+test("an eviction that the end of a term cuts off is not told of as failed", async () => {
+  cluster.pod("web-0");
+  cluster.answer = "hangs";
+  cluster.node("node-1", TAINT);
+  const stop = new AbortController();
+  await start({ stop });
+  expect(cluster.evictions).toHaveLength(1);
+  stop.abort();
+  await cluster.time.advance(INTERVAL_MS);
+  expect(events).toEqual([]);
 });
 
 test("a list that fails is repeated", async () => {

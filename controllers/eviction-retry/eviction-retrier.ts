@@ -117,7 +117,7 @@ export class EvictionRetrier {
       return DONE;
     }
     const listed = await this.#podsOf(name, signal);
-    if (listed.kind !== "ok") return failed(errorOf(listed), true);
+    if (listed.kind !== "ok") return signal.aborted ? DONE : failed(errorOf(listed), true);
     for (const pod of this.#due(name, listed.object)) {
       // The taint may be gone, or the Lease.
       const node = nodes.get(name);
@@ -187,7 +187,10 @@ export class EvictionRetrier {
     const path = podPath(namespace, name, "eviction");
     const result = await this.#options.api.create(path, eviction, () => undefined, { timeoutMs: TIMEOUT_MS, signal });
     const kind = outcomeOf(result);
-    if (kind === "evicted" || kind === "gone") this.#waiting.get(node)?.delete(uid);
+    // The end of a term has cut the call off.
+    if (signal.aborted && kind === "failed") return;
+    // After a conflict the pod may still be there: the next look shows it.
+    if (result.kind === "ok" || result.kind === "gone") this.#waiting.get(node)?.delete(uid);
     else {
       const nowMs = this.#options.ports.clock.monotonicMs();
       waiting.triedMs ??= nowMs;

@@ -1,15 +1,20 @@
 /** The metrics, log lines and Kubernetes Events of the repeated evictions. */
 import type { EventNote, EventRecorder } from "../../shared/observe/event-recorder.ts";
-import { observeEvents } from "../../shared/observe/event-table.ts";
+import { limitLines, observeEvents } from "../../shared/observe/event-table.ts";
 import { gaugeOf } from "../../shared/observe/gauge.ts";
 import type { Log } from "../../shared/observe/log.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";
+import type { Clock } from "../../shared/runtime/clock.ts";
 import { EVICTION_OUTCOMES, type EvictionEvent } from "./eviction-retrier.ts";
+
+/** Each pod that waits has its Event, and thousands may while no webhook answers. */
+const FAILURE_EVERY_MS = 10_000;
 
 export function observeEvictions(
   metrics: Metrics,
   log: Log,
   events: Pick<EventRecorder, "record">,
+  clock: Pick<Clock, "monotonicMs">,
 ): (event: EvictionEvent) => void {
   const evictions = metrics.counter({
     name: "eviction_retry_evictions_total",
@@ -21,6 +26,7 @@ export function observeEvictions(
     evictions.inc({ outcome: event.kind });
     if (event.isFirst && (event.kind === "denied" || event.kind === "failed")) events.record(waitingNote(event));
   };
+  const limited = limitLines(clock, FAILURE_EVERY_MS);
   return observeEvents<EvictionEvent>(
     { log, events },
     {
@@ -30,7 +36,12 @@ export function observeEvictions(
         count,
       },
       gone: { level: "debug", message: "The pod is gone", count },
-      failed: { level: "warn", message: "The eviction failed and will be tried again", count },
+      failed: {
+        level: "warn",
+        message: "The eviction failed and will be tried again",
+        fields: ({ kind, ...rest }) => limited(kind, rest),
+        count,
+      },
     },
   );
 }

@@ -232,3 +232,14 @@ describe("failures", () => {
     await running;
   });
 });
+
+test("a process that leads no more shows no age of its last patch, which others make", async () => {
+  const { time, trigger } = rig();
+  const stop = new AbortController();
+  const running = trigger.run(stop.signal);
+  await time.advance(5_000);
+  expect(trigger.lastDoneMs).toBeGreaterThan(0);
+  stop.abort();
+  await running;
+  expect(trigger.lastDoneMs).toBeUndefined();
+});

@@ -61,7 +61,7 @@ export class UpdateTrigger {
     );
   }
 
-  /** Monotonic milliseconds of the last successful patch. */
+  /** Monotonic milliseconds of the last successful patch of this term. */
   get lastDoneMs(): number | undefined {
     return this.#lastDoneMs;
   }
@@ -71,10 +71,11 @@ export class UpdateTrigger {
     this.#pod = undefined;
     while (!signal.aborted) {
       const failed = await this.round(signal);
-      if (signal.aborted) return;
+      if (signal.aborted) break;
       const spreadMs = this.#options.intervalMs * (1 - JITTER + 2 * JITTER * this.#options.ports.random.fraction());
       await sleep(this.#options.ports, failed ?? spreadMs, signal);
     }
+    this.#lastDoneMs = undefined;
   }
 
   /**

@@ -2,7 +2,7 @@
 import * as v from "valibot";
 import { isFinished } from "../../shared/decide/availability/availability.ts";
 import { PROMISE_LESS } from "../../shared/decide/minimum/promise-less.ts";
-import { decide } from "../../shared/decide/quota.ts";
+import { type Decision, decide } from "../../shared/decide/quota.ts";
 import { apply } from "../../shared/decide/reserve.ts";
 import { type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
@@ -17,6 +17,7 @@ import {
   cellOfWebhookConfiguration,
   covering,
   type DryRunResult,
+  decisionText,
   requestFor,
   webhookConfigurationOf,
 } from "./question.ts";
@@ -80,7 +81,10 @@ export function planDrain(
       const state = states.get(one) ?? parseProtector(one);
       return { name: one.metadata.name, state, decision: decide(state, request) };
     });
-    const blocker = decided.find(({ decision }) => !decision.allowed);
+    const blocks = decided.flatMap((one) =>
+      one.decision.allowed ? [] : [blockedBy(one.name, one.state, one.decision)],
+    );
+    const blocker = blocks.find(({ together }) => together === "never") ?? blocks[0];
     if (blocker === undefined && answer.verdict === "refused") {
       // Something other than a protector denies: a PodDisruptionBudget, a probe, another webhook.
       return { ...line, together: "waits", why: answer.message };
@@ -89,14 +93,27 @@ export function planDrain(
       for (const { state, decision } of decided) apply(state, request, decision);
       return { ...line, together: "goes", why: own.length === 0 ? "no protector covers it" : "" };
     }
-    const { state, decision } = blocker;
-    const total = [...state.cells.values()].reduce((sum, one) => sum + (one.aggregation?.totalReplicas ?? 0), 0);
-    const { minAvailable, available, reserved } = decision.facts;
-    const facts = `${blocker.name} needs ${minAvailable} of ${total}`;
-    if (state.spec.minAvailable >= total)
-      return { ...line, together: "never", why: `${facts}: unless one is being replaced, ${PROMISE_LESS}` };
-    return { ...line, together: "waits", why: `${facts}, ${available} available, ${reserved} reserved` };
+    return { ...line, ...blocker };
   });
+}
+
+/** The decisions that the numbers of a protector explain. */
+const BY_NUMBERS: readonly string[] = ["AtMinimum", "Reserved"];
+
+/** What the decision of a protector against a pod means for a drain. */
+function blockedBy(
+  name: string,
+  { spec, cells }: ProtectorState,
+  decision: Extract<Decision, { allowed: false }>,
+): Pick<DrainLine, "together" | "why"> {
+  const total = [...cells.values()].reduce((sum, one) => sum + (one.aggregation?.totalReplicas ?? 0), 0);
+  const { minAvailable, available, reserved } = decision.facts;
+  const facts = `${name} needs ${minAvailable} of ${total}`;
+  // A pod that is not counted yet is missing from the total.
+  if (decision.cause !== "NotCounted" && total > 0 && spec.minAvailable >= total)
+    return { together: "never", why: `${facts}: unless one is being replaced, ${PROMISE_LESS}` };
+  if (!BY_NUMBERS.includes(decision.cause)) return { together: "waits", why: `${name}: ${decisionText(decision)}` };
+  return { together: "waits", why: `${facts}, ${available} available, ${reserved} reserved` };
 }
 
 const Node = v.looseObject({

@@ -1,6 +1,7 @@
 /** The screens, from protectors as they are stored; the cluster tests run the commands themselves. */
 import { describe, expect, test } from "vitest";
 import { holdOf } from "../../shared/decide/state/hold.ts";
+import type { Pod } from "../../shared/schema/pod.ts";
 import type { Condition, PodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
@@ -214,6 +215,26 @@ describe("drain-check", () => {
   test("a promise of as many pods as there are never lets one go", () => {
     const lines = planDrain(pods, [named(makeProtector([makeCell("a", 3)], { minAvailable: 3 }), "web")], "a", NOW_MS);
     expect(lines.every(({ together }) => together === "never")).toBe(true);
+  });
+
+  test("of several protectors the one that never lets the pod go decides", () => {
+    const passing = named(makeProtector([makeCell("a", 4, [held("uid-web-9", 10)])], { minAvailable: 3 }), "web");
+    const never = named(makeProtector([makeCell("a", 4)], { minAvailable: 4 }), "zone");
+    const together = (...protectors: PodProtector[]) => planDrain(pods, protectors, "a", NOW_MS)[0]?.together;
+    expect([together(passing), together(never), together(passing, never)]).toEqual(["waits", "never", "never"]);
+  });
+
+  const preActivity = makePod("web-0", { annotations: { "pre-activity.xpdb.form3.tech/backup": "" } });
+  const hold = holdOf("CoreRestored", "x", NOW_MS);
+
+  test.each<[string, PodProtector, Pod, string]>([
+    ["its cell is not counted yet", makeProtector([]), makePod("web-0"), "no aggregator has counted this cell yet"],
+    ["its cell is on hold", makeProtector([makeCell("a", 4, [], { hold })]), makePod("web-0"), "on hold"],
+    ["a pre-activity holds it back", makeProtector([makeCell("a", 4)]), preActivity, "a pre-activity annotation"],
+  ])("a pod waits, and why says for what: %s", (_, protector, pod, why) => {
+    const pods = [{ pod, answer: { ...admitted, verdict: "refused" } as const }];
+    const [line] = planDrain(pods, [named(protector, "web")], "a", NOW_MS);
+    expect(line).toMatchObject({ together: "waits", why: expect.stringContaining(why) });
   });
 
   test("a pod that something else than a protector holds back does not go, nor does it take from the quota", () => {

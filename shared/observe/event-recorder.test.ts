@@ -174,6 +174,23 @@ describe("event recorder", () => {
     expect(counts()).toEqual({ [outcome]: 1 });
   });
 
+  it("creates one Event, however often the answer of a slow server comes too late", async () => {
+    const stored = new Set<unknown>();
+    const { time, record, requests, counts } = setup(({ body }, count) => {
+      const { name } = Object(JSON.parse(body ?? "")).metadata ?? {};
+      if (name === undefined) return 200;
+      const answer = stored.has(name) ? 409 : "hang";
+      stored.add(name);
+      return count < 3 ? "hang" : answer;
+    });
+    record("again");
+    await time.advance(60_000);
+    expect([stored.size, counts()]).toEqual([1, { created: 1 }]);
+    record("again");
+    await time.advance(60_000);
+    expect(requests.at(-1)).toMatchObject({ method: "PATCH", body: { count: 2 } });
+  });
+
   it("sends pending Events before it ends, for a limited time", async () => {
     const well = setup();
     well.record("x");

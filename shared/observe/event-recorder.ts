@@ -7,7 +7,7 @@ import { BoundedMap } from "../runtime/bounded-map.ts";
 import { type Ports, sleep } from "../runtime/clock.ts";
 import { TokenBucket } from "../runtime/token-bucket.ts";
 import { scrub } from "./error-fields.ts";
-import { EventCorrelator, type EventNote } from "./event-correlator.ts";
+import { EventCorrelator, type EventNote, type ObjectReference } from "./event-correlator.ts";
 import type { EventOutcome } from "./event-outcome.ts";
 
 export type { EventNote, ObjectReference } from "./event-correlator.ts";
@@ -39,6 +39,8 @@ interface Pending {
   readonly firstMs: number;
   lastMs: number;
   count: number;
+  /** From its first try on: a try without an answer may have stored it. */
+  name?: string;
 }
 
 interface Sent {
@@ -166,8 +168,9 @@ export class EventRecorder {
     const { regarding, type, reason, message } = pending.note;
     const namespace = regarding.namespace ?? this.#options.defaultNamespace ?? "default";
     const { component } = this.#options;
-    const suffix = Math.floor(this.#ports.random.fraction() * 2 ** 52).toString(16);
-    const name = `${regarding.name.slice(0, MAX_NAME_LENGTH)}.${suffix}`;
+    const isRepeat = pending.name !== undefined;
+    pending.name ??= this.#newName(regarding);
+    const { name } = pending;
     const body = {
       apiVersion: "v1",
       kind: "Event",
@@ -182,9 +185,15 @@ export class EventRecorder {
       source: { component },
       reportingComponent: component,
     };
-    const result = await this.#api.create(corePath("events", namespace), body, (raw) => raw, this.#call());
+    const answer = await this.#api.create(corePath("events", namespace), body, (raw) => raw, this.#call());
+    const result = isRepeat && answer.kind === "conflict" ? ({ kind: "ok", object: body } as const) : answer;
     if (result.kind === "ok") this.#sent.set(key, { path: corePath("events", namespace, name), count: pending.count });
     return result;
+  }
+
+  #newName({ name }: ObjectReference): string {
+    const suffix = Math.floor(this.#ports.random.fraction() * 2 ** 52).toString(16);
+    return `${name.slice(0, MAX_NAME_LENGTH)}.${suffix}`;
   }
 
   async #countUp(sent: Sent, pending: Pending): Promise<ApiResult<unknown>> {

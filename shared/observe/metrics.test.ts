@@ -127,4 +127,16 @@ describe("metrics", () => {
     counter.inc({ x: "a", y: 'b",""' });
     expect(await series(metrics)).toHaveLength(2);
   });
+
+  it("holds nothing of counts of zero, which no scrape may ever collect", async () => {
+    const metrics = new Metrics();
+    const counter = metrics.counter({ name: "events_total", help: "Events." });
+    const labels = {};
+    counter.inc(labels, 0);
+    const before = process.memoryUsage().heapUsed;
+    for (let times = 0; times < 5_000_000; times++) counter.inc(labels, 0);
+    expect(process.memoryUsage().heapUsed - before).toBeLessThan(20_000_000);
+    counter.inc(labels, 2);
+    expect(await series(metrics)).toEqual(["podseidon_events_total 2"]);
+  });
 });

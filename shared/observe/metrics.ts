@@ -92,6 +92,8 @@ export class Metrics {
     return {
       inc(labels, by = 1) {
         const count = series.of(labels);
+        // Without a scrape, it would be kept again and again.
+        if (by === 0) return;
         if (count.by === 0) pending.push(count);
         count.by += by;
       },

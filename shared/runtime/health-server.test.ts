@@ -1,7 +1,8 @@
 import { once } from "node:events";
+import { createServer } from "node:https";
 import { connect, type Socket } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
-import { type BindAddress, HealthServer, MAX_CONNECTIONS } from "./health-server.ts";
+import { type BindAddress, HealthServer, MAX_CONNECTIONS, type ServerFactory } from "./health-server.ts";
 import type { CheckResult } from "./lifecycle.ts";
 
 const ANY_PORT = { host: "127.0.0.1", port: 0 };
@@ -21,9 +22,12 @@ function renderUp(): Promise<{ contentType: string; body: string }> {
   return Promise.resolve({ contentType: "text/plain; version=0.0.4", body: "podseidon_up 1\n" });
 }
 
-async function serve({ readiness = () => [], liveness = () => [], render = renderUp, ...bound }: Served = {}) {
+async function serve(
+  { readiness = () => [], liveness = () => [], render = renderUp, ...bound }: Served = {},
+  guarded?: ServerFactory,
+) {
   const addresses = { healthProbeBindAddress: ANY_PORT, metricsBindAddress: ANY_PORT, ...bound };
-  const server = new HealthServer(addresses, { readiness, liveness }, { render });
+  const server = new HealthServer(addresses, { readiness, liveness }, { render }, guarded);
   servers.push(server);
   await server.start();
   return server;
@@ -174,5 +178,17 @@ describe("a flood of requests for the metrics", () => {
       expect(String((await once(socket, "data"))[0])).toContain("podseidon_up 1");
     }
     socket.destroy();
+  });
+});
+
+describe("the end of a server with TLS", () => {
+  // Node itself would close the connection two minutes later.
+  it("does not wait for a connection that has made no handshake", { timeout: 60_000 }, async () => {
+    const server = await serve({}, createServer);
+    const silent = connect(server.metricsPort, "127.0.0.1");
+    silent.on("error", () => undefined).resume();
+    await once(silent, "connect");
+    await server.stop();
+    await expect.poll(() => silent.closed).toBe(true);
   });
 });

@@ -26,6 +26,9 @@ interface HealthAddresses {
   readonly metricsBindAddress: BindAddress | null;
 }
 
+/** The open connections of a server, also those without a handshake, which Node does not close with the server. */
+const connections = new WeakMap<Server, Set<Socket>>();
+
 /** Creates a server whose connections and requests are bounded by the options. */
 export type ServerFactory = (options: ServerOptions, listener: RequestListener) => Server;
 
@@ -175,6 +178,7 @@ function oneAtATime(listener: RequestListener): RequestListener {
  */
 function boundConnections(server: Server): void {
   const sockets = new Set<Socket>();
+  connections.set(server, sockets);
   server.on("connection", (socket: Socket) => {
     sockets.add(socket);
     socket.once("close", () => sockets.delete(socket));
@@ -224,7 +228,7 @@ async function replyTo(
 
 async function close(server: Server): Promise<void> {
   const closed = new Promise((resolve) => server.close(resolve));
-  server.closeAllConnections();
+  for (const socket of connections.get(server) ?? []) socket.destroy();
   await closed;
 }
 

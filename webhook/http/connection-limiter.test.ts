@@ -103,3 +103,12 @@ test.each([
   answer = () => ({ status, body: "{}" });
   expect((await request(await caller())).toLowerCase()).toContain(`\r\nconnection: ${connection}\r\n`);
 });
+
+/** Node itself would close it two minutes later. */
+const BEFORE_NODE = { timeout: 60_000 };
+
+test("the end of the server closes a connection that has made no handshake, too", BEFORE_NODE, async () => {
+  const silent = await stranger();
+  await server.close();
+  await expect.poll(() => silent.closed).toBe(true);
+});

@@ -49,6 +49,11 @@ export class ConnectionLimiter {
       this.#idle.add(connection);
   }
 
+  /** `closeAllConnections` of Node leaves out those without a handshake, for which it waits two minutes. */
+  closeAll(): void {
+    for (const { socket } of this.#all) socket.destroy();
+  }
+
   #opened(socket: Socket): void {
     const address = addressOf(socket);
     // The client has disconnected already.

@@ -183,7 +183,7 @@ export class WebhookServer {
   close(): Promise<void> {
     return new Promise((resolve) => {
       this.#server.close(() => resolve());
-      this.#server.closeAllConnections();
+      this.#connections.closeAll();
     });
   }
 

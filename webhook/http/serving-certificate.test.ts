@@ -5,7 +5,12 @@ import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
 import { issueCertificate } from "../../shared/certificates/x509.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { authority, validity } from "../../test/support/webhook/loopback-certificate.ts";
-import { readServingCertificate, type ServingCertificate, watchServingCertificate } from "./serving-certificate.ts";
+import {
+  readAuthorities,
+  readServingCertificate,
+  type ServingCertificate,
+  watchServingCertificate,
+} from "./serving-certificate.ts";
 
 let folder = "";
 beforeEach(() => {
@@ -92,3 +97,17 @@ test("a pair that was replaced between its first reading and the first check is 
   await time.advance(60_000);
   expect({ changed, failed }).toEqual({ changed: [second], failed: [] });
 });
+
+test.each([
+  ["that is damaged", "-----BEGIN CERTIFICATE-----\nMIIBAAAA\n-----END CERTIFICATE-----\n"],
+  ["that was cut off", authority.certificatePem.slice(0, 200)],
+])(
+  "an authority %s behind another one is no file of authorities: OpenSSL would drop it without a word",
+  (_, second) => {
+    const file = join(folder, "ca.crt");
+    writeFileSync(file, `# the old one\n${authority.certificatePem}# the new one\n${authority.certificatePem}`);
+    expect(readAuthorities(file, "client CA")).toContain("# the new one");
+    writeFileSync(file, `${authority.certificatePem}${second}`);
+    expect(() => readAuthorities(file, "client CA")).toThrow(/does not hold a client CA in PEM form/);
+  },
+);

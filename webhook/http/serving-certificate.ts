@@ -81,10 +81,16 @@ export function readKeyPair(certFile: string, keyFile: string): { readonly cert:
   return { cert, key };
 }
 
-/** Throws {@link CertificateError} for an empty file, too: Node reads an empty `ca` as the public authorities. */
+/** One that was cut off has no end. */
+const AUTHORITY = /-----BEGIN [A-Z\d ]*CERTIFICATE-----[^-]*(-----END [A-Z\d ]*-----)?/g;
+
+/**
+ * Throws {@link CertificateError} for an empty file, too: Node reads an empty `ca` as the public authorities. Each of
+ * several authorities is checked, because OpenSSL drops an unreadable one, and all behind it, without a word.
+ */
 export function readAuthorities(path: string, what: string): string {
   const ca = read(path, what);
-  parsed(path, what, () => new X509Certificate(ca));
+  for (const pem of ca.match(AUTHORITY) ?? [""]) parsed(path, what, () => new X509Certificate(pem));
   return ca;
 }
 

@@ -60,6 +60,7 @@ async function examine(
   objects: Readonly<Record<string, unknown>>,
   forbidden: readonly string[] = [],
   flags: readonly string[] = [],
+  aheadMs = 0,
 ) {
   const asked: string[] = [];
   const answer: RequestListener = (request, response) => {
@@ -80,7 +81,8 @@ async function examine(
     out += text;
   };
   const terminal = { out: say, err: say, interactive: false };
-  const surroundings = { terminal, ports: systemPorts, environment: {} };
+  const clock = { ...systemPorts.clock, nowMs: () => Date.now() + aheadMs };
+  const surroundings = { terminal, ports: { ...systemPorts, clock }, environment: {} };
   const code = await runCommandLine(["doctor", "--kubeconfig", kubeconfig, ...flags], surroundings);
   return { code, out, asked, kubeconfig, surroundings };
 }
@@ -219,3 +221,22 @@ test("backups, and what limits the accounts of components, are looked at where t
   const { out: without } = await examine(objects);
   expect(without).not.toMatch(/(?:generator|aggregator|update-trigger) policy/);
 });
+
+test.each([
+  ["ahead of", 400 * 86_400_000],
+  ["behind", -600_000],
+])(
+  "a machine whose clock is %s that of a cluster calls no cell silent, and no certificate expired",
+  async (_, aheadMs) => {
+    const made = makeProtector([makeCell("a", 4, [], { heartbeatTime: new Date().toISOString() })]);
+    const protectors = list({ ...made, metadata: { ...made.metadata, namespace: "shop" } });
+    const objects = {
+      ...clusterOf([namespace("shop", enforced)], ["shop"]),
+      "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": protectors,
+    };
+    const { out } = await examine(objects, [], [], aheadMs);
+    expect(out).toMatch(/^WARN +c +clock +\S+ from this machine's$/m);
+    expect(out).toMatch(/^ok +c +cell a +counted in 1 protector, heartbeat \S+ ago$/m);
+    expect(out).toMatch(/^ok +c +CA in the webhook configuration +valid for/m);
+  },
+);

@@ -123,7 +123,7 @@ class Doctor {
     await this.#check(core, "crd", async () => crdFinding(await core.find(crd)));
     await this.#check(core, "protectors", async () => {
       this.#protectors = await core.protectors(undefined);
-      this.#views = this.#protectors.map((one) => viewProtector(one, this.#context.nowMs()));
+      this.#views = this.#protectors.map((one) => viewProtector(one, this.#nowMs(core)));
       return [...protectorFindings(this.#views), ...cellFindings(this.#views)];
     });
     await this.#check(core, "components", () => this.#components(core));
@@ -225,7 +225,7 @@ class Doctor {
     const validating = await cluster.find(`${VALIDATING}/podseidon`);
     const mutating = await cluster.find(`${MUTATING}/podseidon`);
     const gate = await cluster.find(`${MUTATING}/podseidon-gate`);
-    const findings = webhookConfigurationFindings(validating, mutating, this.#context.nowMs(), gate, this.#system);
+    const findings = webhookConfigurationFindings(validating, mutating, this.#nowMs(cluster), gate, this.#system);
     const cell = cellOfWebhookConfiguration(validating);
     if (cell === undefined || this.#views.length === 0) return findings;
     const here = this.#views.filter(({ cells }) => cells.some((one) => one.cell === cell && one.total > 0));
@@ -282,7 +282,7 @@ class Doctor {
   async #serving(cluster: ClusterClient): Promise<readonly Finding[]> {
     const check = "serving certificate";
     const text = await this.#secret(cluster, "podseidon-webhook-tls", "tls.crt");
-    if (text !== undefined) return [ownCertificateFinding(check, text, this.#context.nowMs())];
+    if (text !== undefined) return [ownCertificateFinding(check, text, this.#nowMs(cluster))];
     if (!this.#hasDeployment(cluster, WEBHOOK_DEPLOYMENT)) return [];
     return [ok(check, "is not of Secret podseidon-webhook-tls")];
   }
@@ -293,7 +293,7 @@ class Doctor {
     const accepts = (token: string): Promise<boolean | undefined> => acceptsToken(this.#core, this.#system, token);
     for (const name of KUBECONFIG_SECRETS) {
       const text = await this.#secret(cluster, name, KUBECONFIG_KEY);
-      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#context.nowMs(), accepts));
+      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#nowMs(this.#core), accepts));
     }
     return findings;
   }
