@@ -4,6 +4,7 @@ import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { makeCell } from "../../test/support/decide/fixtures.ts";
 import { listeningApiserver } from "../../test/support/kube/listening-apiserver.ts";
+import { field } from "../control-plane/api-client.ts";
 import { findSource } from "./changes.ts";
 import { runCommandLine } from "./cli.ts";
 
@@ -43,10 +44,13 @@ describe("the workload of a protector is looked for in every version of its grou
 
 let kubeconfigNamespace = "shop";
 let kubeconfigContext = "c";
+/** By how much the apiserver's clock is ahead of this machine's. */
+let aheadMs = 0;
 const cleanups: (() => void)[] = [];
 afterEach(() => {
   kubeconfigNamespace = "shop";
   kubeconfigContext = "c";
+  aheadMs = 0;
   for (const clean of cleanups.splice(0).reverse()) clean();
 });
 
@@ -72,6 +76,7 @@ async function against(objects: Readonly<Record<string, unknown>>, ...args: stri
     const found = objects[path];
     response.writeHead(found === undefined ? 404 : found === FORBIDDEN ? 403 : 200, {
       "content-type": "application/json",
+      date: new Date(Date.now() + aheadMs).toUTCString(),
     });
     response.end(JSON.stringify(found ?? { kind: "Status", reason: "NotFound", details: { name: "x" } }));
   };
@@ -143,6 +148,13 @@ describe("a suspension", () => {
       spec: { minAvailable: 1, minReadySeconds: 0, selector: {}, ...spec },
       status: { cells: [{ cellID: "east" }, { cellID: "west" }], summary },
     },
+  });
+
+  test("ends by the clock of the cluster, from which this machine's may be hours away", async () => {
+    aheadMs = -7_200_000;
+    const { code, patches } = await against(stored(), "suspend", "web", "--for", "30m", "--yes");
+    const inMs = Date.parse(String(field(patches[0], "spec", "suspend", "until"))) - Date.now() - aheadMs;
+    expect([code, Math.round(inMs / 60_000)]).toEqual([0, 30]);
   });
 
   test("that is over by this machine's clock alone is ended all the same", async () => {

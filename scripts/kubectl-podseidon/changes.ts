@@ -112,13 +112,13 @@ const SelfSubjectReview = v.looseObject({
 /**
  * The generator's Events name the user who suspends or resumes: the API's managed fields only have the client's name.
  */
-async function changedBy(core: ClusterClient, context: Context): Promise<Readonly<Record<string, string>>> {
+async function changedBy(core: ClusterClient): Promise<Readonly<Record<string, string>>> {
   const body = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
   const path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
   const parse = (raw: unknown): string => v.parse(SelfSubjectReview, raw).status.userInfo.username;
   const result = await core.api.create(path, body, parse, { timeoutMs: CALL_TIMEOUT_MS });
   const who = result.kind === "ok" ? result.object : "somebody";
-  return { [SUSPENSION_CHANGED_BY_ANNOTATION]: `${who} at ${formatMs(context.nowMs())}` };
+  return { [SUSPENSION_CHANGED_BY_ANNOTATION]: `${who} at ${formatMs(core.nowMs())}` };
 }
 
 /**
@@ -162,13 +162,13 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
   if (forever && text !== undefined) throw new CommandError("--for and --forever exclude each other");
   const forMs = text === undefined ? HOUR_MS : parseDuration(text);
   if (forMs === undefined) throw new CommandError(`--for ${text}: write it as 30m, 2h or 1d`);
-  const until = forever ? undefined : formatMs(context.nowMs() + forMs);
-  const before = viewProtector(protector, context.nowMs()).suspended;
+  const until = forever ? undefined : formatMs(core.nowMs() + forMs);
+  const before = viewProtector(protector, core.nowMs()).suspended;
   const reason = context.text("reason") ?? before?.reason;
   const cells = cellsOf(context);
   const suspend = { enabled: true, until: until ?? null, reason: reason ?? null, cells: cells ?? null };
   const done = context.is("yes");
-  const metadata = done ? { annotations: await changedBy(core, context) } : {};
+  const metadata = done ? { annotations: await changedBy(core) } : {};
   await patch(core, protector, { metadata, spec: { suspend } }, !done);
   const where = cells === undefined ? "" : ` in ${cells.join(", ")}`;
   const warnings = [
@@ -195,12 +195,7 @@ async function resumeIt(context: Context, args: readonly string[]): Promise<Exit
   // The webhooks' clocks decide whether a suspension has ended, and this machine's clock may be wrong.
   if (protector.spec.suspend?.enabled !== true)
     return report(context, [{ protector: idOf(protector), action: "not suspended", done: true, warnings: [] }]);
-  await patch(
-    core,
-    protector,
-    { metadata: { annotations: await changedBy(core, context) }, spec: { suspend: null } },
-    false,
-  );
+  await patch(core, protector, { metadata: { annotations: await changedBy(core) }, spec: { suspend: null } }, false);
   return report(context, [{ protector: idOf(protector), action: "resumed", done: true, warnings: [] }]);
 }
 
@@ -254,12 +249,12 @@ async function releaseIt(context: Context, args: readonly string[]): Promise<Exi
     throw new CommandError(withFlags(withoutGenerator(protector), ...(await context.flagsFor(core))));
   const done = context.is("yes");
   const source = await findSource(core, protector);
-  const mark = `by kubectl podseidon ${formatMs(context.nowMs())}`;
+  const mark = `by kubectl podseidon ${formatMs(core.nowMs())}`;
   // The generator reverts the release of a protector whose workload asks for protection.
   await (source === undefined
     ? patch(core, protector, { metadata: { annotations: { [RELEASED_ANNOTATION]: mark } } }, !done)
     : patchAt(core, source, { metadata: { annotations: { [PROTECT_ANNOTATION]: "false" } } }, !done));
-  const view = viewProtector(protector, context.nowMs());
+  const view = viewProtector(protector, core.nowMs());
   const kind = protector.metadata.labels?.[SOURCE_KIND_LABEL];
   const warnings = [
     `${plural(view.available, "available pod")} of ${id} will no longer be protected`,

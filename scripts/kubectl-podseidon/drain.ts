@@ -203,7 +203,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     answer: await ask(cluster, "evict", pod),
   }));
   const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
-  const plan = planDrain(answers, protectors, cell, context.nowMs());
+  const plan = planDrain(answers, protectors, cell, core.nowMs());
   const namespaces = new Set(plan.filter(isAdmitted).map(({ namespace }) => namespace));
   const warned = answers.some(({ answer }) => answer.warnings.some((text) => text.startsWith("dry run: ")));
   const unheld = await context.progress.during("asking whether anybody holds them back", async (): Promise<Unheld> => {

@@ -112,7 +112,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   if (response.status === 404)
     throw new CommandError(`there is no pod ${namespace}/${name} in ${cluster.name}; see -n and --context`);
   if (response.status !== 200) throw new CommandError(`${cluster.name}: ${statusOf(response).message}`);
-  const report = gatesOf(JSON.parse(response.body), context.nowMs());
+  const report = gatesOf(JSON.parse(response.body), cluster.nowMs());
   context.print({ pod: { namespace, name }, ...report }, gatesText(`${namespace}/${name}`, report));
   return report.gates.every(({ status }) => status === "True") ? EXIT.yes : EXIT.no;
 }

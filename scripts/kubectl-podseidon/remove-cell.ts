@@ -41,7 +41,7 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   const done = context.is("yes");
   const asked: string[] = [];
   const removed = await mapAtOnce(context, `removing cell ${cell}`, protectors, async (protector) => {
-    const warnings = cellWarnings(protector, cell, context.nowMs());
+    const warnings = cellWarnings(protector, cell, core.nowMs());
     const change = await removeFrom(core, protector, cell, { done, warnings });
     if (done && isManaged(protector)) asked.push(idOf(protector));
     return change;

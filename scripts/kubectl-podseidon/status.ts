@@ -90,7 +90,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const read = async (): Promise<readonly ProtectorView[]> => {
     const found = await core.protectors(namespace);
     const chosen = args.length === 0 ? found : args.flatMap((word) => requireProtectors(word, found, where));
-    return chosen.map((protector) => viewProtector(protector, context.nowMs()));
+    return chosen.map((protector) => viewProtector(protector, core.nowMs()));
   };
   const views = await context.progress.during(`reading the protectors of ${core.name}`, read);
   if (context.is("watch")) return await watchStatus(context, { views, read, style });

@@ -191,7 +191,7 @@ async function explain(
   ]);
   const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
   const [known, unread] = typeof protectors === "string" ? [[], protectors] : [protectors];
-  const opinions = covering(known, pod).map((one) => opinionOf(one, pod, kind, cell, pods, context.nowMs()));
+  const opinions = covering(known, pod).map((one) => opinionOf(one, pod, kind, cell, pods, core.nowMs()));
   const about = { pod: { namespace, name, uid: pod.uid }, cluster: cluster.name, cell };
   const isAdmitted = answer.verdict === "admitted" && opinions.length > 0;
   const isContradicted = configuration === "none" && opinions.some(({ allowed }) => allowed === false);

@@ -1,7 +1,8 @@
 /** The findings of `doctor` about the project's own processes: leases, Deployments, how the webhook runs. Pure. */
 import * as v from "valibot";
+import { SKEW_MS } from "../invocation/cluster.ts";
 import { age } from "../invocation/output.ts";
-import { type Finding, ok, problem, SKEW_MS, warning } from "./findings.ts";
+import { type Finding, ok, problem, warning } from "./findings.ts";
 
 const Lease = v.looseObject({
   spec: v.optional(

@@ -84,7 +84,6 @@ class Doctor {
   readonly #core: ClusterClient;
   readonly #system: string;
   readonly #deployments = new Map<ClusterClient, readonly ProjectDeployment[]>();
-  readonly #aheadMs = new Map<ClusterClient, number>();
   #protectors: readonly PodProtector[] = [];
   #views: readonly ProtectorView[] = [];
   readonly findings: DoctorFinding[] = [];
@@ -123,7 +122,7 @@ class Doctor {
     await this.#check(core, "crd", async () => crdFinding(await core.find(crd)));
     await this.#check(core, "protectors", async () => {
       this.#protectors = await core.protectors(undefined);
-      this.#views = this.#protectors.map((one) => viewProtector(one, this.#nowMs(core)));
+      this.#views = this.#protectors.map((one) => viewProtector(one, core.nowMs()));
       return [...protectorFindings(this.#views), ...cellFindings(this.#views)];
     });
     await this.#check(core, "components", () => this.#components(core));
@@ -166,9 +165,8 @@ class Doctor {
   }
 
   async #reach(cluster: ClusterClient): Promise<boolean> {
-    const { findings, answers, aheadMs } = await reach(cluster, () => this.#context.nowMs());
+    const { findings, answers } = await reach(cluster, () => this.#context.nowMs());
     await this.#add(cluster, findings);
-    this.#aheadMs.set(cluster, aheadMs);
     return answers;
   }
 
@@ -225,7 +223,7 @@ class Doctor {
     const validating = await cluster.find(`${VALIDATING}/podseidon`);
     const mutating = await cluster.find(`${MUTATING}/podseidon`);
     const gate = await cluster.find(`${MUTATING}/podseidon-gate`);
-    const findings = webhookConfigurationFindings(validating, mutating, this.#nowMs(cluster), gate, this.#system);
+    const findings = webhookConfigurationFindings(validating, mutating, cluster.nowMs(), gate, this.#system);
     const cell = cellOfWebhookConfiguration(validating);
     if (cell === undefined || this.#views.length === 0) return findings;
     const here = this.#views.filter(({ cells }) => cells.some((one) => one.cell === cell && one.total > 0));
@@ -282,7 +280,7 @@ class Doctor {
   async #serving(cluster: ClusterClient): Promise<readonly Finding[]> {
     const check = "serving certificate";
     const text = await this.#secret(cluster, "podseidon-webhook-tls", "tls.crt");
-    if (text !== undefined) return [ownCertificateFinding(check, text, this.#nowMs(cluster))];
+    if (text !== undefined) return [ownCertificateFinding(check, text, cluster.nowMs())];
     if (!this.#hasDeployment(cluster, WEBHOOK_DEPLOYMENT)) return [];
     return [ok(check, "is not of Secret podseidon-webhook-tls")];
   }
@@ -293,7 +291,7 @@ class Doctor {
     const accepts = (token: string): Promise<boolean | undefined> => acceptsToken(this.#core, this.#system, token);
     for (const name of KUBECONFIG_SECRETS) {
       const text = await this.#secret(cluster, name, KUBECONFIG_KEY);
-      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#nowMs(this.#core), accepts));
+      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#core.nowMs(), accepts));
     }
     return findings;
   }
@@ -309,7 +307,7 @@ class Doctor {
   }
 
   async #lease(cluster: ClusterClient, part: string, name: string, without: string | undefined): Promise<Finding> {
-    return leaseFinding(part, await cluster.find(this.#leasePath(name)), this.#nowMs(cluster), without);
+    return leaseFinding(part, await cluster.find(this.#leasePath(name)), cluster.nowMs(), without);
   }
 
   async #generator(): Promise<Finding> {
@@ -327,7 +325,7 @@ class Doctor {
   async #sources(): Promise<readonly Finding[]> {
     const path = "/api/v1/events";
     const lists = SOURCE_REASONS.map((reason) => this.#core.list(path, { fieldSelector: `reason=${reason}` }));
-    return sourceFindings((await Promise.all(lists)).flat(), this.#nowMs(this.#core));
+    return sourceFindings((await Promise.all(lists)).flat(), this.#core.nowMs());
   }
 
   async #backups(cluster: ClusterClient): Promise<readonly Finding[]> {
@@ -339,12 +337,7 @@ class Doctor {
     const ids = new Set(here.map(namespacedName));
     const counted = this.#protectors.filter(({ metadata }) => ids.has(namespacedName(metadata)));
     const maps = await cluster.list(corePath("configmaps", this.#system), { labelSelector: BACKUP_LABEL });
-    return backupFindings(counted, maps, this.#nowMs(cluster), this.#system);
-  }
-
-  /** The clock of the cluster's apiserver. */
-  #nowMs(cluster: ClusterClient): number {
-    return this.#context.nowMs() + (this.#aheadMs.get(cluster) ?? 0);
+    return backupFindings(counted, maps, cluster.nowMs(), this.#system);
   }
 
   /** Without a lease, heartbeats show that an aggregator counts. */

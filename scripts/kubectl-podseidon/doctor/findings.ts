@@ -7,6 +7,7 @@ import { VERSION } from "../../../shared/schema/annotations.ts";
 import { isRecord } from "../../../shared/schema/check.ts";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
 import { namespacedName, STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
+import { SKEW_MS } from "../invocation/cluster.ts";
 import { age, plural, table } from "../invocation/output.ts";
 import type { ProtectorView } from "../view.ts";
 
@@ -47,8 +48,6 @@ export function findingsText(findings: readonly DoctorFinding[]): string {
   return `${table(["", "CLUSTER", "CHECK", "FOUND"], rows)}${advised}\n${sum}`;
 }
 
-/** A larger difference of clocks makes ages wrong; no decision depends on them. */
-export const SKEW_MS = 5_000;
 const SLOW_RESERVATION_MS = 300_000;
 const EXPIRES_SOON_MS = 14 * 86_400_000;
 

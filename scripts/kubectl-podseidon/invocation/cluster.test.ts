@@ -6,11 +6,14 @@ import { type Transport, TransportError } from "../../../shared/kube/client/tran
 import { systemPorts } from "../../../shared/runtime/system-ports.ts";
 import { ClusterClient, connect } from "./cluster.ts";
 
+const MACHINE_MS = Date.parse("2026-01-01T00:00:00Z");
+
 /** The client of a cluster that answers like this. */
 function clientOf(request: Transport["request"]): ClusterClient {
   const stream: Transport["stream"] = () => Promise.reject(new Error("unused"));
   const access = { server: "https://api", namespace: undefined, credentials: undefined };
-  return new ClusterClient("core", access as never, { request, stream, close: () => undefined });
+  const transport = { request, stream, close: () => undefined };
+  return new ClusterClient("core", access as never, transport, { nowMs: () => MACHINE_MS });
 }
 
 test("a page is trimmed before the next one is read, so that 50,000 pods are never held as they came", async () => {
@@ -67,4 +70,18 @@ test("at a terminal a login by a credential plugin is over before the first call
   const client = await connect(config, "c", systemPorts, {}, { as: undefined, place, timeoutMs: undefined });
   client.close();
   expect(existsSync(join(directory, "done"))).toBe(true);
+});
+
+test("times are by the clock of the apiserver that answered last, once it is more than seconds from the machine's", async () => {
+  const dates = ["Thu, 01 Jan 2026 02:00:00 GMT", "Thu, 01 Jan 2026 00:00:04 GMT", undefined];
+  const client = clientOf(async () => {
+    const date = dates.shift();
+    return { status: 200, headers: date === undefined ? {} : { date }, body: "{}" };
+  });
+  const seen = [client.nowMs()];
+  for (const _ of [...dates]) {
+    await client.raw("GET", "/version");
+    seen.push(client.nowMs());
+  }
+  expect(seen.map((ms) => ms - MACHINE_MS)).toEqual([0, 7_200_000, 0, 0]);
 });

@@ -19,7 +19,7 @@ import {
 import { impersonated } from "../../../shared/kube/credentials/impersonation.ts";
 import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.ts";
 import { parseListPage, type RawPage } from "../../../shared/kube/stream/raw-object.ts";
-import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
+import { type Clock, type Ports, sleep } from "../../../shared/runtime/clock.ts";
 import { version } from "../../../shared/runtime/version.ts";
 import { GROUP } from "../../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
@@ -37,6 +37,8 @@ const PAGE_SIZE = 500;
 const SMALL_PAGE_SIZE = 6;
 /** A command reads at most this many objects of a kind: more than any installation has, and an end. */
 const MAX_OBJECTS = 200_000;
+/** Clocks that are this close agree: the date of a response has whole seconds. */
+export const SKEW_MS = 5_000;
 
 /** A cluster that a kubeconfig's context reaches. */
 export class ClusterClient {
@@ -46,13 +48,34 @@ export class ClusterClient {
   readonly namespace: string;
   readonly api: ApiClient;
   readonly transport: Transport;
+  readonly #clock: Pick<Clock, "nowMs">;
+  /** By how much the apiserver's clock is ahead of this machine's, by its last response. */
+  #aheadMs = 0;
 
-  constructor(name: string, access: ClusterAccess, transport: Transport) {
+  constructor(name: string, access: ClusterAccess, transport: Transport, clock: Pick<Clock, "nowMs">) {
     this.name = name;
     this.access = access;
     this.namespace = access.namespace ?? "default";
-    this.transport = transport;
-    this.api = new ApiClient(transport);
+    this.#clock = clock;
+    this.transport = {
+      request: async (call) => {
+        const response = await transport.request(call);
+        const apartMs = Date.parse(response.headers.date ?? "") - clock.nowMs();
+        this.#aheadMs = Math.abs(apartMs) > SKEW_MS ? apartMs : 0;
+        return response;
+      },
+      stream: (call) => transport.stream(call),
+      close: () => transport.close(),
+    };
+    this.api = new ApiClient(this.transport);
+  }
+
+  /**
+   * Unix milliseconds by the clock of the apiserver that answered last, by which the cluster reads times: that of the
+   * user's machine may be hours away.
+   */
+  nowMs(): number {
+    return this.#clock.nowMs() + this.#aheadMs;
   }
 
   /**
@@ -239,11 +262,12 @@ export async function connect(
     const transport = createHttpsTransport(access, { ports, userAgent: `kubectl-podseidon/${version}` });
     const within: Transport["request"] = (call) =>
       transport.request({ ...call, timeoutMs: timeoutMs ?? call.timeoutMs });
-    return new ClusterClient(inCluster ? "in-cluster" : name, access, {
+    const checkedTransport: Transport = {
       request: async (call) => checked(await untilServed(within, call, ports), call.method, access.server),
       stream: (call) => transport.stream(call),
       close: () => transport.close(),
-    });
+    };
+    return new ClusterClient(inCluster ? "in-cluster" : name, access, checkedTransport, ports.clock);
   } catch (error) {
     if (error instanceof AccessError) throw new CommandError(error.message);
     throw error;

@@ -187,11 +187,9 @@ async function checkCore(target: JoinTarget, { server }: CoreAddress): Promise<v
 
 class Joining {
   readonly steps: Step[] = [];
-  readonly #context: Context;
   readonly #target: JoinTarget;
 
-  constructor(context: Context, target: JoinTarget) {
-    this.#context = context;
+  constructor(target: JoinTarget) {
     this.#target = target;
   }
 
@@ -216,12 +214,12 @@ class Joining {
     const { uid } = (await this.apply(core, account)).metadata;
     for (const permission of permissions) await this.apply(core, permission);
     const held = await heldKubeconfig(this.#target, component);
-    const isOurs = held !== undefined && isUsable(held.token, uid, bound.metadata.uid, this.#context.nowMs());
+    const isOurs = held !== undefined && isUsable(held.token, uid, bound.metadata.uid, core.nowMs());
     const keeps = isOurs && (await acceptsToken(core, namespace, held.token)) !== false;
     const token = keeps ? held.token : await this.#request(component, bound, lifeMs);
     const home = { cell, namespace, secret: kubeconfigSecretName(component) };
     const text = kubeconfigText(address, accountName(component, cell), token, home);
-    const life = age((readAccountToken(token)?.expiresMs ?? 0) - this.#context.nowMs());
+    const life = age((readAccountToken(token)?.expiresMs ?? 0) - core.nowMs());
     if (held?.text === text) {
       this.#tell(worker, `secret/${home.secret}`, `unchanged, its token ends in ${life}`);
       return;
@@ -272,7 +270,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const cluster = await context.progress.during("checking both clusters", () => checkBefore(target));
   const address = await addressOf(context, target);
   await checkCore(target, address);
-  const joining = new Joining(context, target);
+  const joining = new Joining(target);
   const join = async (): Promise<void> => {
     const bound = await joining.apply(core, boundSecret(cell, namespace, cluster));
     if ((await worker.find(`/api/v1/namespaces/${namespace}`)) === undefined) {
