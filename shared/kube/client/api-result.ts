@@ -76,8 +76,13 @@ export function failureOf(response: ApiResponse, what: string): ApiFailure {
     // Only a 5xx may come after a successful write. Admission comes before it.
     sent: code >= 500 && !status?.message.startsWith(UNCALLED_WEBHOOK),
     status: code,
-    retryAfterMs,
+    retryAfterMs: code === 429 ? retryAfterMs : ofOutage(retryAfterMs),
   };
+}
+
+/** How much of its `Retry-After` is followed where the server is not just busy: a proxy without one asks for minutes. */
+export function ofOutage(retryAfterMs: number | undefined): number | undefined {
+  return retryAfterMs && Math.min(retryAfterMs, MAX_OUTAGE_RETRY_MS);
 }
 
 /** A response or watch line that no apiserver sends. The message does not quote it, because it may contain a Secret. */
@@ -98,6 +103,8 @@ export function parseJson(text: string, what: string): unknown {
 
 /** Longest Retry-After that is followed: a proxy may ask for hours during an outage of seconds. */
 const MAX_RETRY_AFTER_MS = 60_000;
+/** For a watch, what follows after a second counts as an outage. */
+const MAX_OUTAGE_RETRY_MS = 1_000;
 
 /** It stops at the first field that is wrong: a server that is taken over may send millions of them. */
 const checkStatus = checker(
