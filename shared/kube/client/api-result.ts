@@ -84,7 +84,7 @@ export function failureOf(response: ApiResponse, what: string, name?: string): A
   };
 }
 
-/** How much of its `Retry-After` is followed where the server is not just busy: a proxy without one asks for minutes. */
+/** How much of `Retry-After` is followed where the server is not just busy: a proxy without one asks for minutes. */
 export function ofOutage(retryAfterMs: number | undefined): number | undefined {
   return retryAfterMs && Math.min(retryAfterMs, MAX_OUTAGE_RETRY_MS);
 }
