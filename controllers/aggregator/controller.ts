@@ -263,7 +263,7 @@ function backupKeeper(context: Context, aggregator: Aggregator, cores: readonly 
     everyMs: flags.copyInterval,
     timeoutMs: flags.coreTimeout,
     coreRestored: (core) => aggregator.coreRestored(core),
-    onEvent: observeRecovery(metrics, log.child({ cell: flags.cellId })),
+    onEvent: observeRecovery(metrics, log.child({ cell: flags.cellId }), ports.clock),
   });
   recoveryMetrics(metrics, keeper, flags.cellId);
   return keeper;

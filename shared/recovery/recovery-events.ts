@@ -1,8 +1,9 @@
 /** What an aggregator does about lost protectors, as events, and their metrics and log lines. */
-import { type EventRow, observeEvents } from "../observe/event-table.ts";
+import { type EventRow, limitLines, observeEvents } from "../observe/event-table.ts";
 import { gaugeOf } from "../observe/gauge.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
+import type { Clock } from "../runtime/clock.ts";
 import type { LogLevel } from "../runtime/options/common-options.ts";
 
 interface NamedProtector {
@@ -52,16 +53,23 @@ interface ShownBackups {
   readonly trouble: BackupTrouble | undefined;
 }
 
+/** A core without its CRD takes none of its protectors back, of which there may be thousands. */
+const FAILURE_EVERY_MS = 10_000;
 /** Unreadable backups that one line names. */
 const MAX_NAMED = 10;
 
 /** The `onEvent` of a backup keeper. */
-export function observeRecovery(metrics: Metrics, log: Log): (event: RecoveryEvent) => void {
+export function observeRecovery(
+  metrics: Metrics,
+  log: Log,
+  clock: Pick<Clock, "monotonicMs">,
+): (event: RecoveryEvent) => void {
   const events = metrics.counter({
     name: "aggregator_backup_events_total",
     help: "What happened around lost protectors and the backups in this cell.",
     labels: { event: KINDS },
   });
+  const limited = limitLines(clock, FAILURE_EVERY_MS);
   const row = (level: LogLevel, message: string): EventRow<RecoveryEvent> => {
     return { level, message, count: ({ kind }) => events.inc({ event: kind }) };
   };
@@ -71,7 +79,10 @@ export function observeRecovery(metrics: Metrics, log: Log): (event: RecoveryEve
       vanished: row("error", "A protector vanished from its core without a release"),
       ended: row("warn", "A protector that was made by hand is not in its core any more, and has ended"),
       recreated: row("warn", "A lost protector was restored from this cell's backup"),
-      recreateFailed: row("error", "A lost protector cannot be restored yet"),
+      recreateFailed: {
+        ...row("error", "A lost protector cannot be restored yet"),
+        fields: ({ kind: _, ...fields }) => limited(fields.core, fields),
+      },
       copied: row("debug", "Backups of protectors were written"),
       copyFailed: row("error", "The backups of protectors cannot be read or written in this cell"),
       unreadable: {

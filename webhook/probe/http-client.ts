@@ -37,6 +37,9 @@ export class HttpProbeClient implements ProbeClient {
     } catch (error) {
       // An idle connection was lost unnoticed. A probe changes nothing, so the call can be repeated.
       if (!(error instanceof StaleConnection) || signal.aborted) throw error;
+      // The other idle ones are lost, too, as after a failover.
+      for (const sockets of Object.values(this.#agent.freeSockets))
+        for (const socket of sockets ?? []) socket.destroy();
       return await this.#call(body, signal);
     }
   }

@@ -1,6 +1,7 @@
 /** Both clients against a server on real sockets: the contract, and every way to break it. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
+import { createServer as createHttpServer, type ServerResponse } from "node:http";
 import { createServer as createHttp2Server, type OutgoingHttpHeaders } from "node:http2";
 import { createServer, type Socket } from "node:net";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -136,6 +137,27 @@ describe.each(["GRPC", "HTTP"] as const)("%s", (protocol) => {
     clients.push(nowhere);
     await expect(ask(nowhere)).rejects.toThrow(/ECONNREFUSED|closed/);
   });
+});
+
+test("after a failover, where each idle HTTP connection is reset when it is used, no call fails", async () => {
+  const dead = new Set<Socket>();
+  const waiting: ServerResponse[] = [];
+  const owner = createHttpServer((request, response) => {
+    if (dead.has(request.socket)) request.socket.destroy();
+    else waiting.push(response);
+    if (dead.size > 0 || waiting.length === 8) for (const one of waiting.splice(0)) one.end('{"is_allowed":true}');
+  });
+  owner.on("connection", (socket) => open.add(socket));
+  const open = new Set<Socket>();
+  await once(owner.listen(0, "127.0.0.1"), "listening");
+  const endpoint = `http://127.0.0.1:${String(Reflect.get(Object(owner.address()), "port"))}`;
+  const on = new HttpProbeClient({ endpoint, caBundle: undefined, insecure: true });
+  clients.push(on);
+  await Promise.all(Array.from({ length: 8 }, () => ask(on)));
+  for (const socket of open) dead.add(socket);
+  for (let call = 0; call < 8; call++) expect(await ask(on)).toMatchObject({ isAllowed: true });
+  for (const socket of open) socket.destroy();
+  owner.close();
 });
 
 const GRPC = { ":status": 200, "content-type": "application/grpc" };

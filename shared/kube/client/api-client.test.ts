@@ -25,7 +25,7 @@ const answer = (status: number, body: unknown = {}, headers: Record<string, stri
   body: typeof body === "string" ? body : JSON.stringify(body),
 });
 const status = (code: number, rest: object = {}): object => ({ kind: "Status", code, message: `m${code}`, ...rest });
-const notFound = status(404, { reason: "NotFound", details: { name: "x", kind: "pods" } });
+const notFound = (name: string): object => status(404, { reason: "NotFound", details: { name, kind: "pods" } });
 const CALL = { timeoutMs: 1000 };
 
 const identity = { namespace: "ns", name: "a b", uid: "u1", resourceVersion: "7" };
@@ -42,7 +42,7 @@ describe("results", () => {
   test.each([
     ["200", answer(200, { a: 1 }), { kind: "ok", object: { a: 1 } }],
     ["409", answer(409, status(409)), { kind: "conflict" }],
-    ["404 of the object", answer(404, notFound), { kind: "gone" }],
+    ["404 of the object", answer(404, notFound("x")), { kind: "gone" }],
     ["404 of the API", answer(404, "404 page not found"), { kind: "unavailable", sent: false, status: 404 }],
     ["404 of something else", answer(404, status(404, { reason: "NotFound" })), { kind: "unavailable", sent: false }],
     ["422", answer(422, status(422, { reason: "Invalid" })), { kind: "rejected", status: 422 }],
@@ -56,7 +56,7 @@ describe("results", () => {
     [
       "503 for ages",
       answer(503, status(503, { details: { retryAfterSeconds: 1e300 } })),
-      { kind: "unavailable", retryAfterMs: 60_000 },
+      { kind: "unavailable", retryAfterMs: 1_000 },
     ],
     ["429", answer(429, status(429), { "retry-after": "3" }), { kind: "unavailable", sent: false, retryAfterMs: 3000 }],
     [
@@ -113,7 +113,7 @@ describe("requests", () => {
   });
 
   test.each([
-    ["an object that is gone is gone", answer(404, notFound), { kind: "gone" }],
+    ["an object that is gone is gone", answer(404, notFound("a b")), { kind: "gone" }],
     ["an object that is there has no status any more", answer(200, protector), { kind: "rejected", status: 404 }],
     [
       "an object that is another one by now is written again",
@@ -123,7 +123,7 @@ describe("requests", () => {
     ["an object that can't be read may be there", answer(503, status(503)), { kind: "unavailable" }],
   ])("a status that is not found: %s", async (_, read, expected) => {
     const transport: Transport = {
-      request: async ({ method }) => (method === "PUT" ? answer(404, notFound) : read),
+      request: async ({ method }) => (method === "PUT" ? answer(404, notFound("a b")) : read),
       stream: async () => expect.unreachable(),
       close: () => undefined,
     };
@@ -150,6 +150,16 @@ describe("requests", () => {
     for (const result of results) expect(result).toMatchObject({ kind: "unavailable", sent: true });
   });
 
+  test("a 404 about another object says nothing of this one", async () => {
+    const api = new ApiClient(new OneAnswer(answer(404, notFound("x"))));
+    const results = await Promise.all([
+      api.getPod("ns", "a b", (raw) => raw, CALL),
+      api.getPodProtector("ns", "a b", CALL),
+      api.putPodProtectorStatus(identity, emptyStatus, CALL),
+    ]);
+    for (const result of results) expect(result).toMatchObject({ kind: "unavailable", sent: false, status: 404 });
+  });
+
   // kube-apiserver decodes the path, cuts slashes off its end, and lists all pods of the namespace.
   test.each([
     ["ns", ""],
@@ -167,7 +177,7 @@ describe("requests", () => {
   });
 
   test("a name with half a surrogate pair is requested like any other", async () => {
-    const transport = new OneAnswer(answer(404, notFound));
+    const transport = new OneAnswer(answer(404, notFound("p\ufffd")));
     const result = await new ApiClient(transport).getPod("ns", "p\ud800", (raw) => raw, CALL);
     expect(result.kind).toBe("gone");
     expect(transport.requests[0]?.path).toBe("/api/v1/namespaces/ns/pods/p%EF%BF%BD");

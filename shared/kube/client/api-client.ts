@@ -81,7 +81,7 @@ export class ApiClient {
   }
 
   getPodProtector(namespace: string, name: string, options: CallOptions): Promise<ApiResult<PodProtector>> {
-    return this.get(podProtectorPath(namespace, name), about(namespace, name, parsePodProtector), options);
+    return this.#read(podProtectorPath(namespace, name), namespace, name, parsePodProtector, options);
   }
 
   /** PUT of `/status` with the preconditions uid and resourceVersion. The body has only these and the status. */
@@ -120,7 +120,11 @@ export class ApiClient {
    */
   async getPod<T>(namespace: string, name: string, parse: Parse<T>, options: CallOptions): Promise<ApiResult<T>> {
     if (!isObjectName(namespace) || !isObjectName(name)) return { kind: "gone" };
-    return await this.get(podPath(namespace, name), about(namespace, name, parse), options);
+    return await this.#read(podPath(namespace, name), namespace, name, parse, options);
+  }
+
+  #read<T>(path: string, namespace: string, name: string, parse: Parse<T>, options: CallOptions) {
+    return this.#call({ method: "GET", path, ...callOf(options) }, about(namespace, name, parse), name.toWellFormed());
   }
 
   #write<T>(
@@ -134,7 +138,7 @@ export class ApiClient {
     return this.#call({ ...target, path, body: JSON.stringify(body), ...callOf(options) }, parse);
   }
 
-  async #call<T>(request: ApiRequest, parse: Parse<T>): Promise<ApiResult<T>> {
+  async #call<T>(request: ApiRequest, parse: Parse<T>, name?: string): Promise<ApiResult<T>> {
     let response: ApiResponse;
     try {
       response = await this.#transport.request(request);
@@ -142,7 +146,7 @@ export class ApiClient {
       return unavailable(error, error instanceof TransportError ? error.sent : true);
     }
     if (response.status < 200 || response.status > 299) {
-      return failureOf(response, `${request.method} ${request.path.split("?")[0]}`);
+      return failureOf(response, `${request.method} ${request.path.split("?")[0]}`, name);
     }
     try {
       return { kind: "ok", object: parse(parseJson(response.body, "the answer")) };

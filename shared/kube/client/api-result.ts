@@ -60,13 +60,17 @@ export function unavailable(error: unknown, sent: boolean, status?: number): Una
   return { kind: "unavailable", error: error instanceof Error ? error : new Error(String(error)), sent, status };
 }
 
-/** Classifies a response other than 2xx. `what` is method and path without query, for messages. */
-export function failureOf(response: ApiResponse, what: string): ApiFailure {
+/**
+ * Classifies a response other than 2xx. `what` is method and path without query, for messages. `name` is that of the
+ * object, where a 404 about another one must not count: something in between may mix up answers.
+ */
+export function failureOf(response: ApiResponse, what: string, name?: string): ApiFailure {
   const { code, status, retryAfterMs, message } = readFailure(response, what);
   if (code === 409) return { kind: "conflict", message };
   // The Status of a missing object names the object, or the missing namespace of a creation. A missing API answers in
   // plain text.
-  if (code === 404 && status?.isNotFound === true) return { kind: "gone" };
+  const absent = code === 404 ? status?.absent : undefined;
+  if (absent !== undefined && (name ?? absent) === absent) return { kind: "gone" };
   if (code >= 400 && code < 500 && ![401, 404, 408, 429].includes(code)) {
     return { kind: "rejected", status: code, message };
   }
@@ -76,8 +80,13 @@ export function failureOf(response: ApiResponse, what: string): ApiFailure {
     // Only a 5xx may come after a successful write. Admission comes before it.
     sent: code >= 500 && !status?.message.startsWith(UNCALLED_WEBHOOK),
     status: code,
-    retryAfterMs,
+    retryAfterMs: code === 429 ? retryAfterMs : ofOutage(retryAfterMs),
   };
+}
+
+/** How much of `Retry-After` is followed where the server is not just busy: a proxy without one asks for minutes. */
+export function ofOutage(retryAfterMs: number | undefined): number | undefined {
+  return retryAfterMs && Math.min(retryAfterMs, MAX_OUTAGE_RETRY_MS);
 }
 
 /** A response or watch line that no apiserver sends. The message does not quote it, because it may contain a Secret. */
@@ -98,6 +107,8 @@ export function parseJson(text: string, what: string): unknown {
 
 /** Longest Retry-After that is followed: a proxy may ask for hours during an outage of seconds. */
 const MAX_RETRY_AFTER_MS = 60_000;
+/** For a watch, what follows after a second counts as an outage. */
+const MAX_OUTAGE_RETRY_MS = 1_000;
 
 /** It stops at the first field that is wrong: a server that is taken over may send millions of them. */
 const checkStatus = checker(
@@ -129,8 +140,8 @@ export interface ApiStatus {
   readonly code: number;
   /** Cut. It is the only text that is kept of a Status. */
   readonly message: string;
-  /** The object that the response names does not exist; false when the path itself is not served. */
-  readonly isNotFound: boolean;
+  /** Name of the object that does not exist; undefined when the path itself is not served. */
+  readonly absent: string | undefined;
   /** Bounded. */
   readonly retryAfterMs: number | undefined;
   /** "Too large resource version": the server has not reached the requested version. */
@@ -151,7 +162,7 @@ export function parseStatus(source: unknown): ApiStatus | undefined {
     return {
       code,
       message: cut(message),
-      isNotFound: reason === "NotFound" && details?.name !== undefined,
+      absent: reason === "NotFound" && details?.name !== undefined ? cut(details.name) : undefined,
       retryAfterMs: seconds !== undefined && seconds > 0 ? boundedMs(seconds) : undefined,
       versionTooLarge:
         causes.some((cause) => cause.reason === "ResourceVersionTooLarge") ||

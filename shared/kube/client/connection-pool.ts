@@ -8,6 +8,8 @@ import { hopOf } from "./proxy-hop.ts";
 const IDLE_SOCKET_MS = 60_000;
 const TCP_KEEP_ALIVE_MS = 15_000;
 const SERVER = "server";
+/** Of one text, OpenSSL drops an unreadable authority and all behind it. client-go drops that one. */
+const AUTHORITY = /-----BEGIN [A-Z\d ]*CERTIFICATE-----[^-]*(-----END [A-Z\d ]*-----)?/g;
 
 /** Each kind has its own connections. */
 export type ConnectionKind = "reads" | "writes" | "lists" | "streams";
@@ -90,7 +92,7 @@ export class ConnectionPool {
     const { base } = this.#options;
     if (hopOf(base, tls).protocol === "http:") return new HttpAgent(pooled);
     const settings = {
-      ...(tls.ca === undefined ? {} : { ca: tls.ca }),
+      ...(tls.ca === undefined ? {} : { ca: tls.ca.match(AUTHORITY) ?? tls.ca }),
       ...(tls.cert === undefined ? {} : { cert: tls.cert }),
       ...(tls.key === undefined ? {} : { key: tls.key }),
       ...(tls.serverName === undefined ? {} : { servername: tls.serverName }),

@@ -17,6 +17,7 @@ const TAG_BY_CODE: Readonly<Record<string, TransportErrorTag>> = {
   EAI_FAIL: "dns",
   EAI_NODATA: "dns",
   EPROTO: "tls",
+  UNSPECIFIED: "tls",
 };
 
 /** Codes of Node and OpenSSL. */
@@ -61,7 +62,9 @@ export function transportError(error: unknown, sent: boolean, where: string): Tr
   if (error instanceof TransportError) return error;
   const code = codeOf(error);
   const tag = tagOf(code);
-  return failed(tag, sent && !CERTIFICATE_ALERTS.test(code), where, { cause: error, detail: code });
+  // OpenSSL has a reason for which Node has no code, such as a weak key.
+  const detail = code === "UNSPECIFIED" && error instanceof Error ? error.message : code;
+  return failed(tag, sent && !CERTIFICATE_ALERTS.test(code), where, { cause: error, detail });
 }
 
 /** Returns a TransportError with the text of its tag. */

@@ -207,8 +207,9 @@ class HttpsTransport implements Transport {
       return { response, end: () => sending.destroy() };
     } catch (error) {
       const failure = transportError(error, state.sent, where);
-      if (sending.reusedSocket && failure.tag === "timeout") this.#connections.closeIdle();
-      const stale = sending.reusedSocket && failure.tag === "reset" && request.method === "GET";
+      const isDead = sending.reusedSocket && (failure.tag === "timeout" || failure.tag === "reset");
+      if (isDead) this.#connections.closeIdle();
+      const stale = isDead && failure.tag === "reset" && request.method === "GET";
       if (!stale || !mayRepeat || deadline.expired) throw failure;
       return await this.#attempt(request, kind, credentials, deadline, false);
     }

@@ -9,7 +9,7 @@ const EMPTY = `{"items":[${"{},".repeat(3_500_000)}{}]}`;
 const FULL = `{"items":[${`{"name":"${"x".repeat(100)}"},`.repeat(100_000)}{}]}`;
 
 const TEXT = "Too large resource version: 9, current: 8";
-const TOO_LARGE = { code: 0, message: "", isNotFound: false, versionTooLarge: true };
+const TOO_LARGE = { code: 0, message: "", absent: undefined, versionTooLarge: true };
 
 function tooLarge(cause: object): object {
   return { details: { causes: [{}, cause] } };
@@ -35,7 +35,7 @@ test("a watch line with millions of empty objects is corrupt", () => {
 });
 
 describe("a Status", () => {
-  const NOTHING = { code: 0, message: "", isNotFound: false, versionTooLarge: false };
+  const NOTHING = { code: 0, message: "", absent: undefined, versionTooLarge: false };
 
   test.each<[string, object, object]>([
     ["nothing", {}, NOTHING],

@@ -113,6 +113,16 @@ describe("leader election: taking the lease", () => {
     expect(elector.isLeader()).toBe(true);
   });
 
+  it("begins soon after a proxy without a server behind it has asked for minutes", async () => {
+    const election = anElection();
+    const first = election.add("a");
+    first.fault = { kind: "status", status: 503, retryAfterSeconds: 300 };
+    await election.pass(1_000);
+    first.fault = OK;
+    await election.pass(10_000);
+    expect(first.elector.isLeader()).toBe(true);
+  });
+
   it.each([{ skewMs: 0 }, { skewMs: 3_600_000 }, { skewMs: -3_600_000 }])(
     "lets one of several lead, whatever their wall clocks say (skew $skewMs ms)",
     async ({ skewMs }) => {

@@ -70,6 +70,25 @@ test.each([
   expect(it.transport.requests.slice(1, 3)).toEqual(expected);
 });
 
+test("a page of JSON with 200 that a gateway answers meanwhile, without the end of a line, is no stream", async () => {
+  const it = reflectorHarness();
+  const maintenance = new ScriptedStream().text('{"message":"back soon"}').end();
+  it.transport.watches.push(maintenance, new ScriptedStream());
+  await it.start();
+  it.transport.lists.push("reset", page("20", []));
+  await it.time.advance(30_000);
+  expect(it.transport.requests.slice(1)).toEqual([resumed, list, list, "WATCH resourceVersion=20"]);
+});
+
+test("a stream that is cut inside a line behind others resumes", async () => {
+  const it = reflectorHarness();
+  const cut = new ScriptedStream().event("MODIFIED", raw("b", "15")).text('{"type":"MODI').end();
+  it.transport.watches.push(cut, new ScriptedStream());
+  await it.start();
+  await it.time.advance(1000);
+  expect(it.transport.requests.slice(1)).toEqual([resumed, "WATCH resourceVersion=15"]);
+});
+
 test("a page with 200 that a load balancer answers meanwhile, without the end of a line, is no stream", async () => {
   const it = reflectorHarness();
   const maintenance = { status: 200, headers: { "content-type": "text/html" }, body: "<html>back soon</html>" };

@@ -49,11 +49,11 @@ function pageOf(name: string, token?: string): string {
   return `{"kind":"ThingList","apiVersion":"things.example.com/v1","metadata":${metadata},"items":${items}}`;
 }
 
-function listing(transport: Transport, pageSize = 1): Promise<Listed<Thing>> {
+function listing(transport: Transport, pageSize = 1, ports = new VirtualTime()): Promise<Listed<Thing>> {
   const lister = {
     name: "things",
     transport,
-    ports: new VirtualTime(),
+    ports,
     collection: { path: "/things", query: {} },
     parse: (object: unknown) => {
       const { metadata } = object as { metadata: { name: string; uid: string; resourceVersion: string } };
@@ -93,6 +93,36 @@ test("a page that fails while the next one is in flight fails the list, and no r
   transport.asked[0]?.answer.resolve({ status: 200, headers: {}, body: pageOf("a", "one").slice(0, -5) });
   await expect(listed).rejects.toMatchObject({ tag: "corrupt" });
   expect(transport.asked.map(({ request }) => request.signal?.aborted)).toEqual([true, true]);
+});
+
+test("a page that a busy server puts off is asked for again: of a list of hundreds, one always is", async () => {
+  const transport = new OpenTransport();
+  const time = new VirtualTime();
+  const listed = listing(transport, 1, time);
+  await turns();
+  await transport.end(0, pageOf("a", "one"));
+  transport.asked[1]?.answer.resolve({ status: 429, headers: { "retry-after": "2" }, body: "" });
+  await turns();
+  expect(transport.tokens).toEqual([null, "one"]);
+  await time.advance(3_000);
+  await transport.end(2, pageOf("b", "two"));
+  await transport.end(3, pageOf("c"));
+  expect([...(await listed).objects.keys()]).toEqual(["a", "b", "c"]);
+  expect(transport.tokens).toEqual([null, "one", "one", "two"]);
+});
+
+test("a server that puts off a page for ever gets a few requests, and then the list fails", async () => {
+  const transport = new OpenTransport();
+  const time = new VirtualTime();
+  const failed = expect(listing(transport, 1, time)).rejects.toMatchObject({ tag: "throttled" });
+  await turns();
+  await transport.end(0, pageOf("a", "one"));
+  for (let page = 1; page < 20; page++) {
+    transport.asked[page]?.answer.resolve({ status: 429, headers: { "retry-after": "1" }, body: "" });
+    await time.advance(2_000);
+  }
+  await failed;
+  expect(transport.asked.length).toBeLessThanOrEqual(12);
 });
 
 test("a page that goes on where it began is corrupt, and the list ends", async () => {

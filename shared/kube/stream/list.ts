@@ -2,17 +2,22 @@
  * One complete list of a collection. Read beside it: `watch.ts` (one watch), `raw-object.ts` (the JSON of both),
  * `watch-failure.ts` (why they fail). `informer/reflector.ts` repeats them for ever.
  */
-import type { Ports } from "../../runtime/clock.ts";
+import { type Ports, sleep } from "../../runtime/clock.ts";
 import { withQuery } from "../client/api-path.ts";
 import { isOversized, isTimeout, type Transport } from "../client/transport.ts";
 import { type ParsedObject, parseListPage, type RawPage, tokenAhead } from "./raw-object.ts";
-import { failureOfResponse, WatchFailure } from "./watch-failure.ts";
+import { failureOfResponse, retryDelayMs, WatchFailure } from "./watch-failure.ts";
 
 /** How often one call starts again before it fails and leaves the pace to the caller's backoff. */
 const MAX_STARTS = 3;
 /** A slower page would not fit into the server's own request timeout of 60 s either. */
 const PAGE_TIMEOUT_MS = 30_000;
 const MAX_PAGE_SIZE = 10_000;
+/** As in client-go. Meanwhile the token may expire, after which the list starts again. */
+const MAX_PUT_OFF = 10;
+const PUT_OFF_MS = 1_000;
+/** A restore of the server could pass unnoticed in a longer pause. kube-apiserver asks for 8 s at most. */
+const MAX_PUT_OFF_MS = 10_000;
 
 interface Collection {
   /** Path without query, for example `/api/v1/pods`. */
@@ -24,7 +29,7 @@ interface Collection {
 export interface Lister<T> {
   readonly name: string;
   readonly transport: Transport;
-  readonly ports: Pick<Ports, "clock" | "timers">;
+  readonly ports: Ports;
   readonly collection: Collection;
   readonly parse: (raw: unknown) => ParsedObject<T>;
   /** The object to keep, if any, instead of one that `parse` rejected. */
@@ -52,8 +57,9 @@ export interface Listed<T> {
  * Never `resourceVersion=0`. When the version of the pages changes or expires, the list starts again with larger pages.
  * A page that is too large for a response is asked for again in smaller ones: whoever may create objects makes some of
  * megabytes, and the rest of the list must not pay for them. So are a page that began and did not arrive in its time,
- * and all behind it: a thin wire would never carry one. Rejects with WatchFailure, MalformedResponse or TransportError;
- * `ahead-of-server` means that `notOlderThan` is newer than the server.
+ * and all behind it: a thin wire would never carry one. A page behind the first that a busy server puts off (429) is
+ * asked for again, too: of hundreds one always is, and such a list would never end. Rejects with WatchFailure,
+ * MalformedResponse or TransportError; `ahead-of-server` means that `notOlderThan` is newer than the server.
  */
 export async function listAll<T>(
   lister: Lister<T>,
@@ -119,6 +125,14 @@ interface PageRequest {
   /** The continue token, as soon as it is known. */
   token: string | undefined;
   hasBegun: boolean;
+  /** How often the server put it off before. */
+  readonly putOff: number;
+}
+
+/** The first page costs nothing, so the caller's backoff repeats it. */
+function isPutOff({ asked, putOff }: PageRequest, error: unknown): error is WatchFailure {
+  if (!(error instanceof WatchFailure) || error.tag !== "throttled" || asked.continue === undefined) return false;
+  return putOff < MAX_PUT_OFF && (error.retryAfterMs ?? 0) <= MAX_PUT_OFF_MS;
 }
 
 function firstPage(notOlderThan: string | undefined): Omit<Asked, "limit"> {
@@ -152,7 +166,9 @@ class ListAttempt<T> {
       while (this.#reading !== undefined) {
         const reading: PageRequest = this.#reading;
         this.#requestNext(reading, reading.token);
-        const body = await reading.body.catch((error: unknown) => this.#smaller(reading, error));
+        const body = await reading.body.catch((error: unknown) =>
+          isPutOff(reading, error) ? this.#later(reading, error) : this.#smaller(reading, error),
+        );
         if (body === undefined) continue;
         this.#requestNext(reading, reading.token ?? tokenAhead(body));
         const page = parseListPage(body);
@@ -186,6 +202,14 @@ class ListAttempt<T> {
     this.#reading = this.#request({ ...asked, limit });
   }
 
+  /** Asks for the same page when the server wants it. */
+  async #later({ asked, putOff }: PageRequest, failure: WatchFailure): Promise<undefined> {
+    const { ports } = this.#lister;
+    await sleep(ports, retryDelayMs(PUT_OFF_MS, failure, ports.random), this.#signal);
+    if (this.#signal.aborted) throw failure;
+    this.#reading = this.#request(asked, putOff + 1);
+  }
+
   #check({ continueToken, resourceVersion }: RawPage, { token, asked }: PageRequest, version: string): void {
     const { name } = this.#lister;
     if (token !== undefined && token !== continueToken)
@@ -206,7 +230,7 @@ class ListAttempt<T> {
     if (token !== undefined && reading === this.#reading) this.#ahead ??= this.#request({ limit, continue: token });
   }
 
-  #request(asked: Asked): PageRequest {
+  #request(asked: Asked, putOff = 0): PageRequest {
     const stop = new AbortController();
     const onBodyBegins = (head: string): void => {
       request.hasBegun = true;
@@ -215,7 +239,7 @@ class ListAttempt<T> {
     const body = this.#fetch(asked, AbortSignal.any([this.#signal, stop.signal]), onBodyBegins);
     // It may fail before its reader awaits it.
     body.catch(() => {});
-    const request: PageRequest = { asked, stop, body, token: undefined, hasBegun: false };
+    const request: PageRequest = { asked, stop, body, token: undefined, hasBegun: false, putOff };
     return request;
   }
 

@@ -1,5 +1,5 @@
 import type { Randomness } from "../../runtime/clock.ts";
-import { type ApiStatus, parseStatus, readFailure } from "../client/api-result.ts";
+import { type ApiStatus, ofOutage, parseStatus, readFailure } from "../client/api-result.ts";
 import { type ApiResponse, TRANSPORT_ERROR_TAGS, TransportError } from "../client/transport.ts";
 
 /** Why a list or watch failed; each is a metric label. */
@@ -67,14 +67,11 @@ export function retryDelayMs(backoffMs: number, failure: WatchFailure, random: P
   return Math.max(backoffMs, failure.retryAfterMs * (1 + RETRY_AFTER_SPREAD * random.fraction()));
 }
 
-/** A proxy without a server behind it asks for minutes. After a second, what follows counts as an outage. */
-const MAX_OUTAGE_RETRY_MS = 1_000;
-
 /** How much of `Retry-After` is followed: all of it only for a busy server. */
 function followed(tag: WatchFailureTag, message: string, retryAfterMs = 0): number | undefined {
   if (tag === "throttled") return retryAfterMs;
   // Another apiserver may answer at once, as for a client that connects again.
-  return message.includes(SHUTS_DOWN) ? undefined : Math.min(retryAfterMs, MAX_OUTAGE_RETRY_MS);
+  return message.includes(SHUTS_DOWN) ? undefined : ofOutage(retryAfterMs);
 }
 
 /** Classifies a response to a list or watch other than 200. */

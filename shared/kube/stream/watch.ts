@@ -69,12 +69,14 @@ export async function readWatch(request: WatchRequest): Promise<number> {
 async function readEvents(stream: ApiStream, { name, ports, signal, contact, each }: WatchRequest): Promise<void> {
   const lines = new LineSplitter(MAX_LINE_BYTES, withoutManagedFields);
   let busyMs = 0;
+  let hasLine = false;
   for await (const chunk of stream.chunks) {
     const receivedMs = ports.clock.monotonicMs();
     contact();
     for (const line of lines.push(chunk)) {
       // Late lines of an abandoned connection change nothing.
       if (signal.aborted) return;
+      hasLine = true;
       const event = parseWatchLine(line);
       if (event.type === "ERROR") throw failureOfErrorEvent(event.object, `watch ${name}`);
       each(event.type, event.object);
@@ -85,6 +87,8 @@ async function readEvents(stream: ApiStream, { name, ports, signal, contact, eac
       busyMs = 0;
     }
   }
+  // No stream, but a page of whatever is in between.
+  if (!hasLine && lines.pendingBytes > 0) throw new MalformedResponse(`watch ${name}: the answer has no end of a line`);
 }
 
 async function readText(stream: ApiStream): Promise<string> {
