@@ -156,7 +156,6 @@ describe("the number of pods that there should be", () => {
 
 describe("a budget is unresolved, which leaves its protectors as they are, for", () => {
   test.each<[string, Partial<Budget>, GivenBudget]>([
-    ["an unreadable limit", { maxUnavailable: "many" }, { ...ofDeployment, present: 3 }],
     ["a targetRef to a missing workload", { maxUnavailable: 1, targetRef: ref("Deployment", "other") }, ofDeployment],
   ])("%s", async (_, budget, given) => {
     expect(await resolve(budget, given)).toMatchObject({ kind: "unresolved" });
@@ -168,6 +167,18 @@ test.each([{}, { present: 0 }])("a limit that was never readable requires all po
   const resolution = await resolve({ minAvailable: "3" }, { ...ofDeployment, ...given });
   expect(minimum(resolution)).toBe(10);
   expect(resolution).toMatchObject({ why: "its minAvailable or maxUnavailable can't be read" });
+});
+
+// x-pdb asks nobody about a limit where the budget is suspended, and denies the disruption of each pod that it selects.
+test("a limit that can't be read keeps its number, and the pods and the suspension are those of the budget", async () => {
+  const suspend = { enabled: true, reason: "x" };
+  const wider = { matchExpressions: [{ key: "app", operator: "In" as const, values: ["web", "api"] }] };
+  const given = { ...ofDeployment, present: 3 };
+  const resolution = await resolve({ maxUnavailable: "many", selector: wider, spec: { suspend } }, given);
+  expect(resolution).toMatchObject({
+    protectors: [{ spec: { minAvailable: 3, selector: wider, suspend } }],
+    why: "its minAvailable or maxUnavailable can't be read",
+  });
 });
 
 test("targetRef has precedence over selector, and ignored pods count but are not protected", async () => {
@@ -243,6 +254,7 @@ describe("a budget of several clusters, of which one has a limit that can't be r
     const unreadable = [{ cluster: "b", minAvailable: "unreadable" }];
     const given = { ...ofDeployment, present: 8 };
     const resolution = await resolve({ minAvailable: "unreadable", ofClusters: unreadable }, given);
-    expect(resolution).toMatchObject({ kind: "unresolved" });
+    expect(minimum(resolution)).toBe(8);
+    expect(resolution).toMatchObject({ why: "its minAvailable or maxUnavailable can't be read" });
   });
 });
