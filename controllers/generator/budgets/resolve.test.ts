@@ -181,6 +181,12 @@ test("a limit that can't be read keeps its number, and the pods and the suspensi
   });
 });
 
+test("a limit that is no whole number can't be read: the core would refuse a protector with it", async () => {
+  const resolution = await resolve({ minAvailable: 2.5 }, ofDeployment);
+  expect(minimum(resolution)).toBe(10);
+  expect(resolution).toMatchObject({ why: "its minAvailable or maxUnavailable can't be read" });
+});
+
 test("targetRef has precedence over selector, and ignored pods count but are not protected", async () => {
   const targetRef = ref("Deployment", "web");
   const resolution = await resolve(
