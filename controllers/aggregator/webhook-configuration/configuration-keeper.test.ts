@@ -196,7 +196,7 @@ test("a form that could not be recorded is told once, and recorded later", async
   await stop();
 });
 
-test("a record that was denied at the start is read once it may be, and what is away comes back", async () => {
+test("a record that was denied at first is read once it may be", async () => {
   const { time, cell, events, stop } = start(Promise.resolve(), (made) => {
     made.isRecordDenied = true;
   });
@@ -209,7 +209,7 @@ test("a record that was denied at the start is read once it may be, and what is 
   await stop();
 });
 
-test("a form that was denied to record is recorded once it may be, and nobody is told of it", async () => {
+test("a form that was denied to record is recorded once it may be", async () => {
   const { time, cell, events, stop } = start(Promise.resolve());
   await time.advance(5_000);
   cell.isRecordDenied = true;
