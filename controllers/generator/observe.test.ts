@@ -24,7 +24,7 @@ test("a thousand workloads whose protectors are refused, as by a quota, fill no 
   expect((await metrics.render()).body).toContain('podseidon_generator_failures_total{reason="rejected"} 2000');
 });
 
-test("a thousand deleted protectors in a namespace that never ends fill no log with the tries to replace them", async () => {
+test("deleted protectors in a namespace that never ends fill no log with the tries to replace them", async () => {
   const time = new VirtualTime();
   const lines: string[] = [];
   const notes: unknown[] = [];

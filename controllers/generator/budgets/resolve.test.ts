@@ -170,7 +170,7 @@ test.each([{}, { present: 0 }])("a limit that was never readable requires all po
 });
 
 // x-pdb asks nobody about a limit where the budget is suspended, and denies the disruption of each pod that it selects.
-test("a limit that can't be read keeps its number, and the pods and the suspension are those of the budget", async () => {
+test("a limit that can't be read keeps its number, beside the pods and the suspension of the budget", async () => {
   const suspend = { enabled: true, reason: "x" };
   const wider = { matchExpressions: [{ key: "app", operator: "In" as const, values: ["web", "api"] }] };
   const given = { ...ofDeployment, present: 3 };
