@@ -72,7 +72,7 @@ test("at a terminal a login by a credential plugin is over before the first call
   expect(existsSync(join(directory, "done"))).toBe(true);
 });
 
-test("times are by the clock of the apiserver that answered last, once it is more than seconds from the machine's", async () => {
+test("times are by the clock of the apiserver that answered last, where it is far from the machine's", async () => {
   const dates = ["Thu, 01 Jan 2026 02:00:00 GMT", "Thu, 01 Jan 2026 00:00:04 GMT", undefined];
   const client = clientOf(async () => {
     const date = dates.shift();
