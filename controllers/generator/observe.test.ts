@@ -23,3 +23,22 @@ test("a thousand workloads whose protectors are refused, as by a quota, fill no 
   expect(lines.at(-1)).toContain('"more":999');
   expect((await metrics.render()).body).toContain('podseidon_generator_failures_total{reason="rejected"} 2000');
 });
+
+test("deleted protectors in a namespace that never ends fill no log with the tries to replace them", async () => {
+  const time = new VirtualTime();
+  const lines: string[] = [];
+  const notes: unknown[] = [];
+  const log = createLog({ component: "generator", destination: { write: (line) => lines.push(line) } });
+  const events = { record: (note: unknown) => notes.push(note) };
+  const { generator } = generatorObserver({ metrics: new Metrics(), log, clock: time.clock, events });
+  for (let minutes = 0; minutes < 10; minutes++) {
+    for (let index = 0; index < 1000; index++) {
+      const [source, protector] = [`deployment/shop/web-${index}`, `deployment-web-${index}`];
+      generator({ kind: "kept", source, protector, uid: `u${index}`, why: "shop is being terminated" });
+    }
+    await time.advance(60_000);
+  }
+  expect(lines).toHaveLength(10);
+  expect(lines[1]).toContain('"more":999');
+  expect(notes).toHaveLength(10_000);
+});

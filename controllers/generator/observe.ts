@@ -28,7 +28,10 @@ const STEPS = [
   "registerDropped",
 ] as const satisfies readonly GeneratorEvent["kind"][];
 const REASONS: Partial<Record<Problem, string>> = { unresolved: "BudgetUnresolved", undone: "RepairUndone" };
-/** A core that refuses or does not answer fails each try of each source. What a source lacks is told beside it. */
+/**
+ * A core that refuses or does not answer fails each try of each source. What a source lacks is told beside it. So does
+ * a namespace that never ends with each deleted protector.
+ */
 const FAILURE_EVERY_MS = 10_000;
 const STATUS_LEFT = { level: "info", message: "The status of a budget is another manager's and is left" } as const;
 /** Kinds of sources that are watched, and protectors. */
@@ -169,7 +172,7 @@ function eventObserver({ metrics, log, clock, events }: GeneratorSinks): (event:
       kept: {
         level: "warn",
         message: "A protector was deleted without a release and can't be created again now; it stays in force",
-        fields: ({ source, protector, why }) => ({ source, protector, why }),
+        fields: ({ source, protector, why }) => limited("kept", { source, protector, why }),
         note: (event) => protectorNote(event, "DeletedWithoutRelease", keptText(event.why)),
       },
     },

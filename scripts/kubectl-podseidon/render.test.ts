@@ -158,6 +158,21 @@ describe("why", () => {
     expect(text).toMatch(/web-3 +terminating/);
   });
 
+  test("names no pod as missing that has ended, and those that are not Ready for long enough", () => {
+    const ended = Array.from({ length: 20 }, (_, index) => makePod(`old-${index}`, { phase: "Failed" }));
+    const others = [
+      ...ended,
+      makePod("web-2", { readyForSeconds: undefined }),
+      makePod("web-3", { readyForSeconds: 5 }),
+    ];
+    const patient = named(makeProtector([makeCell("a", 2)], { minReadySeconds: 60 }), "web");
+    const { unavailable } = opinionOf(patient, pod, "delete", "a", others, NOW_MS);
+    expect(unavailable).toEqual([
+      { pod: "web-2", why: "not ready" },
+      { pod: "web-3", why: "ready for less than 60s" },
+    ]);
+  });
+
   test("says nothing of others where the protector agrees", () => {
     const text = explain(admitted, named(makeProtector([makeCell("a", 4, [held("uid-web-0", 12)], beating)]), "web"));
     expect(text).toContain("agrees: there is quota");

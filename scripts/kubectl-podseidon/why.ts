@@ -1,7 +1,13 @@
 /** `why`: would a deletion of this pod be allowed now? If not, which reservations use the quota, and since when? */
 
-import { availableSinceMs } from "../../shared/decide/availability/availability.ts";
+import {
+  availableSinceMs,
+  isAvailable,
+  isFinished,
+  maturityCutoffMs,
+} from "../../shared/decide/availability/availability.ts";
 import { compileSelector } from "../../shared/decide/availability/selector.ts";
+import type { SpecFacts } from "../../shared/decide/availability/spec-facts.ts";
 import { decide } from "../../shared/decide/quota.ts";
 import { parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { podPath } from "../../shared/kube/client/api-path.ts";
@@ -52,7 +58,8 @@ export interface Explanation {
   readonly unread?: string;
 }
 
-function unavailableReason(pod: Pod): string {
+function unavailableReason(pod: Pod, spec: SpecFacts): string {
+  if (availableSinceMs(pod, spec) !== undefined) return `ready for less than ${spec.minReadySeconds}s`;
   if (pod.terminating) return "terminating";
   if (pod.phase !== "Running") return pod.phase;
   const missing = pod.conditions.filter(({ status }) => !status).map(({ type }) => type);
@@ -72,9 +79,9 @@ export function opinionOf(
   const state = parseProtector(protector);
   const counted = compileSelector(protector.spec.aggregationSelector ?? protector.spec.selector, "fails");
   const unavailable = pods
-    .filter((one) => one.uid !== pod.uid && counted.matches(one.labels))
-    .filter((one) => availableSinceMs(one, state.spec) === undefined)
-    .map((one) => ({ pod: one.name, why: unavailableReason(one) }));
+    .filter((one) => one.uid !== pod.uid && counted.matches(one.labels) && !isFinished(one))
+    .filter((one) => !isAvailable(one, state.spec, maturityCutoffMs(nowMs, state.spec)))
+    .map((one) => ({ pod: one.name, why: unavailableReason(one, state.spec) }));
   const holders = view.reservations.filter(
     ({ uid, pod: name, weight }) => weight > 0 && uid !== pod.uid && name !== pod.name,
   );

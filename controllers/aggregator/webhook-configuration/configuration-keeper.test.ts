@@ -196,6 +196,32 @@ test("a form that could not be recorded is told once, and recorded later", async
   await stop();
 });
 
+test("a record that was denied at first is read once it may be", async () => {
+  const { time, cell, events, stop } = start(Promise.resolve(), (made) => {
+    made.isRecordDenied = true;
+  });
+  await time.advance(300_000);
+  expect(cell.configurations.size).toBe(0);
+  expect(events.filter(({ kind }) => kind === "failed")).toMatchObject([{ what: "record" }]);
+  cell.isRecordDenied = false;
+  await time.advance(40_000);
+  expect(cell.bundles(VALIDATING)).toEqual([CA]);
+  await stop();
+});
+
+test("a form that was denied to record is recorded once it may be", async () => {
+  const { time, cell, events, stop } = start(Promise.resolve());
+  await time.advance(5_000);
+  cell.isRecordDenied = true;
+  cell.apply(VALIDATING, "Ignore");
+  await time.advance(300_000);
+  cell.isRecordDenied = false;
+  await time.advance(40_000);
+  expect(JSON.parse(cell.record[KINDS[RESOURCES[0]]] ?? "").declared.webhooks[0].failurePolicy).toBe("Ignore");
+  expect(events.filter(({ kind }) => kind === "failed")).toEqual([]);
+  await stop();
+});
+
 test("what was altered is restored although its new CA can't be recorded", async () => {
   const { time, cell, stop } = start(Promise.resolve());
   await time.advance(5_000);

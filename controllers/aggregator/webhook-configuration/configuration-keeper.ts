@@ -131,6 +131,7 @@ export class ConfigurationKeeper {
     while (!signal.aborted && !(await record.read(signal))) await sleep(ports, PAUSE_MS, signal);
     while (!signal.aborted) {
       this.#wake = new AbortController();
+      if (record.isDenied) await record.read(signal);
       let isDone = true;
       for (const resource of RESOURCES) isDone = (await this.#reconcile(resource, record, signal)) && isDone;
       if (isDone) await sleep(ports, RECONCILE_EVERY_MS, AbortSignal.any([signal, this.#wake.signal]));

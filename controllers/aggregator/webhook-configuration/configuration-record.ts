@@ -34,6 +34,7 @@ export class ConfigurationRecord {
   readonly #known = new Map<string, DesiredConfiguration>();
   /** Kinds whose last write failed. */
   readonly #unstored = new Set<string>();
+  #isDenied = false;
 
   constructor(options: ConfigurationRecordOptions) {
     this.#options = options;
@@ -48,17 +49,26 @@ export class ConfigurationRecord {
     return !this.#unstored.has(kind);
   }
 
+  /** True where the record could not be read for lack of the permission, which may come at any time. */
+  get isDenied(): boolean {
+    return this.#isDenied;
+  }
+
   /** False when the read failed and has to be repeated. A record with unreadable content counts as absent. */
   async read(signal: AbortSignal): Promise<boolean> {
     const { api, namespace, onFailed } = this.#options;
     const result = await api.get(configMapPath(namespace, RECORD_CONFIG_MAP), parseConfigMap, this.#call(signal));
+    const wasDenied = this.#isDenied;
+    this.#isDenied = result.kind === "rejected";
     if (result.kind === "gone") return true;
     if (result.kind !== "ok") {
-      onFailed(describeFailure(result));
+      if (!wasDenied) onFailed(describeFailure(result));
       // Without the permission, the keeper works without a record.
       return result.kind === "rejected";
     }
     for (const [kind, text] of Object.entries(result.object.data ?? {})) {
+      // What this process has seen since is newer.
+      if (this.#known.has(kind)) continue;
       try {
         const { declared, bundles, applied, declarers = [] } = parseEnvelope(JSON.parse(text));
         const seen = { declared: parseDeclaredConfiguration(declared), bundles, declarers };
@@ -70,7 +80,10 @@ export class ConfigurationRecord {
     return true;
   }
 
-  /** Stores the desired form. Returns undefined on success, and without the permission or the namespace. */
+  /**
+   * Stores the desired form. Returns undefined on success, and without the permission or the namespace, which may come
+   * later.
+   */
   async put(kind: string, desired: DesiredConfiguration, signal: AbortSignal): Promise<ApiFailure | undefined> {
     const { api, namespace } = this.#options;
     const declared: unknown = JSON.parse(declarationText(desired.declared));
@@ -79,10 +92,9 @@ export class ConfigurationRecord {
     const result = await mergeIntoConfigMap(api, { name: RECORD_CONFIG_MAP, namespace }, data, call);
     // This process knows the form even if it was not stored.
     this.#known.set(kind, desired);
-    this.#unstored.delete(kind);
-    if (result.kind === "ok" || result.kind === "rejected" || result.kind === "gone") return undefined;
-    this.#unstored.add(kind);
-    return result;
+    if (result.kind === "ok") this.#unstored.delete(kind);
+    else this.#unstored.add(kind);
+    return result.kind === "ok" || result.kind === "rejected" || result.kind === "gone" ? undefined : result;
   }
 
   #call(signal: AbortSignal): CallOptions {

@@ -156,7 +156,6 @@ describe("the number of pods that there should be", () => {
 
 describe("a budget is unresolved, which leaves its protectors as they are, for", () => {
   test.each<[string, Partial<Budget>, GivenBudget]>([
-    ["an unreadable limit", { maxUnavailable: "many" }, { ...ofDeployment, present: 3 }],
     ["a targetRef to a missing workload", { maxUnavailable: 1, targetRef: ref("Deployment", "other") }, ofDeployment],
   ])("%s", async (_, budget, given) => {
     expect(await resolve(budget, given)).toMatchObject({ kind: "unresolved" });
@@ -166,6 +165,24 @@ describe("a budget is unresolved, which leaves its protectors as they are, for",
 // x-pdb's CRD takes any text, and a number in quotes is no percentage: x-pdb then answers disruptions with an error.
 test.each([{}, { present: 0 }])("a limit that was never readable requires all pods: %j", async (given) => {
   const resolution = await resolve({ minAvailable: "3" }, { ...ofDeployment, ...given });
+  expect(minimum(resolution)).toBe(10);
+  expect(resolution).toMatchObject({ why: "its minAvailable or maxUnavailable can't be read" });
+});
+
+// x-pdb asks nobody about a limit where the budget is suspended, and denies the disruption of each pod that it selects.
+test("a limit that can't be read keeps its number, beside the pods and the suspension of the budget", async () => {
+  const suspend = { enabled: true, reason: "x" };
+  const wider = { matchExpressions: [{ key: "app", operator: "In" as const, values: ["web", "api"] }] };
+  const given = { ...ofDeployment, present: 3 };
+  const resolution = await resolve({ maxUnavailable: "many", selector: wider, spec: { suspend } }, given);
+  expect(resolution).toMatchObject({
+    protectors: [{ spec: { minAvailable: 3, selector: wider, suspend } }],
+    why: "its minAvailable or maxUnavailable can't be read",
+  });
+});
+
+test("a limit that is no whole number can't be read: the core would refuse a protector with it", async () => {
+  const resolution = await resolve({ minAvailable: 2.5 }, ofDeployment);
   expect(minimum(resolution)).toBe(10);
   expect(resolution).toMatchObject({ why: "its minAvailable or maxUnavailable can't be read" });
 });
@@ -243,6 +260,7 @@ describe("a budget of several clusters, of which one has a limit that can't be r
     const unreadable = [{ cluster: "b", minAvailable: "unreadable" }];
     const given = { ...ofDeployment, present: 8 };
     const resolution = await resolve({ minAvailable: "unreadable", ofClusters: unreadable }, given);
-    expect(resolution).toMatchObject({ kind: "unresolved" });
+    expect(minimum(resolution)).toBe(8);
+    expect(resolution).toMatchObject({ why: "its minAvailable or maxUnavailable can't be read" });
   });
 });

@@ -325,21 +325,20 @@ function required(request: BudgetRequest, selector: LabelSelector, expected: Exp
 }
 
 /**
- * The minimum stays unchanged, unless a limit of another cluster asks for more. Without a previous minimum, all pods
- * are required, because the disruption controller and x-pdb allow no disruption under an unreadable limit.
+ * The minimum alone stays unchanged, unless a limit of another cluster asks for more. Without a previous minimum, all
+ * pods are required, because the disruption controller and x-pdb allow no disruption under an unreadable limit.
  */
 function unreadable(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
   const why = "its minAvailable or maxUnavailable can't be read";
   const readable = readableMinimum(request.budget, expected.count, expected.how);
   const kept = request.present?.spec.minAvailable ?? 0;
-  if (readable === undefined && kept > 0) return { kind: "unresolved", why };
   const all = {
     minAvailable: podCount(expected.count),
     derivation: `all of expected ${expected.count}${expected.how}`,
   };
-  const least = readable ?? all;
-  const minimum =
-    least.minAvailable >= kept ? least : { minAvailable: kept, derivation: `minAvailable ${kept}, kept as it was` };
+  const asIs = { minAvailable: kept, derivation: `minAvailable ${kept}, kept as it was` };
+  const least = readable ?? (kept > 0 ? asIs : all);
+  const minimum = least.minAvailable >= kept ? least : asIs;
   const derivation = `${minimum.derivation} (${why}${readable === undefined ? "" : " in one of its clusters"})`;
   const protectors = [budgetProtector(request, selector, { ...minimum, derivation })];
   return { kind: "resolved", protectors, recheck: expected.recheck, soon: expected.soon ?? false, why };

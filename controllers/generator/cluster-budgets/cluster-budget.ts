@@ -3,7 +3,7 @@
  * (docs/design.md#budgets-of-worker-clusters).
  */
 import * as v from "valibot";
-import type { IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
+import { INT32_MAX, type IntOrPercent } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { CLUSTER_BUDGETS_ANNOTATION, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import { MAX_NAME_LENGTH, requireShort } from "../../../shared/schema/lengths.ts";
@@ -108,7 +108,11 @@ export function unreadableBudget(
 
 function limitOf(stated: unknown): IntOrPercent | undefined {
   const limit = intOrPercent(stated);
-  return typeof limit === "string" && limit.length > MAX_LIMIT ? "unreadable" : limit;
+  const fits =
+    typeof limit === "number"
+      ? Number.isInteger(limit) && Math.abs(limit) <= INT32_MAX
+      : (limit ?? "").length <= MAX_LIMIT;
+  return fits ? limit : "unreadable";
 }
 
 /** Throws for a budget whose clusters can't be read. */

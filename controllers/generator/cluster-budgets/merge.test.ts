@@ -198,6 +198,8 @@ describe("a budget of a cluster", () => {
     ["a probe's endpoint with an account", { probe: { endpoint: "user@one:1" } }, {}],
     ["a probe's endpoint that is too long", { probe: { endpoint: "x".repeat(300_000) } }, {}],
     ["a limit that is too long", { minAvailable: "9".repeat(300_000) }, { minAvailable: "unreadable" }],
+    ["a limit that is no whole number", { minAvailable: 2.5 }, { minAvailable: "unreadable" }],
+    ["a limit beyond an int32", { maxUnavailable: 1e300 }, { maxUnavailable: "unreadable" }],
   ])("has no part that a budget of the core can't have: %s", (_, stated, expected) => {
     const { part } = clusterBudgetOf({ metadata, spec: { selector: SELECTOR, ...stated } });
     expect(JSON.parse(JSON.stringify(part))).toEqual(expected);

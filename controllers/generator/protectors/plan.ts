@@ -61,6 +61,8 @@ export interface SourceFacts {
   readonly protectors: readonly PodProtector[];
   /** Any protector of the namespace by name. */
   readonly named: (name: string) => PodProtector | undefined;
+  /** A released protector that others keep has this name. */
+  readonly isTaken?: (name: string) => boolean;
   /** The lost protectors that named this source. */
   readonly lost: readonly PodProtector[];
   /** True for a repair that somebody undoes and that is to wait: the other steps go on without it. */
@@ -179,7 +181,8 @@ function placeOf(facts: SourceFacts, required: RequiredProtector): Place {
   const alternative = alternativeName(name, sourceKey(facts.identity));
   if (!own.has(name) && own.has(alternative)) return { required, name: alternative, present: own.get(alternative) };
   const present = own.get(name) ?? facts.named(name);
-  if (present === undefined || own.has(name) || isStripped(present, facts)) return { required, name, present };
+  const isFree = present === undefined ? facts.isTaken?.(name) !== true : own.has(name) || isStripped(present, facts);
+  if (isFree) return { required, name, present };
   return { required, name: alternative, present: facts.named(alternative) };
 }
 

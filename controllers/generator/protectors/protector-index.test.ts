@@ -4,7 +4,7 @@ import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { type ProtectionSource, sourceKey } from "../sources/protection-source.ts";
-import { labelValue } from "./names.ts";
+import { alternativeName, labelValue } from "./names.ts";
 import { plan } from "./plan.ts";
 import { newProtector } from "./protector.ts";
 import { ProtectorIndex } from "./protector-index.ts";
@@ -194,4 +194,36 @@ test("a protector whose owner has a name like the shortened label stays with tha
   const name = "web-".repeat(20);
   watched.deliver(protector("5", labelValue(name)), "5");
   expect(minimums(index, name)).toEqual([]);
+});
+
+test("a released protector that finalizers of others keep has its name, until it is gone", () => {
+  const { watched, index } = setUp();
+  const key = "shop/deployment-web";
+  const held = (...finalizers: string[]): PodProtector => {
+    const { metadata, ...rest } = protector("2");
+    return { ...rest, metadata: { ...metadata, finalizers } };
+  };
+  expect(index.isHeldByOthers(key)).toBe(false);
+  watched.deliver(held(GENERATOR_FINALIZER, "example.com/audit"), "2");
+  expect(index.isHeldByOthers(key)).toBe(false);
+  index.released(held(GENERATOR_FINALIZER, "example.com/audit"));
+  expect([index.get(key), index.isHeldByOthers(key)]).toEqual([undefined, true]);
+  watched.deliver(undefined, "3");
+  expect(index.isHeldByOthers(key)).toBe(false);
+  // The watch has yet to show that it is gone.
+  watched.deliver(held(GENERATOR_FINALIZER), "4");
+  index.released(held(GENERATOR_FINALIZER));
+  expect(index.isHeldByOthers(key)).toBe(false);
+});
+
+test("a source of the same name does not wait for the end of a released protector that others keep", () => {
+  const source = plugin.interpret({
+    metadata: { namespace: "shop", name: "web", uid: "u2", resourceVersion: "7" },
+    spec: { replicas: 4, selector: { matchLabels: { app: "web" } }, template: {} },
+  });
+  const identity = { plugin: plugin.name, namespace: "shop", name: "web" };
+  const facts = { kind: plugin.kind, plugins: [plugin], identity, source, protectors: [], lost: [] };
+  const steps = plan({ ...facts, named: () => undefined, isTaken: (name) => name === "deployment-web" });
+  const name = alternativeName("deployment-web", sourceKey(identity));
+  expect(steps).toMatchObject([{ kind: "addSourceFinalizer" }, { kind: "create", object: { metadata: { name } } }]);
 });

@@ -3,6 +3,7 @@
  * protector that was just created, and its source could lose the finalizer without a release.
  */
 import type { Informer } from "../../../shared/kube/informer/informer.ts";
+import { GENERATOR_FINALIZER } from "../../../shared/schema/annotations.ts";
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { compareVersions, hasReached, isComparableVersion } from "../../../shared/schema/resource-version.ts";
 import { parseSourceKey, type SourcePlugin, sourceKey } from "../sources/protection-source.ts";
@@ -101,6 +102,13 @@ export class ProtectorIndex {
   /** Keys of all sources that a protector names. */
   sources(): Iterable<string> {
     return this.#bySource.keys();
+  }
+
+  /** The finalizers of others keep a released protector, and with it the name `namespace/name`. */
+  isHeldByOthers(key: string): boolean {
+    const metadata = this.#watched.get(key)?.metadata;
+    const isReleased = metadata !== undefined && metadata.uid === this.#released.get(key);
+    return isReleased && (metadata.finalizers ?? []).some((finalizer) => finalizer !== GENERATOR_FINALIZER);
   }
 
   #forgetReleased(before: PodProtector | undefined, after: PodProtector | undefined): void {

@@ -29,7 +29,8 @@ export interface ReconcilerOptions extends StepOptions {
   /** The watched objects of each plugin, by its name. */
   readonly kinds: ReadonlyMap<string, Pick<KindWatch, "kind" | "get">>;
   readonly resolver: Pick<Resolver, "resolve" | "forget">;
-  readonly protectors: Pick<ProtectorIndex, "of" | "get" | "wrote" | "released">;
+  readonly protectors: Pick<ProtectorIndex, "of" | "get" | "wrote" | "released"> &
+    Partial<Pick<ProtectorIndex, "isHeldByOthers">>;
   readonly lost: Pick<LostProtectorsBySource, "of">;
   /** The enforcement of sources that state none, by namespace; absent: Enforce. */
   readonly enforcementIn?: ((namespace: string) => Enforcement) | undefined;
@@ -71,6 +72,7 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     const facts: SourceFacts = {
       ...{ kind: watch.kind, plugins, identity, source, protectors: own, lost: options.lost.of(key) },
       named: (other) => protectors.get(`${namespace}/${other}`),
+      isTaken: (other) => protectors.isHeldByOthers?.(`${namespace}/${other}`) ?? false,
     };
     let steps = plan(facts);
     if (steps.some(isRepair)) {

@@ -8,8 +8,10 @@ import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import type { ProtectionSource, RequiredProtector } from "../sources/protection-source.ts";
 import { type GeneratorEvent, ProblemReports } from "./events.ts";
+import type { ReconcileStep } from "./plan.ts";
 import { newProtector, repairedProtector } from "./protector.ts";
 import { reconciler } from "./reconcile.ts";
+import { UndoneRepairs } from "./undone-repairs.ts";
 
 const deployments = pluginNamed("deployment");
 const KEY = "deployment/shop/web";
@@ -165,4 +167,50 @@ test("a finalizer that the core takes off its source is told, and its protector 
     why: expect.stringContaining("the repair of metadata.finalizers of deployment/shop/web has no effect"),
   });
   expect(events.filter(({ kind }) => kind === "held")).toEqual([]);
+});
+
+/** A Deployment with this UID, and its protector, which has another minimum than the Deployment asks for. */
+function objectsOf(uid: string) {
+  const object = {
+    metadata: { namespace: "shop", name: "web", uid, resourceVersion: "7" },
+    spec: { replicas: 4, selector: { matchLabels: { app: "web" } }, template: {} },
+  };
+  const source = deployments.interpret(object);
+  const [required] = source.protectors;
+  if (required === undefined) throw new Error("the Deployment asks for no protector");
+  const made = newProtector(deployments.kind, source, required, "deployment-web");
+  const metadata = { ...made.metadata, uid: `protector of ${uid}`, resourceVersion: "1" };
+  const repaired = parsePodProtector({ ...made, metadata });
+  return { source, repaired, protector: { ...repaired, spec: { ...repaired.spec, minAvailable: 0 } } };
+}
+
+test.each<[string, (time: number) => ReconcileStep[]]>([
+  [
+    "that gives its protection up and asks for it again",
+    () => {
+      const { source } = objectsOf("d1");
+      return [
+        { kind: "addSourceFinalizer", source },
+        { kind: "removeSourceFinalizer", source },
+      ];
+    },
+  ],
+  [
+    "that is created again by the same name",
+    (time) => {
+      const { source, protector, repaired } = objectsOf(`d${time}`);
+      return [
+        { kind: "addSourceFinalizer", source },
+        { kind: "update", protector, object: repaired },
+      ];
+    },
+  ],
+])("a source %s undoes no repair: it is protected at once, and nobody is accused", (_, stepsOf) => {
+  const repairs = new UndoneRepairs(new VirtualTime().clock);
+  for (let times = 0; times < 10; times++) {
+    const steps = stepsOf(times);
+    expect(steps.filter((step) => repairs.isWaiting(KEY, step))).toEqual([]);
+    for (const step of steps) repairs.made(KEY, step, false, () => undefined);
+    expect(repairs.why(KEY)).toBeUndefined();
+  }
 });

@@ -20,7 +20,7 @@ const MAX_NAMED = 5;
 
 interface Repair {
   readonly target: string;
-  /** The fields, and the values that they get. */
+  /** The object by its UID, the fields, and the values that they get. */
   readonly change: string;
   readonly fields: readonly string[];
 }
@@ -36,15 +36,16 @@ function repairOf(step: ReconcileStep): Repair | undefined {
   switch (step.kind) {
     case "update": {
       const fields = changedFields(step.protector, step.object);
-      const change = hash("sha256", JSON.stringify([...fields]), "base64");
-      return { target: step.object.metadata.name, change, fields: [...fields.keys()] };
+      const { name, uid } = step.object.metadata;
+      const change = hash("sha256", JSON.stringify([uid, ...fields]), "base64");
+      return { target: name, change, fields: [...fields.keys()] };
     }
     case "setSourceState":
       return { target: `${step.protector.metadata.name}/status`, change: step.state, fields: ["status.conditions"] };
     case "addSourceFinalizer":
-      return { target: "/", change: step.kind, fields: ["metadata.finalizers"] };
+      return { target: "/", change: `${step.kind} ${step.source.uid}`, fields: ["metadata.finalizers"] };
     case "adopt":
-      return { target: "/", change: step.kind, fields: ["metadata.annotations"] };
+      return { target: "/", change: `${step.kind} ${step.source.uid}`, fields: ["metadata.annotations"] };
     default:
       return undefined;
   }
@@ -96,6 +97,8 @@ export class UndoneRepairs {
 
   /** The step was made; `undone` when the response says that it had no effect. `stored` is what the core has now. */
   made(source: string, step: ReconcileStep, undone: boolean, stored: SourceFacts["named"]): void {
+    // The source gave its protection up, and may ask for it again.
+    if (step.kind === "removeSourceFinalizer") this.#bySource.get(source)?.delete("/");
     const repair = repairOf(step);
     if (repair === undefined) return;
     this.#forget();

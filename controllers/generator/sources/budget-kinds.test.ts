@@ -38,6 +38,11 @@ describe("a PodDisruptionBudget", () => {
         },
       },
     ],
+    [
+      "a policy of a later Kubernetes, by which a client is to evict no unhealthy pod",
+      { unhealthyPodEvictionPolicy: "Later" },
+      { spec: { unhealthyPodPolicy: "IfHealthyBudget" } },
+    ],
     ["the empty selector", { selector: {} }, { selector: {} }],
   ])("%s", (_, spec, expected) => {
     expect(budget("poddisruptionbudget", { selector, ...spec })).toMatchObject(expected);

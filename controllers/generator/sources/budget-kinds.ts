@@ -104,8 +104,9 @@ const parsePodDisruptionBudget = budgetParser({ unhealthyPodEvictionPolicy: v.nu
 
 function readPodDisruptionBudget(raw: unknown): ReturnType<BudgetKind["read"]> {
   const { metadata, spec = {} } = parsePodDisruptionBudget(raw);
-  // The default of the API, which is the stricter policy (KEP-3017).
-  const unhealthyPodPolicy = spec.unhealthyPodEvictionPolicy ?? "IfHealthyBudget";
+  // The default of the API, which is the stricter policy (KEP-3017). A client is to take a policy that it does not know
+  // for a strict one; the core would refuse a protector with it.
+  const unhealthyPodPolicy = spec.unhealthyPodEvictionPolicy === "AlwaysAllow" ? "AlwaysAllow" : "IfHealthyBudget";
   const budget = { ...limitsOf(metadata, spec), spec: { unhealthyPodPolicy, ...EVICTIONS_ONLY }, owns: OWNS_POLICY };
   return { metadata, budget };
 }

@@ -51,6 +51,20 @@ describe("an update", () => {
     expect(found.every(({ state }) => state === "cell stale")).toBe(true);
   });
 
+  test.each([-180_000, 180_000])("takes times by the clock of the core, which is %d ms ahead", (aheadMs) => {
+    const here = (ofCore: number): number => ofCore - aheadMs;
+    const board = new Board(here(NOW_MS), () => aheadMs);
+    board.changed(0, undefined, protector("web", 4, NOW_MS - 10_000));
+    board.event(0, undefined, refusal("new", 1), true);
+    const { rows, cells, refusals } = board.update(here(NOW_MS), []);
+    expect([rows, cells, refusals]).toMatchObject([
+      [{ state: "ok" }],
+      [{ newestMs: here(NOW_MS - 10_000), stale: 0 }],
+      [{ lastMs: here(NOW_MS) }],
+    ]);
+    expect(board.detail("0/default/web", here(NOW_MS))?.cells).toMatchObject([{ state: "ok" }]);
+  });
+
   test("has the sums of cells and of all protectors", () => {
     const board = new Board(NOW_MS);
     board.changed(0, undefined, protector("a", 4, NOW_MS - 20_000));

@@ -4,7 +4,7 @@
  */
 import { BoundedMap } from "../../../shared/runtime/bounded-map.ts";
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
-import { viewProtector } from "../view.ts";
+import { type ProtectorView, viewProtector } from "../view.ts";
 import { CellNames, cellRows, fleetCounts, oldestReservations } from "./fleet.ts";
 import { CapacityHistory, FleetHistory } from "./history.ts";
 import { deniedBetween, type EventAtProtector } from "./refusals.ts";
@@ -39,6 +39,7 @@ export interface Shown {
 
 export class Board {
   readonly #startedMs: number;
+  readonly #aheadMs: (core: number) => number;
   readonly #shown = new Map<string, Shown>();
   readonly #cellNames = new CellNames();
   readonly #fleet = new FleetHistory();
@@ -55,8 +56,10 @@ export class Board {
   /** The contents of the last update, so that the next one only has differences. */
   readonly #said = new Map<keyof DashboardUpdate, string>();
 
-  constructor(startedMs: number) {
+  /** `aheadMs`: by how much the clock of a core, which wrote the times of its objects, is ahead of this machine's. */
+  constructor(startedMs: number, aheadMs: (core: number) => number = () => 0) {
     this.#startedMs = startedMs;
+    this.#aheadMs = aheadMs;
   }
 
   get size(): number {
@@ -76,8 +79,9 @@ export class Board {
   /** `isNew` is false for Events from before the dashboard's start, whose denials have unknown times. */
   event(core: number, before: EventAtProtector | undefined, after: EventAtProtector, isNew: boolean): void {
     if (after.refusal === undefined) return;
-    const { id } = after.refusal;
-    this.#refusals.set(id, { ...after.refusal, core });
+    const { id, firstMs, lastMs } = after.refusal;
+    const aheadMs = this.#aheadMs(core);
+    this.#refusals.set(id, { ...after.refusal, core, firstMs: firstMs - aheadMs, lastMs: lastMs - aheadMs });
     this.#newRefusals.add(id);
     if (isNew) this.#denied += deniedBetween(before, after);
   }
@@ -131,7 +135,7 @@ export class Board {
     const { core, protector, row, history } = shown;
     return {
       row,
-      ...detailOfView(viewProtector(protector, nowMs), { core, nowMs }),
+      ...detailOfView(this.#view(core, protector, nowMs), { core, nowMs }),
       refusals: [...this.#refusals.values()].filter((refusal) => rowKey(refusal) === key),
       history: [...history.points()],
     };
@@ -140,7 +144,7 @@ export class Board {
   #look(key: string, found: Pick<Shown, "core" | "protector">, nowMs: number, rows: ProtectorRow[]): void {
     const before = this.#shown.get(key);
     const { core, protector } = found;
-    const view = viewProtector(protector, nowMs);
+    const view = this.#view(core, protector, nowMs);
     const row = rowOfView(view, { core, nowMs }, (cell) => this.#cellNames.indexOf(cell));
     const history = before?.history ?? new CapacityHistory(this.#startedMs);
     history.record(nowMs, row);
@@ -152,6 +156,10 @@ export class Board {
       reservations: reservationsOf(view, { core, nowMs }),
     });
     if (!isSame) rows.push(row);
+  }
+
+  #view(core: number, protector: PodProtector, nowMs: number): ProtectorView {
+    return viewProtector(protector, nowMs + this.#aheadMs(core));
   }
 
   #lookAgain(nowMs: number, rows: ProtectorRow[]): void {

@@ -34,7 +34,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const namespace = context.is("all-namespaces") ? undefined : context.text("namespace");
   for (const client of clients) await requireReadable(client, namespace);
   const startedMs = ports.clock.nowMs();
-  const board = new Board(startedMs);
+  const board = new Board(startedMs, (core) => clients[core]?.aheadMs ?? 0);
   const collectors = clients.map((client, core) => new Collector({ core, client, namespace, ports, board }));
   const server = await DashboardServer.start({
     ...{ board, namespace, port, startedMs, ports },

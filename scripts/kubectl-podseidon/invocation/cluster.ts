@@ -49,7 +49,6 @@ export class ClusterClient {
   readonly api: ApiClient;
   readonly transport: Transport;
   readonly #clock: Pick<Clock, "nowMs">;
-  /** By how much the apiserver's clock is ahead of this machine's, by its last response. */
   #aheadMs = 0;
 
   constructor(name: string, access: ClusterAccess, transport: Transport, clock: Pick<Clock, "nowMs">) {
@@ -76,6 +75,11 @@ export class ClusterClient {
    */
   nowMs(): number {
     return this.#clock.nowMs() + this.#aheadMs;
+  }
+
+  /** By how much the apiserver's clock is ahead of this machine's, by its last response. */
+  get aheadMs(): number {
+    return this.#aheadMs;
   }
 
   /**

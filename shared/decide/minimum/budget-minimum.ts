@@ -47,7 +47,8 @@ export function readableMinimum(limits: BudgetLimits, expected: number, how: str
 
 /** True when the minimum depends on `expectedPods`; a `minAvailable` in pods does not. */
 export function needsExpectedCount({ minAvailable, maxUnavailable, ofClusters = [] }: BudgetLimits): boolean {
-  return maxUnavailable !== undefined || typeof minAvailable === "string" || ofClusters.some(needsExpectedCount);
+  const isInPods = minAvailable === undefined || Number.isInteger(minAvailable);
+  return maxUnavailable !== undefined || !isInPods || ofClusters.some(needsExpectedCount);
 }
 
 /**
@@ -60,8 +61,8 @@ function disruptionMinimum(limits: DisruptionLimits, expected: number, how: stri
     return { minAvailable: 0, derivation: "the budget sets no limit: minAvailable 0" };
   }
   const scaled = scaledValue(maxUnavailable ?? minAvailable ?? 0, expected, "up");
+  if (scaled === undefined) return undefined;
   if (maxUnavailable !== undefined) {
-    if (scaled === undefined) return undefined;
     const minimum = podCount(expected - scaled);
     const stated = typeof maxUnavailable === "string" ? ` (${maxUnavailable} rounded up)` : "";
     const sum = `expected ${expected}${how} - maxUnavailable ${scaled}${stated} = minAvailable ${minimum}`;
@@ -71,7 +72,6 @@ function disruptionMinimum(limits: DisruptionLimits, expected: number, how: stri
     const minimum = podCount(minAvailable);
     return { minAvailable: minimum, derivation: `minAvailable ${minimum}, as the budget says` };
   }
-  if (scaled === undefined) return undefined;
   const minimum = podCount(scaled);
   const sum = `${minAvailable} of expected ${expected}${how}, rounded up = minAvailable ${minimum}`;
   return { minAvailable: minimum, derivation: sum };

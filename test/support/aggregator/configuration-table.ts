@@ -34,6 +34,8 @@ export class ConfigurationTable implements Transport {
   isRefusing = false;
   /** Whether calls about the keeper's record get no answer. */
   isRecordAway = false;
+  /** Whether they are denied. */
+  isRecordDenied = false;
   readonly #streams: { readonly of: string; readonly stream: ScriptedStream }[] = [];
   #version = 100;
   #uids = 0;
@@ -94,6 +96,7 @@ export class ConfigurationTable implements Transport {
     }
     if (where.endsWith("/podseidon-registration")) {
       if (this.isRecordAway) return { status: 503, headers: {}, body: "{}" };
+      if (this.isRecordDenied) return { status: 403, headers: {}, body: JSON.stringify({ reason: "Forbidden" }) };
       if (method === "PATCH") Object.assign(this.record, JSON.parse(body).data);
       return answer({ metadata: RECORD, data: this.record });
     }
