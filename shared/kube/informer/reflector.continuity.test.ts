@@ -23,6 +23,13 @@ describe("a server that was restored and has passed the position unnoticed", () 
     ["an outage", "reset", 3, list],
     ["a server that asks for patience", statusAnswer(429, {}, { "retry-after": "1" }), 3, resumed],
     [
+      "a server that asks for as much patience as it ever does",
+      statusAnswer(429, {}, { "retry-after": "8" }),
+      2,
+      resumed,
+    ],
+    ["something in between that asks for more", statusAnswer(429, {}, { "retry-after": "20" }), 1, list],
+    [
       "a server that had lost its storage, and asks for patience",
       statusAnswer(429, { message: "storage is (re)initializing" }, { "retry-after": "1" }),
       1,

@@ -231,8 +231,8 @@ export class Reflector<T> implements LearningInformer<T> {
         const found = listReasonAfter(failure) ?? (isUnconfirmed ? "unconfirmed" : undefined);
         reason = found === "versionWentBack" ? found : (reason ?? found);
         this.#historyInDoubt ||= reason === "versionWentBack";
-        this.#continuity.failed(failure.tag);
         const retryMs = this.#retryMs(failure, reason, heldSinceMs !== undefined);
+        this.#continuity.failed(failure.tag, retryMs);
         this.#emit({ kind: "failed", during, tag: failure.tag, error: failure, retryMs });
         await sleep(this.#options.ports, retryMs, signal);
       }

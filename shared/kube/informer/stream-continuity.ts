@@ -7,6 +7,9 @@ const BREAKS_AFTER_MS = 1_000;
 /** A server that kept a stream open for this long is there, whatever broke the stream. */
 const HELD_AFTER_MS = 1_000;
 
+/** kube-apiserver asks for 8 s at most, which a client spreads. Something in between may ask for a minute. */
+const PATIENCE_MS = 10_000;
+
 interface ContinuityOptions {
   readonly ports: Pick<Ports, "clock" | "timers">;
   /** Send time of the newest quorum LIST that the stream has reached. */
@@ -65,9 +68,10 @@ export class StreamContinuity {
     return isOpen && this.#options.ports.clock.monotonicMs() - sinceMs >= HELD_AFTER_MS ? sinceMs : undefined;
   }
 
-  failed(tag: WatchFailureTag): void {
-    // A throttling server responds, so it was not restored.
-    if (tag === "throttled") return;
+  /** `retryMs`: in how much time the next request follows. */
+  failed(tag: WatchFailureTag, retryMs = 0): void {
+    // A throttling server responds, so it was not restored, and is not in so short a time.
+    if (tag === "throttled" && retryMs <= PATIENCE_MS) return;
     // A timeout means an outage of at least that length.
     if (tag === "timeout") this.#failingSinceMs = Number.NEGATIVE_INFINITY;
     this.#failingSinceMs ??= this.#options.ports.clock.monotonicMs();
