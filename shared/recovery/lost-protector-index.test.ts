@@ -91,6 +91,15 @@ describe("the lost protectors of a core", () => {
     expect(index.size).toBe(50_000);
   });
 
+  test("whose younger version does not fit stay in force as they were", () => {
+    const left: string[] = [];
+    const index = new LostProtectorIndex({ isRecorded: () => false, onOverflow: ({ key }) => left.push(key) });
+    for (let one = 0; one < 50_000; one++) index.add(of("shop", `web-${one}`), false);
+    const before = index.get("shop/web-7");
+    expect(index.add(of("shop", "web-7", "x".repeat(250_000)), false)).toBe(false);
+    expect([left, index.get("shop/web-7"), index.size]).toEqual([[], before, 50_000]);
+  });
+
   test("count for as much as they have characters", () => {
     const left: string[] = [];
     const index = new LostProtectorIndex({ isRecorded: () => false, onOverflow: ({ key }) => left.push(key) });

@@ -70,11 +70,14 @@ export class LostProtectorIndex {
   /**
    * Takes a protector that is absent from its core. True when it is now lost, false when it was released, or when there
    * is no room. Whoever makes and deletes protectors without end, or forges a backup of many, must not take the room of
-   * others: the group that has most gives way, which is a namespace, or a cell that has backups.
+   * others: the group that has most gives way, which is a namespace, or a cell that has backups. A version that does
+   * not fit leaves the one before in force.
    */
   add(protector: ProtectorVersion, isRestored: boolean, group = protector.object.metadata.namespace ?? ""): boolean {
     if (this.isReleased(protector, isRestored)) return false;
     const { key } = protector;
+    const before = this.#lost.get(key);
+    const groupBefore = this.#groupOf.get(key);
     this.#remove(key);
     const own = this.#groups.get(group) ?? { name: group, keys: new Map<string, number>(), weight: 0 };
     const weight = weightOf(protector);
@@ -86,19 +89,25 @@ export class LostProtectorIndex {
       const [first] = heaviest.keys.keys();
       const given = first === undefined ? undefined : this.#lost.get(first);
       if (given === undefined || heaviest.weight <= own.weight + weight) {
-        this.#options.onOverflow?.(protector);
+        if (before === undefined) this.#options.onOverflow?.(protector);
+        else this.#put(before, groupBefore ?? own, weightOf(before));
         return false;
       }
       this.#remove(given.key);
       this.#options.onOverflow?.(given);
     }
-    this.#lost.set(key, protector);
-    this.#groups.set(group, own);
-    this.#groupOf.set(key, own);
-    own.keys.set(key, weight);
-    own.weight += weight;
-    this.#weight += weight;
+    this.#put(protector, own, weight);
     return true;
+  }
+
+  #put(protector: ProtectorVersion, group: Group, weight: number): void {
+    const { key } = protector;
+    this.#lost.set(key, protector);
+    this.#groups.set(group.name, group);
+    this.#groupOf.set(key, group);
+    group.keys.set(key, weight);
+    group.weight += weight;
+    this.#weight += weight;
   }
 
   #remove(key: string): void {
