@@ -2,6 +2,7 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import { createSecureContext } from "node:tls";
+import { splitAuthorities } from "../../shared/kube/credentials/authorities.ts";
 import type { Timer, Timers } from "../../shared/runtime/clock.ts";
 import { mounted } from "../../shared/runtime/mount-root.ts";
 
@@ -81,16 +82,13 @@ export function readKeyPair(certFile: string, keyFile: string): { readonly cert:
   return { cert, key };
 }
 
-/** One that was cut off has no end. */
-const AUTHORITY = /-----BEGIN [A-Z\d ]*CERTIFICATE-----[^-]*(-----END [A-Z\d ]*-----)?/g;
-
 /**
  * Throws {@link CertificateError} for an empty file, too: Node reads an empty `ca` as the public authorities. Each of
- * several authorities is checked, because OpenSSL drops an unreadable one, and all behind it, without a word.
+ * several authorities is checked.
  */
 export function readAuthorities(path: string, what: string): string {
   const ca = read(path, what);
-  for (const pem of ca.match(AUTHORITY) ?? [""]) parsed(path, what, () => new X509Certificate(pem));
+  for (const pem of splitAuthorities(ca)) parsed(path, what, () => new X509Certificate(pem));
   return ca;
 }
 

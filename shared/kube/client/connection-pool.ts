@@ -1,6 +1,7 @@
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import { ADDRESS_MS, lookupOnce } from "../../runtime/name-lookup.ts";
+import { splitAuthorities } from "../credentials/authorities.ts";
 import type { TlsMaterial } from "../credentials/cluster-access.ts";
 import { hopOf } from "./proxy-hop.ts";
 
@@ -8,8 +9,6 @@ import { hopOf } from "./proxy-hop.ts";
 const IDLE_SOCKET_MS = 60_000;
 const TCP_KEEP_ALIVE_MS = 15_000;
 const SERVER = "server";
-/** Of one text, OpenSSL drops an unreadable authority and all behind it. client-go drops that one. */
-const AUTHORITY = /-----BEGIN [A-Z\d ]*CERTIFICATE-----[^-]*(-----END [A-Z\d ]*-----)?/g;
 
 /** Each kind has its own connections. */
 export type ConnectionKind = "reads" | "writes" | "lists" | "streams";
@@ -92,7 +91,8 @@ export class ConnectionPool {
     const { base } = this.#options;
     if (hopOf(base, tls).protocol === "http:") return new HttpAgent(pooled);
     const settings = {
-      ...(tls.ca === undefined ? {} : { ca: tls.ca.match(AUTHORITY) ?? tls.ca }),
+      // Of these, an unreadable one is left out alone, as by client-go.
+      ...(tls.ca === undefined ? {} : { ca: splitAuthorities(tls.ca) }),
       ...(tls.cert === undefined ? {} : { cert: tls.cert }),
       ...(tls.key === undefined ? {} : { key: tls.key }),
       ...(tls.serverName === undefined ? {} : { servername: tls.serverName }),
