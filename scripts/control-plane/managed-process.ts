@@ -26,6 +26,7 @@ const READY_POLL_MS = 40;
 const PROBE_TIMEOUT_MS = 2_000;
 const TERMINATE_TIMEOUT_MS = 20_000;
 const MESSAGE_LOG_LINES = 15;
+const START_ATTEMPTS = 3;
 const STOP_ROUNDS = 5_000;
 const STOP_ROUND_MS = 1;
 
@@ -66,10 +67,24 @@ export class ManagedProcess {
     return this.#child !== undefined;
   }
 
-  /** Starts it and resolves when it is ready. Rejects with {@link StartError} and the end of its log. */
+  /**
+   * Starts it and resolves when it is ready. An apiserver that gives up on a busy machine is started again, as a kubelet
+   * does. Rejects with {@link StartError} and the end of its log.
+   */
   async start(): Promise<void> {
-    await this.launch();
-    await this.#waitReady();
+    for (let attempt = 1; ; attempt++) {
+      await this.launch();
+      try {
+        return await this.#waitReady();
+      } catch (error) {
+        if (this.running || attempt >= START_ATTEMPTS || !this.#gaveUp()) throw error;
+      }
+    }
+  }
+
+  /** A kube-apiserver ends itself when one of its start hooks is refused because its own caches took more than 10 s. */
+  #gaveUp(): boolean {
+    return /PostStartHook "[^"]+" failed: .*not yet ready to handle request/.test(this.logTail(MESSAGE_LOG_LINES));
   }
 
   /** Starts it without waiting until it is ready. Does nothing when it runs. */
