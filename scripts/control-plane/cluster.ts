@@ -240,18 +240,21 @@ export class Cluster implements AsyncDisposable {
     return name;
   }
 
-  /** Polls until `condition` resolves with true; rejects after `timeoutMs`, naming `what`. */
+  /**
+   * Polls until `condition` resolves with true; rejects after `timeoutMs`, naming `what`. Pauses as long as the condition
+   * took, so that the polls of a busy machine don't keep it busy.
+   */
   async waitFor(what: string, condition: () => Promise<boolean>, timeoutMs = WAIT_TIMEOUT_MS): Promise<void> {
     const deadlineMs = performance.now() + timeoutMs;
     let last: unknown;
-    while (performance.now() < deadlineMs) {
+    for (let nowMs = performance.now(); nowMs < deadlineMs; nowMs = performance.now()) {
       try {
         if (await condition()) return;
         last = undefined;
       } catch (error) {
         last = error;
       }
-      await delay(POLL_MS);
+      await delay(Math.max(POLL_MS, performance.now() - nowMs));
     }
     throw new Error(`${this.name}: waited ${timeoutMs / 1000} s for ${what}`, { cause: last });
   }

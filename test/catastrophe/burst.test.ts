@@ -13,8 +13,8 @@ import { REPORT_ENVIRONMENT, reported } from "../support/cluster/report.ts";
 import { HistoryRecorder } from "../support/history/history-recorder.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
-const PODS_PER_CELL = FULL ? 500 : 100;
-const MIN_AVAILABLE = FULL ? 800 : 160;
+const PODS_PER_CELL = FULL ? 500 : 60;
+const MIN_AVAILABLE = FULL ? 800 : 96;
 const SPARE = 2 * PODS_PER_CELL - MIN_AVAILABLE;
 const CELLS = ["east", "west"] as const;
 /** The apiserver gives up a deletion after REQUEST_TIMEOUT; a reservation settles a little later. */

@@ -22,7 +22,7 @@ const FIRST_SEED = 2000;
 /** Where the search for the seeds of rules begins. */
 const FIRST_RULE_SEED = 60_000;
 /** Enough for every fault, verdict and rule to be met. */
-const SEEDS = process.env.PODSEIDON_TEST_SIZE === "full" ? 2_000 : 250;
+const SEEDS = process.env.PODSEIDON_TEST_SIZE === "full" ? 2_000 : 120;
 /** Against a hanging test. How long a seed takes is no criterion. */
 const HANG_MS = 60 * 60_000;
 

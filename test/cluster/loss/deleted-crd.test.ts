@@ -5,6 +5,7 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE } from "../../../scripts/control-plane/cluster.ts";
@@ -23,6 +24,8 @@ const NAMESPACE = "shop";
 const NAME = "deployment-web";
 const PROMISED = 4;
 const WITHIN_MS = 180_000;
+/** Between two attempts to delete all pods: what is to recover shares the machine. */
+const PAUSE_MS = 100;
 const CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podprotectors.podseidon.kubewharf.io";
 const PODS_PATH = `/api/v1/namespaces/${NAMESPACE}/pods`;
 const labels = { app: "web" };
@@ -128,7 +131,10 @@ async function bringBack(): Promise<void> {
   const done = shellCommand(core, PAGE, "bring the CRD back").finally(() => {
     isDone = true;
   });
-  while (!isDone) await deleteAll();
+  while (!isDone) {
+    await deleteAll();
+    await delay(PAUSE_MS);
+  }
   await done;
   await core.waitFor(
     "a successor of the protector",

@@ -6,7 +6,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { field } from "../../../scripts/control-plane/api-client.ts";
+import { type ApiAnswer, field } from "../../../scripts/control-plane/api-client.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { block } from "../../support/cluster/documented.ts";
 import { setReady } from "../../support/cluster/pods.ts";
@@ -100,9 +100,9 @@ describe("what an operator sees", () => {
     const { uid } = (await readProtector(estate.environment.core, NAMESPACE, NAME)).metadata;
     await estate.environment.core.admin.call("DELETE", PROTECTOR);
     await estate.environment.core.waitFor("its successor", async () => !(await isStored(uid)));
-    await estate.environment.core.waitFor("the hold", isStatus("cell on hold"));
+    await estate.environment.core.waitFor("the hold", async () => (await counted())?.hold !== undefined);
     await transcript("on hold");
-    await estate.environment.core.waitFor("the end of the hold", isStatus("at minimum"), HANG_MS);
+    await estate.environment.core.waitFor("the end of the hold", isReleased, HANG_MS);
   });
 
   test("when nobody is asked any more", async () => {
@@ -111,13 +111,11 @@ describe("what an operator sees", () => {
     const aggregator = estate.environment.aggregators.get("cell");
     await aggregator?.process.kill("SIGKILL");
     await cell.admin.call("DELETE", CONFIGURATION);
-    await core.waitFor("the configuration to be out of force", async () =>
-      (await type(`kubectl podseidon why web-1 --namespace ${NAMESPACE}`)).text.startsWith("UNPROTECTED"),
-    );
+    await core.waitFor("the configuration to be out of force", async () => (await dryRun("web-1")).status === 200);
     await transcript("unprotected");
     await estate.environment.register("cell");
     await aggregator?.process.start();
-    await core.waitFor("the webhook to be asked", async () => !(await isDeletable("web-1")));
+    await core.waitFor("the webhook to be asked", async () => (await dryRun("web-1")).status !== 200);
   });
 });
 
@@ -146,7 +144,8 @@ describe("the time to recover", () => {
       "webhook, the only replica",
       "a deletion is decided",
       () => restart(webhook),
-      () => isDenied("web-1"),
+      // Without any webhook the configuration denies it by itself.
+      async () => (await dryRun("web-1")).text.includes("needs 3 available pods"),
     );
     await recovery(
       "aggregator",
@@ -155,7 +154,7 @@ describe("the time to recover", () => {
         await restart(aggregators.get("cell"));
         await setReady(cell, NAMESPACE, "web-3", false);
       },
-      async () => (await available()) === 2,
+      async () => (await counted())?.availableReplicas === 2,
     );
     await recovery(
       "generator",
@@ -187,16 +186,6 @@ describe("the time to recover", () => {
     const told = [...table.matchAll(/^\| (.*?) +\| (.*?) +\| [\d.]+ s +\|$/gm)].map(([, what, until]) => [what, until]);
     if (!WRITES) expect(told).toEqual(rows.map(([what, until]) => [what, until]));
   });
-
-  async function available(): Promise<number | undefined> {
-    const [cell] = (await readProtector(estate.environment.core, NAMESPACE, NAME)).status?.cells ?? [];
-    return cell?.aggregation?.availableReplicas;
-  }
-
-  async function isReleased(): Promise<boolean> {
-    const [cell] = (await readProtector(estate.environment.core, NAMESPACE, NAME)).status?.cells ?? [];
-    return cell?.aggregation?.resourceVersion !== undefined && cell.aggregation.hold === undefined;
-  }
 });
 
 describe("what an operator sees at the end", () => {
@@ -217,13 +206,19 @@ async function isStored(uid: string): Promise<boolean> {
   return status !== 200 || field(body, "metadata", "uid") === uid;
 }
 
-/** Whether a protector denies the deletion of the pod. Without any webhook the configuration denies it by itself. */
-async function isDenied(pod: string): Promise<boolean> {
-  const line = `kubectl --context cell delete pod ${pod} --namespace ${NAMESPACE} --dry-run=server`;
-  return (await type(line)).text.includes("needs 3 available pods");
+/** What the protector says of its cell's pods. */
+async function counted() {
+  const [cell] = (await readProtector(estate.environment.core, NAMESPACE, NAME)).status?.cells ?? [];
+  return cell?.aggregation;
 }
 
-/** Whether a deletion of the pod would pass now. */
-async function isDeletable(pod: string): Promise<boolean> {
-  return (await type(`kubectl --context cell delete pod ${pod} --namespace ${NAMESPACE} --dry-run=server`)).code === 0;
+async function isReleased(): Promise<boolean> {
+  const aggregation = await counted();
+  return aggregation?.resourceVersion !== undefined && aggregation.hold === undefined;
+}
+
+/** Asks whether the pod may be deleted. */
+async function dryRun(pod: string): Promise<ApiAnswer> {
+  const path = `/api/v1/namespaces/${NAMESPACE}/pods/${pod}?dryRun=All`;
+  return await estate.environment.cell("cell").admin.request("DELETE", path);
 }

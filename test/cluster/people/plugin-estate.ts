@@ -5,6 +5,7 @@ import { once } from "node:events";
 import { mkdirSync, symlinkSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
 import { ensureBinaries } from "../../../scripts/control-plane/binaries/binaries.ts";
+import { childEnvironment } from "../../../scripts/control-plane/child-environment.ts";
 import { BARE } from "../../../scripts/control-plane/cluster.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
@@ -101,7 +102,7 @@ export class PluginEstate {
     const { core } = this.environment;
     const KUBECONFIG = [this.environment.cell("cell").kubeconfig, core.kubeconfig].join(delimiter);
     return spawn(command, [...args], {
-      env: { PATH: this.#path, HOME: core.directory, KUBECONFIG, PODSEIDON_CORE_CONTEXT: "core" },
+      env: { ...childEnvironment(core.directory), PATH: this.#path, KUBECONFIG, PODSEIDON_CORE_CONTEXT: "core" },
     });
   }
 
