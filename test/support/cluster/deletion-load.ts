@@ -5,7 +5,7 @@ import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { setReady } from "./pods.ts";
 
 /** Of each client between two pods: the load lasts for minutes, and is to be steady, not heavy. */
-const PAUSE_MS = 50;
+const PAUSE_MS = 250;
 const PODS = "/api/v1/namespaces/default/pods";
 
 export class DeletionLoad {
