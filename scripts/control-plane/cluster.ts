@@ -242,19 +242,19 @@ export class Cluster implements AsyncDisposable {
 
   /**
    * Polls until `condition` resolves with true; rejects after `timeoutMs`, naming `what`. Pauses as long as the condition
-   * took, so that the polls of a busy machine don't keep it busy.
+   * took, and a twentieth of the time so far: polls must not keep a busy machine busy.
    */
   async waitFor(what: string, condition: () => Promise<boolean>, timeoutMs = WAIT_TIMEOUT_MS): Promise<void> {
-    const deadlineMs = performance.now() + timeoutMs;
+    const startedMs = performance.now();
     let last: unknown;
-    for (let nowMs = performance.now(); nowMs < deadlineMs; nowMs = performance.now()) {
+    for (let nowMs = startedMs; nowMs < startedMs + timeoutMs; nowMs = performance.now()) {
       try {
         if (await condition()) return;
         last = undefined;
       } catch (error) {
         last = error;
       }
-      await delay(Math.max(POLL_MS, performance.now() - nowMs));
+      await delay(Math.max(POLL_MS, performance.now() - nowMs, (nowMs - startedMs) / 20));
     }
     throw new Error(`${this.name}: waited ${timeoutMs / 1000} s for ${what}`, { cause: last });
   }
