@@ -2,10 +2,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
 import { healthOf } from "../../health.ts";
-import type { CapacityPoint, Detail } from "../wire.ts";
+import { type CapacityPoint, type Detail, WINDOW_MS } from "../wire.ts";
 import { Age } from "./age.tsx";
 import { nowMs, repeat } from "./browser-clock.ts";
-import { Chart, capacityLines, WINDOW_SECONDS } from "./chart.tsx";
+import { Chart, capacityLines } from "./chart.tsx";
 import { readDetail } from "./connection.ts";
 import { HealthMark } from "./health-summary.tsx";
 import { RefusalList, ReservationTable } from "./lists.tsx";
@@ -123,7 +123,7 @@ function History({ points }: { readonly points: readonly CapacityPoint[] }) {
   const last = points.at(-1);
   if (last === undefined) return null;
   const endMs = nowMs.value;
-  const first = endMs - WINDOW_SECONDS * 1000;
+  const first = endMs - WINDOW_MS;
   // The last point is valid until now. A point from before the window is valid at the window's beginning.
   const shown = [...points.map((point) => ({ ...point, atMs: Math.max(point.atMs, first) })), { ...last, atMs: endMs }];
   const column = (key: keyof CapacityPoint): number[] => shown.map((point) => point[key]);
