@@ -9,7 +9,7 @@ import { Chart, capacityLines } from "./chart.tsx";
 import { readDetail } from "./connection.ts";
 import { HealthMark } from "./health-summary.tsx";
 import { RefusalList, ReservationTable } from "./lists.tsx";
-import { store } from "./store.ts";
+import { MAX_REFUSALS, store } from "./store.ts";
 import { type Column, Table } from "./table.tsx";
 import { countText, numberText, STATE_WORDS } from "./words.ts";
 
@@ -102,7 +102,11 @@ function Facts({ detail }: { readonly detail: Detail }) {
         <p>and {numberText(reservationCount - reservations.length)} more</p>
       ) : null}
       <h3>Refusals</h3>
-      {refusals.length === 0 ? <p>None in the last hour.</p> : <RefusalList refusals={refusals.toReversed()} />}
+      {refusals.length === 0 ? (
+        <p>None among the newest {MAX_REFUSALS} of all protectors.</p>
+      ) : (
+        <RefusalList refusals={refusals.toReversed()} />
+      )}
       <Conditions detail={detail} />
     </>
   );

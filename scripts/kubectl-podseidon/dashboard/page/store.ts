@@ -12,7 +12,7 @@ import {
 import { countStates, filterRows, NO_FILTER, namespacesOf, PAGE_ROWS, sortRows, WORST_FIRST } from "./rows.ts";
 
 /** As many as the plugin keeps. */
-const MAX_REFUSALS = 200;
+export const MAX_REFUSALS = 200;
 
 type Cells = NonNullable<DashboardUpdate["cells"]>;
 type Reservations = NonNullable<DashboardUpdate["reservations"]>;
