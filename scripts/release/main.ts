@@ -225,6 +225,8 @@ async function main(args: readonly string[]): Promise<number> {
   if (registry === undefined || tag === undefined) return misused("--registry and --tag are needed", HELP);
   if (!REGISTRY.test(registry)) return misused(`--registry ${registry} is no registry, such as ghcr.io/example`, HELP);
   if (!TAG.test(tag)) return misused(`--tag ${tag} is no version, such as v0.2.0`, HELP);
+  if (publish && url === undefined && process.env.GITHUB_REPOSITORY === undefined)
+    return misused("--publish needs --url, or GITHUB_REPOSITORY: krew downloads the plugin from there", HELP);
   try {
     if (push || publish) requireCommit(root);
     const release = await makeRelease({

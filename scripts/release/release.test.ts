@@ -1,4 +1,4 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
@@ -85,6 +85,14 @@ describe("the folder of a release", () => {
     writeFileSync(join(sources, "install.ts"), "changed");
     expect(() => requireCommit(sources)).toThrow("differs from its commit:  M install.ts");
   });
+});
+
+test("is not published with a plugin that nobody can download: its address is known, or asked for", () => {
+  const { GITHUB_REPOSITORY: _, ...env } = process.env;
+  const args = ["--registry", "registry.example.com", "--tag", "v9.8.7", "--publish"];
+  const main = join(import.meta.dirname, "main.ts");
+  const { status, stderr } = spawnSync(process.execPath, [main, ...args], { env, encoding: "utf8" });
+  expect([status, stderr]).toEqual([2, expect.stringContaining("--publish needs --url, or GITHUB_REPOSITORY")]);
 });
 
 /** A base as registries keep it: Docker's names of types, an index in the index. */
