@@ -2,7 +2,7 @@
  * `npm run demo`: three real clusters with this project, and its behaviour in accidents. `setup.ts` and `install.ts`
  * start the processes, `scenes.ts` has the accidents, `stage.ts` and `availability.ts` judge them.
  */
-import { closeSync, openSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { build } from "../build.ts";
 import { ensureBinaries } from "../control-plane/binaries/binaries.ts";
@@ -147,6 +147,8 @@ async function run(options: DemoOptions): Promise<number> {
   if (options.report !== undefined) process.env[LOG_LEVEL_VARIABLE] ??= "debug";
   // Prints its own progress, because it takes minutes the first time.
   await ensureBinaries();
+  // Nothing is downloaded from here on. With NODE_USE_ENV_PROXY, fetch would ask a proxy for the pods' addresses, too.
+  process.env.no_proxy = "*";
   narrator.say(
     `Starting a core cluster and two worker clusters of Kubernetes ${VERSIONS.kubernetes}; bundling the project.`,
   );
@@ -192,6 +194,12 @@ async function run(options: DemoOptions): Promise<number> {
   return good ? 0 : 1;
 }
 
+function checkWritable(path: string): void {
+  const isNew = !existsSync(path);
+  closeSync(openSync(path, "a"));
+  if (isNew) rmSync(path);
+}
+
 const asked = readOptions(process.argv.slice(2), HELP, {
   once: { type: "boolean", default: false },
   keep: { type: "boolean", default: false },
@@ -203,7 +211,7 @@ const report = asked.report === undefined ? undefined : resolve(process.env.INIT
 const options: DemoOptions = { ...asked, report };
 try {
   // Fails now instead of at the end if the report can't be written.
-  if (report !== undefined) closeSync(openSync(report, "a"));
+  if (report !== undefined) checkWritable(report);
 } catch (error) {
   process.exit(misused(`--report: ${messageOf(error)}`, HELP));
 }

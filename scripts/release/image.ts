@@ -120,6 +120,13 @@ function baseImage(directory: string, architecture: Architecture, store: Blobs):
   return { config: v.parse(Config, from.json(config)), layers: copied, platform: found.platform };
 }
 
+/** The name where the layout has that digest. Somebody may have put any base there. */
+export function nameOfBase(directory: string, name: string): string {
+  const { manifests } = v.parse(Index, JSON.parse(readFileSync(join(directory, "index.json"), "utf8")));
+  const digests = manifests.map(({ digest }) => digest);
+  return digests.some((digest) => name.endsWith(`@${digest}`)) ? name : `unknown@${digests[0]}`;
+}
+
 /** The manifests of single images in nested indexes. */
 function leaves(manifests: readonly Descriptor[], from: Blobs): readonly Descriptor[] {
   return manifests.flatMap((one) =>

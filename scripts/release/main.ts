@@ -7,6 +7,7 @@ import { execFileSync } from "node:child_process";
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
 import {
   copyFileSync,
+  existsSync,
   globSync,
   mkdirSync,
   mkdtempDisposableSync,
@@ -24,7 +25,7 @@ import { messageOf, misused, readOptions } from "../options.ts";
 import { root } from "../root.ts";
 import { type ArchivedFile, gzip, sha256, tar } from "./archive.ts";
 import { CHART_CELL, chartFiles } from "./chart.ts";
-import { writeImage } from "./image.ts";
+import { nameOfBase, writeImage } from "./image.ts";
 import { MANIFESTS, render } from "./manifests.ts";
 import { krewManifest, pluginArchives } from "./plugin.ts";
 import { fetchBase, pushImage } from "./registry.ts";
@@ -72,8 +73,7 @@ export async function makeRelease(options: ReleaseOptions): Promise<Release> {
   const { registry, tag, key, say = () => {} } = options;
   const version = versionOf(tag);
   const out = resolve(root, options.out);
-  rmSync(out, { recursive: true, force: true });
-  mkdirSync(out, { recursive: true });
+  emptyFolder(out);
   using work = mkdtempDisposableSync(join(tmpdir(), "podseidon-release-"));
   const bundles = join(work.path, "bundles");
   const heavy = overBudget(await build({ outdir: bundles, sbom: true, version }));
@@ -96,6 +96,21 @@ export async function makeRelease(options: ReleaseOptions): Promise<Release> {
   return { image: `${image.name}@${digest}`, complete: base !== undefined };
 }
 
+/** Empties the folder of an earlier release, whole or not. Throws for other files. */
+export function emptyFolder(out: string): void {
+  mkdirSync(out, { recursive: true });
+  if (readdirSync(out).length > 0 && !existsSync(join(out, "image", "blobs")))
+    throw new Error(`${out} has files that are no release, which would be deleted: name another folder`);
+  rmSync(out, { recursive: true });
+  mkdirSync(out);
+}
+
+/** Throws unless these are the sources of a commit, by which others can make the release again. */
+export function requireCommit(sources: string): void {
+  const [changed] = execFileSync("git", ["-C", sources, "status", "--porcelain"], { encoding: "utf8" }).split("\n");
+  if (changed) throw new Error(`${sources} differs from its commit: ${changed}. Nothing is pushed or published`);
+}
+
 function versionOf(tag: string): string {
   const version = TAG.exec(tag)?.[1];
   if (version === undefined) throw new Error(`--tag ${tag} is no version: use one like v0.2.0 or v0.2.0-rc.1`);
@@ -114,7 +129,10 @@ function findBase(
   say: (line: string) => void,
 ): { readonly directory: string; readonly name: string } | undefined {
   const name = /^ARG RUN_BASE=(\S+)$/m.exec(readFileSync(join(root, "Containerfile"), "utf8"))?.[1] ?? "";
-  if (base !== undefined) return { directory: resolve(root, base), name };
+  if (base !== undefined) {
+    const given = resolve(root, base);
+    return { directory: given, name: nameOfBase(given, name) };
+  }
   const failed = fetchBase(name, directory);
   if (failed === undefined) return { directory, name };
   say(`The base ${name} could not be fetched:\n- ${failed.join("\n- ")}`);
@@ -161,13 +179,12 @@ async function writeManifests(
   writeFileSync(join(out, `podseidon-${version}.tgz`), gzip(tar(files)));
 }
 
-/** The sums of all files and their signature, in the formats of `sha256sum --check` and `cosign verify-blob`. */
-function writeSums(out: string, key: KeyObject | undefined): void {
-  const files = globSync("**/*", { cwd: out, withFileTypes: true }).filter((one) => one.isFile());
-  const lines = files.map((file) => {
-    const path = join(file.parentPath, file.name);
-    return `${sha256(readFileSync(path))}  ${path.slice(out.length + 1)}`;
-  });
+/**
+ * The sums of the published files and their signature, in the formats of `sha256sum --check` and `cosign verify-blob`.
+ * The image is checked by its digest, which `image.txt` has.
+ */
+export function writeSums(out: string, key: KeyObject | undefined): void {
+  const lines = filesOf(out).map((name) => `${sha256(readFileSync(join(out, name)))}  ${name}`);
   const sums = `${lines.sort((a, b) => (a.slice(66) < b.slice(66) ? -1 : 1)).join("\n")}\n`;
   writeFileSync(join(out, "SHA256SUMS"), sums);
   if (key === undefined) return;
@@ -185,9 +202,14 @@ function signingKey(file: string | undefined): { readonly key?: KeyObject } {
   return pem === undefined || pem === "" ? {} : { key: createPrivateKey(pem) };
 }
 
-function publishFiles(out: string, tag: string): void {
+/** The files of a release that are published: the image is pushed. */
+function filesOf(out: string): readonly string[] {
   const files = readdirSync(out, { withFileTypes: true }).filter((one) => one.isFile());
-  const paths = files.map(({ name }) => join(out, name));
+  return files.map(({ name }) => name);
+}
+
+function publishFiles(out: string, tag: string): void {
+  const paths = filesOf(out).map((name) => join(out, name));
   execFileSync("gh", ["release", "create", tag, "--verify-tag", "--generate-notes", ...paths], { stdio: "inherit" });
 }
 
@@ -203,18 +225,21 @@ async function main(args: readonly string[]): Promise<number> {
   if (registry === undefined || tag === undefined) return misused("--registry and --tag are needed", HELP);
   if (!REGISTRY.test(registry)) return misused(`--registry ${registry} is no registry, such as ghcr.io/example`, HELP);
   if (!TAG.test(tag)) return misused(`--tag ${tag} is no version, such as v0.2.0`, HELP);
+  if (publish && url === undefined && process.env.GITHUB_REPOSITORY === undefined)
+    return misused("--publish needs --url, or GITHUB_REPOSITORY: krew downloads the plugin from there", HELP);
   try {
+    if (push || publish) requireCommit(root);
     const release = await makeRelease({
       ...{ registry, tag, out, say: (line) => process.stderr.write(`${line}\n`) },
       ...(url === undefined ? {} : { url }),
       ...(base === undefined ? {} : { base }),
       ...signingKey(options.key),
     });
-    console.log(`${readFileSync(resolve(root, out, "SHA256SUMS"), "utf8").replaceAll(/^.*image\/blobs.*\n/gm, "")}`);
+    console.log(readFileSync(resolve(root, out, "SHA256SUMS"), "utf8"));
     console.log(`${release.image} is in ${join(out, "image")}`);
     if (!release.complete) {
       process.stderr.write(`INCOMPLETE: the image has no base and does not start; ${join(out, INCOMPLETE)} says why\n`);
-      if (push) throw new Error("an image that does not start is not pushed");
+      if (push || publish) throw new Error("an image that does not start is not pushed, nor published");
     }
     if (push) pushImage(resolve(root, out, "image"), `${registry}/podseidon:${tag}`);
     if (publish) publishFiles(resolve(root, out), tag);

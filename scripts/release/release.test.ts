@@ -1,11 +1,12 @@
-import { execFileSync } from "node:child_process";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { temporaryDirectory } from "../../test/support/runtime/temporary-directory.ts";
 import { type ArchivedFile, gzip, sha256, tar } from "./archive.ts";
 import { chartFiles, VARIANTS } from "./chart.ts";
-import { writeImage } from "./image.ts";
+import { nameOfBase, writeImage } from "./image.ts";
+import { emptyFolder, makeRelease, requireCommit, writeSums } from "./main.ts";
 import { krewManifest } from "./plugin.ts";
 import { fetchBase, pushImage, type Run } from "./registry.ts";
 
@@ -43,6 +44,55 @@ describe("an archive", () => {
   test("takes no name that its header cannot hold", () => {
     expect(() => tar([{ path: "x".repeat(101), bytes: new Uint8Array() }])).toThrow("too long a name");
   });
+});
+
+describe("the folder of a release", () => {
+  const folder = (name: string, ...files: readonly string[]): string => {
+    for (const file of files) {
+      mkdirSync(join(directory, name, file, ".."), { recursive: true });
+      writeFileSync(join(directory, name, file), file);
+    }
+    return join(directory, name);
+  };
+
+  test("is emptied of a release, and of nothing else: --out may name any folder", async () => {
+    const own = folder("thesis", "chapter-1.tex");
+    const made = makeRelease({ registry: "registry.example.com", tag: "v9.8.7", out: own });
+    await expect(made).rejects.toThrow("has files that are no release");
+    expect(readdirSync(own)).toEqual(["chapter-1.tex"]);
+    const earlier = folder("earlier", "image/blobs/sha256/one", "install.yaml");
+    emptyFolder(earlier);
+    expect(readdirSync(earlier)).toEqual([]);
+    emptyFolder(join(directory, "new"));
+    expect(readdirSync(join(directory, "new"))).toEqual([]);
+  });
+
+  test("has sums that hold where it was published, which is without the folder of the image", () => {
+    const published = folder("published", "install.yaml", "image.txt", "image/blobs/sha256/one");
+    writeSums(published, undefined);
+    const names = readFileSync(join(published, "SHA256SUMS"), "utf8").trim().split("\n");
+    expect(names.map((line) => line.slice(66))).toEqual(["image.txt", "install.yaml"]);
+  });
+
+  test("is pushed or published from a commit alone, which others can make it from again", () => {
+    const sources = folder("sources", "install.ts");
+    const git = (...args: readonly string[]) => execFileSync("git", ["-C", sources, ...args], { stdio: "pipe" });
+    git("init", "--quiet");
+    expect(() => requireCommit(sources)).toThrow("differs from its commit: ?? install.ts");
+    git("add", ".");
+    git("-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=a");
+    requireCommit(sources);
+    writeFileSync(join(sources, "install.ts"), "changed");
+    expect(() => requireCommit(sources)).toThrow("differs from its commit:  M install.ts");
+  });
+});
+
+test("is not published with a plugin that nobody can download: its address is known, or asked for", () => {
+  const { GITHUB_REPOSITORY: _, ...env } = process.env;
+  const args = ["--registry", "registry.example.com", "--tag", "v9.8.7", "--publish"];
+  const main = join(import.meta.dirname, "main.ts");
+  const { status, stderr } = spawnSync(process.execPath, [main, ...args], { env, encoding: "utf8" });
+  expect([status, stderr]).toEqual([2, expect.stringContaining("--publish needs --url, or GITHUB_REPOSITORY")]);
 });
 
 /** A base as registries keep it: Docker's names of types, an index in the index. */
@@ -95,6 +145,14 @@ describe("the image", () => {
     });
   const blob = (name: string, digest: string): Written =>
     JSON.parse(readFileSync(join(directory, name, "blobs/sha256", digest.slice(7)), "utf8"));
+
+  test("names the base that it has, not the one that it should have", () => {
+    const base = writeBase("given", ["amd64"]);
+    const digest = JSON.parse(readFileSync(join(base, "index.json"), "utf8")).manifests[0].digest;
+    const pinned = `example.com/base:1@${digest}`;
+    expect(nameOfBase(base, pinned)).toBe(pinned);
+    expect(nameOfBase(base, `example.com/base:1@sha256:${"0".repeat(64)}`)).toBe(`unknown@${digest}`);
+  });
 
   test("has the layers of its base and one more, for each architecture, under OCI's names", () => {
     const base = writeBase("base", ["s390x", "arm64", "amd64"]);

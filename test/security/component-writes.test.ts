@@ -8,11 +8,14 @@ import { newTriggerPod } from "../../controllers/update-trigger/trigger-pod.ts";
 import { field } from "../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay } from "../../scripts/demo/install.ts";
+import { createCellAccounts } from "../../scripts/environment/cell-accounts.ts";
+import { installCrd } from "../support/generator/generator-harness.ts";
 
 const TRIGGER = "podseidon-update-trigger";
 const FINALIZER = "podseidon.kubewharf.io/generator";
 const DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments";
 const BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+const X_BUDGETS = "/apis/x-pdb.form3.tech/v1alpha1/namespaces/default/xpoddisruptionbudgets";
 const PODS = `/api/v1/namespaces/${TRIGGER}/pods`;
 const CONFIG_MAPS = "/api/v1/namespaces/podseidon-system/configmaps";
 const WEBHOOKS = "/apis/admissionregistration.k8s.io/v1";
@@ -22,7 +25,12 @@ type Fields = Readonly<Record<string, unknown>>;
 let cluster: Cluster;
 
 /** As one of the project's accounts. The content type of a patch is that of the product. */
-async function as(account: string, method: "POST" | "PUT" | "PATCH", path: string, body: unknown): Promise<string> {
+async function as(
+  account: string,
+  method: "POST" | "PUT" | "PATCH" | "DELETE",
+  path: string,
+  body: unknown,
+): Promise<string> {
   const { status, text } = await cluster.admin.request(method, path, body, {
     ...(method === "PATCH" ? { contentType: "application/merge-patch+json" } : {}),
     headers: { "impersonate-user": `system:serviceaccount:podseidon-system:podseidon-${account}` },
@@ -37,6 +45,7 @@ const READY = { type: "Ready", status: "True", lastTransitionTime: "2026-01-01T0
 const pod = { metadata: { labels }, spec: { containers: [{ name: "app", image: "app:1" }] } };
 const dummy = (): Fields =>
   Object(newTriggerPod(TRIGGER, TRIGGER, { mark: { counter: 1, lineage: [] }, atMs: 0, labels: {} }));
+const configMap = (name: string): Fields => ({ apiVersion: "v1", kind: "ConfigMap", metadata: { name }, data: {} });
 const dummyWith = (more: Fields): Fields => ({ ...dummy(), spec: { ...Object(dummy().spec), ...more } });
 
 beforeAll(async () => {
@@ -50,6 +59,12 @@ beforeAll(async () => {
     ...{ apiVersion: "policy/v1", kind: "PodDisruptionBudget", metadata: { name: "web" } },
     spec: { minAvailable: 1, selector: { matchLabels: labels } },
   });
+  await installCrd(cluster, "xpoddisruptionbudgets.x-pdb.form3.tech");
+  await cluster.admin.call("POST", X_BUDGETS, {
+    ...{ apiVersion: "x-pdb.form3.tech/v1alpha1", kind: "XPodDisruptionBudget", metadata: { name: "web" } },
+    spec: { minAvailable: 1, selector: { matchLabels: labels } },
+  });
+  await createCellAccounts(cluster, "worker-2");
   await cluster.waitFor("the policies to be in force", async () => {
     const denied = [
       await as("generator", "PATCH", dry(`${DEPLOYMENTS}/web`), { spec: { replicas: 7 } }),
@@ -69,7 +84,7 @@ afterAll(() => cluster?.stop());
 
 describe("the generator", () => {
   test("sets its finalizer, and takes it off", async () => {
-    for (const path of [`${DEPLOYMENTS}/web`, `${BUDGETS}/web`])
+    for (const path of [`${DEPLOYMENTS}/web`, `${BUDGETS}/web`, `${X_BUDGETS}/web`])
       for (const finalizers of [[FINALIZER], []])
         expect(await as("generator", "PATCH", path, { metadata: { finalizers } })).toMatch(/^200 /);
   });
@@ -94,8 +109,27 @@ describe("the generator", () => {
       { metadata: { ownerReferences: [{ apiVersion: "v1", kind: "ConfigMap", name: "gone", uid: "gone" }] } },
     ],
     ["a budget no other number", BUDGETS, { spec: { minAvailable: 0 } }],
+    ["a budget of x-pdb no other number", X_BUDGETS, { spec: { minAvailable: 0 } }],
   ])("gives %s", async (_, path, body) => {
     expect(await as("generator", "PATCH", dry(`${path}/web`), body)).toMatch(/^403 .*changes no spec, no owner/);
+  });
+
+  test("writes and deletes segments of the release register", async () => {
+    const path = `${CONFIG_MAPS}/podseidon-released-0`;
+    expect(await as("generator", "POST", CONFIG_MAPS, configMap("podseidon-released-0"))).toMatch(/^201 /);
+    expect(await as("generator", "PATCH", path, { data: { uid: "text" } })).toMatch(/^200 /);
+    expect(await as("generator", "DELETE", path, undefined)).toMatch(/^200 /);
+  });
+
+  test.each<[string, "POST" | "PATCH" | "DELETE", string, Fields | undefined]>([
+    ["the CA that cells trust", "PATCH", "/podseidon-webhook-ca", { data: { "ca.crt": "theirs" } }],
+    ["the CA that cells trust, which it deletes", "DELETE", "/podseidon-webhook-ca", undefined],
+    ["the id of the cell", "PATCH", "/podseidon-cell", { data: { id: "another" } }],
+    ["the operator's part of the register", "PATCH", "/podseidon-released-by-hand", { data: { uid: "x" } }],
+    ["one of another name", "POST", "", configMap("theirs")],
+  ])("writes no other ConfigMap: %s", async (_, method, path, body) => {
+    const answer = await as("generator", method, dry(`${CONFIG_MAPS}${path}`), body);
+    expect(answer).toMatch(/^403 .*writes no ConfigMap but segments of the release register/);
   });
 
   test("writes, though a policy of others changes labels and annotations with each write", async () => {
@@ -120,6 +154,11 @@ describe("the generator", () => {
     expect(await as("generator", "PATCH", path, change)).toMatch(/^200 /);
     expect((await cluster.admin.request("GET", path)).status).toBe(404);
   });
+});
+
+test("a cell that has joined a single cluster asks for no token that outlives its Secret", async () => {
+  const path = "/api/v1/namespaces/podseidon-system/serviceaccounts/podseidon-aggregator.worker-2/token";
+  expect(await as("aggregator.worker-2", "POST", path, { spec: {} })).toMatch(/^422 .*podseidon-cell-tokens/);
 });
 
 describe("the update trigger", () => {
@@ -193,8 +232,6 @@ function configuration(kind: string, name: string, ...resources: readonly string
 }
 
 describe("the aggregator", () => {
-  const configMap = (name: string): Fields => ({ apiVersion: "v1", kind: "ConfigMap", metadata: { name }, data: {} });
-
   test.each(["podseidon-copy-0123456789ab-0", "podseidon-registration", "podseidon-cells"])(
     "writes the ConfigMap %s",
     async (name) => {

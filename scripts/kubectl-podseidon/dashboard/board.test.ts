@@ -77,6 +77,16 @@ describe("an update", () => {
   });
 });
 
+test("the number of reservations is that of all, of which the page gets the oldest", () => {
+  const board = new Board(NOW_MS);
+  const buckets = Array.from({ length: 150 }, (_, index) => {
+    return { startTime: formatMs(NOW_MS), podUID: `u${index}`, podName: `p${index}`, podResourceVersion: "1001" };
+  });
+  board.changed(0, undefined, makeProtector([makeCell("east", 200, buckets)]));
+  const { reservations } = board.update(NOW_MS, []);
+  expect([reservations?.all, reservations?.oldest.length]).toEqual([150, 100]);
+});
+
 describe("refusals", () => {
   test("are told when they happen and when their Event counts up; those from before do not count as of now", () => {
     const board = new Board(NOW_MS);

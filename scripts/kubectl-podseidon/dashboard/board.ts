@@ -34,6 +34,7 @@ export interface Shown {
   readonly row: ProtectorRow;
   readonly shares: readonly CellShare[];
   readonly reservations: readonly ReservationRow[];
+  readonly reservationCount: number;
   readonly history: CapacityHistory;
 }
 
@@ -154,6 +155,7 @@ export class Board {
       row: isSame ? before.row : row,
       shares: sharesOf(view, nowMs),
       reservations: reservationsOf(view, { core, nowMs }),
+      reservationCount: view.reservations.length,
     });
     if (!isSame) rows.push(row);
   }

@@ -17,7 +17,7 @@ type Running = Pick<Reflector<unknown>, "start" | "stop">;
 interface CollectorOptions {
   /** Index in the list of cores. */
   readonly core: number;
-  readonly client: ClusterClient;
+  readonly client: Pick<ClusterClient, "name" | "transport">;
   /** Undefined for all namespaces. */
   readonly namespace: string | undefined;
   readonly ports: Ports;
@@ -93,7 +93,8 @@ class Watched<T> {
   state(): WatchRow {
     const { synced } = this.reflector;
     const isOld = this.#ports.clock.monotonicMs() - this.#sinceMonotonicMs >= GRACE_MS;
-    const isForbidden = this.#isFailing && this.#isForbidden;
+    // Who may not read protectors sees old ones. Who may not read Events misses one list of the page.
+    const isForbidden = this.#isFailing && this.#isForbidden && this.#what === "Events";
     const isStale = this.#isFailing && (isOld || !synced);
     const state = isForbidden ? "forbidden" : isStale ? "stale" : synced ? "live" : "starting";
     const isNamed = state === "stale" || state === "forbidden";

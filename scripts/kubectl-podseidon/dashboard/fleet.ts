@@ -60,11 +60,14 @@ export function cellRows(shown: Iterable<{ readonly core: number; readonly share
 }
 
 /** The oldest reservations, and the number of all. */
-export function oldestReservations(shown: Iterable<{ readonly reservations: readonly ReservationRow[] }>): {
-  all: number;
-  oldest: ReservationRow[];
-} {
-  const every = [...shown].flatMap(({ reservations }) => reservations);
-  const oldest = every.toSorted((a, b) => a.sinceMs - b.sinceMs).slice(0, MAX_RESERVATIONS);
-  return { all: every.length, oldest };
+export function oldestReservations(
+  shown: Iterable<{ readonly reservations: readonly ReservationRow[]; readonly reservationCount: number }>,
+): { all: number; oldest: ReservationRow[] } {
+  let all = 0;
+  const every: ReservationRow[] = [];
+  for (const { reservations, reservationCount } of shown) {
+    all += reservationCount;
+    every.push(...reservations);
+  }
+  return { all, oldest: every.sort((a, b) => a.sinceMs - b.sinceMs).slice(0, MAX_RESERVATIONS) };
 }

@@ -66,6 +66,15 @@ describe("the history of a protector", () => {
       ],
     ],
     [
+      "forgets what was before the hour, also when nothing changed since",
+      [
+        [0, 1],
+        [100, 4],
+        [7200, 4],
+      ],
+      [[100, 4, 3]],
+    ],
+    [
       "keeps what held before the hour",
       [
         [0, 4],
@@ -112,5 +121,12 @@ describe("the history of the fleet", () => {
     const fleet = new FleetHistory();
     for (let at = 0; at < 120 * MINUTE_MS; at += SLOT_MS) fleet.record(START_MS + at, counts(10, 0), 0);
     expect(fleet.points).toHaveLength(SLOTS);
+  });
+
+  test("is no longer when the machine slept meanwhile", () => {
+    const fleet = new FleetHistory();
+    fleet.record(START_MS, counts(7, 1), 5);
+    fleet.record(START_MS + 120 * MINUTE_MS, counts(10, 0), 1);
+    expect(fleet.points.map(({ missing, denied }) => [missing, denied])).toEqual([[0, 1]]);
   });
 });

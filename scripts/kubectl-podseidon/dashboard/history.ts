@@ -2,10 +2,9 @@
  * The last hour in slots of some seconds. Keeps the tightest moment of each slot, which readers look for, and the last
  * one.
  */
-import type { CapacityPoint, FleetPoint } from "./wire.ts";
+import { type CapacityPoint, type FleetPoint, WINDOW_MS } from "./wire.ts";
 
 export const SLOT_MS = 15_000;
-const WINDOW_MS = 3_600_000;
 export const SLOTS = WINDOW_MS / SLOT_MS;
 /** The tightest and the last point of each slot. */
 export const MAX_POINTS = 2 * SLOTS;
@@ -33,7 +32,11 @@ export class CapacityHistory {
 
   record(nowMs: number, counts: Counts): void {
     const last = this.#at(this.#length - 1);
-    if (last !== undefined && isEqual(last, counts)) return;
+    if (last === undefined || !isEqual(last, counts)) this.#add(nowMs, counts, last);
+    this.#forget(nowMs);
+  }
+
+  #add(nowMs: number, counts: Counts, last: CapacityPoint | undefined): void {
     const before = this.#at(this.#length - 2);
     const slot = slotOf(nowMs);
     const isThird = last !== undefined && before !== undefined && slotOf(before.atMs) === slot;
@@ -43,7 +46,6 @@ export class CapacityHistory {
       this.#length--;
     }
     this.#push(nowMs, counts);
-    this.#forget(nowMs);
   }
 
   /** Oldest first. A point is valid until the next one. */
@@ -112,7 +114,8 @@ export class FleetHistory {
     const last = this.#points.at(-1);
     if (last?.atMs !== atMs) {
       this.#points.push({ atMs, ...counts, denied });
-      if (this.#points.length > SLOTS) this.#points.shift();
+      // Several are too old where the machine slept.
+      while (this.#points.length > SLOTS || (this.#points[0]?.atMs ?? atMs) <= atMs - WINDOW_MS) this.#points.shift();
     } else {
       const isWorse =
         counts.missing > last.missing || (counts.missing === last.missing && spareOf(counts) < spareOf(last));

@@ -7,6 +7,8 @@ import { HEALTH_STATES } from "../health.ts";
 
 /** Stands for an unknown time. */
 export const UNKNOWN_MS = 0;
+/** What the charts show. */
+export const WINDOW_MS = 3_600_000;
 
 const text = v.string();
 const number = v.number();

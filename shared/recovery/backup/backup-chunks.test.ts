@@ -248,6 +248,24 @@ describe("backups", () => {
     expect(holders()).toEqual([]);
   });
 
+  test("of a cell that was renamed stay known to each later process, and end with the release", async () => {
+    const api = new ConfigMaps();
+    const former = chunksOf(api);
+    for (const uid of ["a", "b"]) former.put(uid, uid.toUpperCase());
+    await former.flush(signal);
+    const renamed = async (uid: string): Promise<boolean> => {
+      const options = { api, cellID: "renamed", namespace: "podseidon-system", timeoutMs: 1_000, adopts: true };
+      const chunks = new BackupChunks(options);
+      await chunks.read(signal);
+      const isKnown = chunks.has(uid);
+      chunks.remove(uid);
+      await chunks.flush(signal);
+      return isKnown;
+    };
+    expect([await renamed("a"), await renamed("b")]).toEqual([true, true]);
+    expect(api.data(chunkName(CELL, 0))).toEqual({});
+  });
+
   test("versions are written when they have changed", async () => {
     const api = new ConfigMaps();
     const chunks = chunksOf(api);

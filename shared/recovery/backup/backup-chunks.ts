@@ -105,10 +105,10 @@ export class BackupChunks {
     const isOwn = ({ metadata }: ConfigMap): boolean => metadata.labels?.[BACKUP_LABEL] === cellTag(cellID);
     const own = result.object.filter(isOwn);
     const former = adopts ? result.object.filter((map) => !isOwn(map)) : [];
-    this.#adopted = former.map(({ metadata }) => metadata.name);
     const maps = [...former, ...own];
+    const numbers = this.#numbersOf(maps);
     for (const { metadata, data } of maps) {
-      const chunk = this.#chunkOf(metadata.name);
+      const chunk = numbers.get(metadata.name);
       if (chunk === undefined) continue;
       this.#seen.set(metadata.name, metadata.resourceVersion);
       for (const [uid, text] of Object.entries(data ?? {})) {
@@ -251,10 +251,13 @@ export class BackupChunks {
     return undefined;
   }
 
-  #chunkOf(name: string): number | undefined {
-    for (let chunk = 0; chunk < MAX_CHUNKS + this.#adopted.length; chunk++)
-      if (this.#nameOf(chunk) === name) return chunk;
-    return undefined;
+  /** By name. A write to an adopted chunk gives it the own label, and it keeps its name. */
+  #numbersOf(maps: readonly ConfigMap[]): ReadonlyMap<string, number> {
+    const { cellID } = this.#options;
+    const own = Array.from({ length: MAX_CHUNKS }, (_, chunk) => chunkName(cellID, chunk));
+    const known = new Set([...own, versionsName(cellID)]);
+    this.#adopted = maps.map(({ metadata }) => metadata.name).filter((name) => !known.has(name));
+    return new Map([...own, ...this.#adopted].map((name, chunk) => [name, chunk]));
   }
 
   #nameOf(chunk: number): string {

@@ -7,13 +7,14 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, type Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { applyOverlay } from "../../../scripts/demo/install.ts";
 import { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
 import { ask } from "../../support/cluster/ask.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
-import { installCrd, installGenerator, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
+import { installCrd, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
 
 const labels = { app: "db" };
 const selector = { matchLabels: labels };
@@ -29,10 +30,8 @@ let generator: Component | undefined;
 beforeAll(async () => {
   environment = await TestEnvironment.start({ cells: ["a", "b"], replicas: 1, settle: "40s", cell: BARE });
   const { core } = environment;
-  await installGenerator(core);
+  await applyOverlay(core, "core", { components: ["cluster-budgets"] });
   await installCrd(core, CRD);
-  const rbac = join(root, "manifests/components/cluster-budgets/rbac.yaml");
-  expect(await core.kubectl(["apply", "-f", rbac])).toMatchObject({ code: 0 });
   for (const cell of environment.cells.values()) {
     await installCrd(cell, CRD);
     for (const base of ["namespace", "budget-access"])

@@ -1,13 +1,20 @@
 import { spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { root } from "../../../scripts/root.ts";
 import { block } from "../../support/cluster/documented.ts";
+import { temporaryDirectory } from "../../support/runtime/temporary-directory.ts";
 
 /** The demo as a person runs it: its exit code and its last line are what scripts rely on. */
 
 const MAIN = join(root, "scripts/demo/main.ts");
+/** What a shell behind a proxy may have, where nothing is about the demo. */
+const SHELL = {
+  ...{ NODE_USE_ENV_PROXY: "1", HTTP_PROXY: "http://127.0.0.1:9", HTTPS_PROXY: "http://127.0.0.1:9" },
+  ...{ NO_PROXY: "localhost,127.0.0.1", KUBECONFIG: "/nowhere/my clusters" },
+};
+const directory = temporaryDirectory();
 
 interface Ended {
   readonly code: number | null;
@@ -19,6 +26,7 @@ interface Ended {
 function demo(args: readonly string[], interruptAt?: string): Promise<Ended> {
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, ...args], {
     stdio: ["ignore", "pipe", "pipe"],
+    env: { ...process.env, ...SHELL },
   });
   let stdout = "";
   let stderr = "";
@@ -56,10 +64,12 @@ describe("npm run demo", () => {
     expect(code).toBe(0);
   });
 
-  test("can be ended while it starts, and says nothing more", async () => {
-    const { code, stderr } = await demo([], "Starting a core cluster");
+  test("can be ended while it starts, says nothing more, and leaves no report", async () => {
+    const report = join(directory, "report.html");
+    const { code, stderr } = await demo(["--report", report], "Starting a core cluster");
     expect(stderr).toBe("");
     expect(code).toBe(130);
+    expect(existsSync(report)).toBe(false);
   });
 
   test("-- --help explains itself", async () => {

@@ -2,10 +2,9 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
-import type { CapacityPoint } from "../wire.ts";
+import { type CapacityPoint, WINDOW_MS } from "../wire.ts";
 import { minuteText, numberText } from "./words.ts";
 
-export const WINDOW_SECONDS = 3600;
 const HEIGHT = 170;
 /** Steps between the ticks of an axis that counts pods. */
 const WHOLE = [0, 1, 2, 3, 4, 5, 6].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
@@ -198,7 +197,7 @@ function dataOf({ atMs, lines }: ChartOptions): uPlot.AlignedData {
 
 function rangeOf({ endMs }: ChartOptions): { min: number; max: number } {
   const max = endMs / 1000;
-  return { min: max - WINDOW_SECONDS, max };
+  return { min: max - WINDOW_MS / 1000, max };
 }
 
 /** `12k` of 12,000: the axis is narrow. */

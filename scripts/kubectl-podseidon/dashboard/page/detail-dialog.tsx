@@ -2,14 +2,14 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
 import { healthOf } from "../../health.ts";
-import type { CapacityPoint, Detail } from "../wire.ts";
+import { type CapacityPoint, type Detail, WINDOW_MS } from "../wire.ts";
 import { Age } from "./age.tsx";
 import { nowMs, repeat } from "./browser-clock.ts";
-import { Chart, capacityLines, WINDOW_SECONDS } from "./chart.tsx";
+import { Chart, capacityLines } from "./chart.tsx";
 import { readDetail } from "./connection.ts";
 import { HealthMark } from "./health-summary.tsx";
 import { RefusalList, ReservationTable } from "./lists.tsx";
-import { store } from "./store.ts";
+import { MAX_REFUSALS, store } from "./store.ts";
 import { type Column, Table } from "./table.tsx";
 import { countText, numberText, STATE_WORDS } from "./words.ts";
 
@@ -102,7 +102,11 @@ function Facts({ detail }: { readonly detail: Detail }) {
         <p>and {numberText(reservationCount - reservations.length)} more</p>
       ) : null}
       <h3>Refusals</h3>
-      {refusals.length === 0 ? <p>None in the last hour.</p> : <RefusalList refusals={refusals.toReversed()} />}
+      {refusals.length === 0 ? (
+        <p>None among the newest {MAX_REFUSALS} of all protectors.</p>
+      ) : (
+        <RefusalList refusals={refusals.toReversed()} />
+      )}
       <Conditions detail={detail} />
     </>
   );
@@ -123,7 +127,7 @@ function History({ points }: { readonly points: readonly CapacityPoint[] }) {
   const last = points.at(-1);
   if (last === undefined) return null;
   const endMs = nowMs.value;
-  const first = endMs - WINDOW_SECONDS * 1000;
+  const first = endMs - WINDOW_MS;
   // The last point is valid until now. A point from before the window is valid at the window's beginning.
   const shown = [...points.map((point) => ({ ...point, atMs: Math.max(point.atMs, first) })), { ...last, atMs: endMs }];
   const column = (key: keyof CapacityPoint): number[] => shown.map((point) => point[key]);

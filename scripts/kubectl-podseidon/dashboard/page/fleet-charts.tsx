@@ -1,6 +1,6 @@
 /** The last hour of all protectors together. */
 import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
-import type { FleetPoint } from "../wire.ts";
+import { type FleetPoint, WINDOW_MS } from "../wire.ts";
 import { Chart, capacityLines } from "./chart.tsx";
 import { store } from "./store.ts";
 import { countText, minuteText, numberText } from "./words.ts";
@@ -15,7 +15,7 @@ export function FleetCharts() {
   const column = (key: keyof FleetPoint): number[] => points.map((point) => point[key]);
   const worst = Math.max(...column("missing"));
   const denied = column("denied").reduce((sum, count) => sum + count, 0);
-  const since = minuteText(Math.max(hello.startedMs, endMs - 3_600_000));
+  const since = minuteText(Math.max(hello.startedMs, endMs - WINDOW_MS));
   return (
     <section class="charts" aria-labelledby="hour-title">
       <h2 id="hour-title" class="hidden">

@@ -7,12 +7,12 @@ import {
   type ProtectorRow,
   type RefusalRow,
   rowKey,
+  WINDOW_MS,
 } from "../wire.ts";
 import { countStates, filterRows, NO_FILTER, namespacesOf, PAGE_ROWS, sortRows, WORST_FIRST } from "./rows.ts";
 
 /** As many as the plugin keeps. */
-const MAX_REFUSALS = 200;
-const MAX_POINTS = 240;
+export const MAX_REFUSALS = 200;
 
 type Cells = NonNullable<DashboardUpdate["cells"]>;
 type Reservations = NonNullable<DashboardUpdate["reservations"]>;
@@ -67,7 +67,7 @@ export class Store {
       this.#rows.clear();
       this.#version.value++;
       this.hello.value = hello;
-      this.points.value = hello.history.slice(-MAX_POINTS);
+      this.points.value = hello.history;
       this.refusals.value = [];
       this.isConnected.value = true;
       this.heardMs.value = nowMs;
@@ -98,10 +98,10 @@ export class Store {
       .slice(0, MAX_REFUSALS);
   }
 
+  /** A present slot is told several times. */
   #add(point: FleetPoint): void {
-    const before = this.points.value;
-    const kept = before.at(-1)?.atMs === point.atMs ? before.slice(0, -1) : before;
-    this.points.value = [...kept, point].slice(-MAX_POINTS);
+    const kept = this.points.value.filter(({ atMs }) => atMs < point.atMs && atMs > point.atMs - WINDOW_MS);
+    this.points.value = [...kept, point];
   }
 }
 
