@@ -28,6 +28,9 @@ class FakeCluster {
   answer: ApiResult<undefined> | "read fails" | "hangs" = OK;
   /** Pods that fit into one response. */
   fit = Number.POSITIVE_INFINITY;
+  /** What each page of a list without end has. */
+  endless: readonly unknown[] | undefined;
+  pages = 0;
 
   node(name: string, ...taints: TaintedNode["taints"]): void {
     const before = this.nodes.get(name);
@@ -47,6 +50,10 @@ class FakeCluster {
 
   get = async <T>(path: string, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
     if (this.answer === "read fails") return { kind: "unavailable", error: new Error("down"), sent: false };
+    if (this.endless !== undefined) {
+      const metadata = ++this.pages < 20_000 ? { continue: `${this.pages}` } : {};
+      return { kind: "ok", object: parse({ metadata, items: this.endless }) };
+    }
     const node = /spec\.nodeName%3D([^&]+)/.exec(path)?.[1];
     const all = this.pods.filter((pod) => pod.node === node).map(({ raw }) => raw);
     const query = new URLSearchParams(path.split("?")[1]);
@@ -119,6 +126,20 @@ test("pods too large for one response are read a few at a time", async () => {
   cluster.node("node-1", TAINT);
   await start();
   expect(cluster.evictions).toHaveLength(20);
+});
+
+test.each([
+  ["none", 0, 5_000],
+  ["a hundred", 100, 400],
+])("a server that always says that there are more pods, of which it sends %s, is left soon", async (_, each, most) => {
+  cluster.endless = Array.from({ length: each }, (_, index) => ({
+    metadata: { namespace: "shop", name: `web-${index}`, uid: `${index}` },
+    spec: {},
+  }));
+  cluster.node("node-1", TAINT);
+  const retrier = await start();
+  expect(cluster.pages).toBe(most);
+  expect(retrier.queue.failing).toBe(1);
 });
 
 test("a pod whose deletion was denied is evicted, by its UID; others stay", async () => {

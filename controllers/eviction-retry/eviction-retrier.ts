@@ -20,6 +20,8 @@ import { type PlacedPod, parsePlacedPage, type TaintedNode } from "../../shared/
 const NODES_AT_ONCE = 4;
 /** So many pods fit into a response, as large as etcd and JSON let them be. */
 const SMALL_PAGE_SIZE = 8;
+/** More than any node has, also one that stands for a cluster. A page counts for {@link SMALL_PAGE_SIZE} at least. */
+const MAX_PODS = 40_000;
 /** Longer than the webhook of the eviction may take. */
 const TIMEOUT_MS = 30_000;
 /** The longest pause of one pod, in looks. Quota that comes back is used after half of that on average. */
@@ -133,7 +135,7 @@ export class EvictionRetrier {
     const fieldSelector = `spec.nodeName=${node}`;
     // From the watch cache, which has an index of nodes: the eviction names the UID, and all is looked at again.
     let query: Readonly<Record<string, string | number | undefined>> = { fieldSelector, resourceVersion: "0" };
-    for (;;) {
+    for (let left = MAX_PODS; left > 0; ) {
       const page = await this.#options.api.get(withQuery(podPath(""), query), parsePlacedPage, {
         ...{ timeoutMs: TIMEOUT_MS, signal },
       });
@@ -144,8 +146,10 @@ export class EvictionRetrier {
       if (page.kind !== "ok") return page;
       pods.push(...page.object.pods);
       if (page.object.token === undefined) return { kind: "ok", object: pods };
+      left -= Math.max(SMALL_PAGE_SIZE, page.object.pods.length);
       query = { ...query, continue: page.object.token };
     }
+    return { kind: "rejected", status: 200, message: `node ${node}: more than ${MAX_PODS} pods` };
   }
 
   /** Returns the pods whose time has come, and forgets those that are no longer to be evicted. */

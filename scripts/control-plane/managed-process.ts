@@ -68,8 +68,8 @@ export class ManagedProcess {
   }
 
   /**
-   * Starts it and resolves when it is ready. An apiserver that gives up on a busy machine is started again, as a kubelet
-   * does. Rejects with {@link StartError} and the end of its log.
+   * Starts it and resolves when it is ready. An apiserver that gives up on a busy machine is started again, as by a
+   * kubelet. Rejects with {@link StartError} and the end of its log.
    */
   async start(): Promise<void> {
     for (let attempt = 1; ; attempt++) {

@@ -1,5 +1,5 @@
 /** `status`: every protector in one line, or one protector in full. */
-import { requireProtectors } from "./find-protectors.ts";
+import { findProtectors, requireProtectors } from "./find-protectors.ts";
 import type { Command, Context } from "./invocation/command.ts";
 import { EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
@@ -87,13 +87,15 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const namespace = await context.namespaces();
   const where = `${namespace ?? "any namespace"} of ${core.name}`;
   const style = { allNamespaces: namespace === undefined, isWide: context.isWide };
-  const read = async (): Promise<readonly ProtectorView[]> => {
+  const readBy = async (find: typeof requireProtectors): Promise<readonly ProtectorView[]> => {
     const found = await core.protectors(namespace);
-    const chosen = args.length === 0 ? found : args.flatMap((word) => requireProtectors(word, found, where));
+    const chosen = args.length === 0 ? found : args.flatMap((word) => find(word, found, where));
     return chosen.map((protector) => viewProtector(protector, core.nowMs()));
   };
-  const views = await context.progress.during(`reading the protectors of ${core.name}`, read);
-  if (context.is("watch")) return await watchStatus(context, { views, read, style });
+  const reading = `reading the protectors of ${core.name}`;
+  const views = await context.progress.during(reading, () => readBy(requireProtectors));
+  // One that is deleted may come back, as for `kubectl get --watch`.
+  if (context.is("watch")) return await watchStatus(context, { views, read: () => readBy(findProtectors), style });
   if (args.length === 0) {
     const none =
       namespace === undefined

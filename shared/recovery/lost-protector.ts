@@ -4,9 +4,9 @@
  * core records releases in the release register (`register/`). The generator restores a lost protector from its source,
  * and after a head start an aggregator restores it from its cell's backup.
  *
- * Read this file, `lost-protector-index.ts` (the webhook), `lost-protectors-by-source.ts` (the generator),
- * `restore-protector.ts`, `register/register-format.ts`, then `backup/backup-keeper.ts` (the aggregator). Imports point
- * from `backup/` to `register/` to here.
+ * Read this file, `lost-protector-room.ts`, `lost-protector-index.ts` (the webhook), `lost-protectors-by-source.ts`
+ * (the generator), `restore-protector.ts`, `register/register-format.ts`, then `backup/backup-keeper.ts` (the
+ * aggregator). Imports point from `backup/` to `register/` to here.
  */
 import { classifyPod, isLost } from "../decide/availability/availability.ts";
 import { isForced, isProtectedFrom, preActivitiesOf } from "../decide/overrides.ts";

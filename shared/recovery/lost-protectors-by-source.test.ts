@@ -16,7 +16,7 @@ function rig() {
   const lost = new LostProtectorsBySource({
     watched,
     isRecorded: ({ metadata }) => recorded.has(metadata.uid),
-    sourceOf: () => "deployment/shop/web",
+    sourceOf: ({ metadata }) => `deployment/${metadata.namespace}/web`,
   });
   return { watched, lost, recorded, names: () => lost.of("deployment/shop/web").map(({ metadata }) => metadata.uid) };
 }
@@ -60,5 +60,21 @@ describe("an absent protector", () => {
     recorded.add("u2");
     expect(names()).toEqual([]);
     expect(lost.size).toBe(0);
+  });
+
+  test("of a namespace that has most gives way to one of another", () => {
+    const { lost, names } = rig();
+    for (let one = 0; one < 50_000; one++) lost.lost(protector({ namespace: "tenant", name: `web-${one}` }));
+    lost.lost(protector());
+    expect(names()).toEqual(["u1"]);
+    expect(lost.size).toBe(50_000);
+    expect(lost.of("deployment/tenant/web")).toHaveLength(49_999);
+  });
+
+  test("that is large takes the room of many", () => {
+    const { lost } = rig();
+    const annotations = { large: "x".repeat(250_000) };
+    for (let one = 0; one < 1_000; one++) lost.lost(protector({ name: `web-${one}`, annotations }));
+    expect(lost.size).toBeLessThan(850);
   });
 });

@@ -1,6 +1,7 @@
 import type { Informer } from "../kube/informer/informer.ts";
 import { namespacedName, type PodProtector } from "../schema/podprotector.ts";
 import { isReleased } from "./lost-protector.ts";
+import { LostProtectorRoom } from "./lost-protector-room.ts";
 
 interface LostProtectorsBySourceOptions {
   readonly watched: Pick<Informer<PodProtector>, "subscribe">;
@@ -10,14 +11,12 @@ interface LostProtectorsBySourceOptions {
   readonly sourceOf: (protector: PodProtector) => string | undefined;
 }
 
-/** More protectors than any core is meant for. */
-const MAX_LOST = 50_000;
-
 /** The last version of each protector that this process has seen vanish without a release, found by its source. */
 export class LostProtectorsBySource {
   readonly #options: LostProtectorsBySourceOptions;
-  /** By `namespace/name`. */
-  readonly #lost = new Map<string, PodProtector>();
+  readonly #lost = new LostProtectorRoom<{ readonly key: string; readonly object: PodProtector }>(({ object }) =>
+    this.#unlist(object),
+  );
   /** Keys of lost protectors by key of source. */
   readonly #bySource = new Map<string, Set<string>>();
 
@@ -35,7 +34,7 @@ export class LostProtectorsBySource {
   of(source: string): PodProtector[] {
     const found: PodProtector[] = [];
     for (const key of this.#bySource.get(source) ?? []) {
-      const protector = this.#lost.get(key);
+      const protector = this.#lost.get(key)?.object;
       if (protector === undefined) continue;
       if (this.#options.isRecorded(protector)) this.#forget(key);
       else found.push(protector);
@@ -51,19 +50,24 @@ export class LostProtectorsBySource {
   lost(protector: PodProtector): void {
     const source = this.#options.sourceOf(protector);
     const isRecorded = this.#options.isRecorded(protector);
-    if (isReleased(protector, isRecorded, false) || source === undefined || this.#lost.size >= MAX_LOST) return;
+    if (isReleased(protector, isRecorded, false) || source === undefined) return;
     const key = namespacedName(protector.metadata);
-    this.#lost.set(key, protector);
+    const before = this.#lost.get(key);
+    if (!this.#lost.add({ key, object: protector })) return;
+    if (before !== undefined) this.#unlist(before.object);
     const keys = this.#bySource.get(source) ?? new Set();
     this.#bySource.set(source, keys.add(key));
   }
 
   #forget(key: string): void {
-    const protector = this.#lost.get(key);
-    if (protector === undefined) return;
-    this.#lost.delete(key);
+    const lost = this.#lost.remove(key);
+    if (lost !== undefined) this.#unlist(lost.object);
+  }
+
+  #unlist(protector: PodProtector): void {
     const source = this.#options.sourceOf(protector) ?? "";
-    this.#bySource.get(source)?.delete(key);
-    if (this.#bySource.get(source)?.size === 0) this.#bySource.delete(source);
+    const keys = this.#bySource.get(source);
+    keys?.delete(namespacedName(protector.metadata));
+    if (keys?.size === 0) this.#bySource.delete(source);
   }
 }

@@ -65,6 +65,19 @@ export function waitsForCells(decision: Denial["decision"]): boolean {
   return unreliable > 0 && available - unreliable <= minAvailable;
 }
 
+/** An aggregator sees an allowed disruption within seconds, if nobody has turned it down since. */
+const UNDER_WAY_MS = 10_000;
+
+/** True where all that holds the quota of the protector was first allowed longer ago. */
+export function isHeldUp(decision: Denial["decision"], { nowMs }: DenialContext): boolean {
+  const cells = decision.kind === "denied" ? (decision.version?.state.cells.values() ?? []) : [];
+  let latestMicros = 0;
+  for (const { ledger } of cells)
+    for (const { weight, records } of ledger.reservations())
+      if (weight > 0) for (const one of records.values()) latestMicros = Math.max(latestMicros, one.firstMicros);
+  return latestMicros > 0 && latestMicros < (nowMs - UNDER_WAY_MS) * 1000;
+}
+
 /** True where no more pods match than must be available. */
 export function isImpossible(decision: Denial["decision"]): boolean {
   if (decision.kind !== "denied" || decision.decision.cause !== "AtMinimum" || decision.version === undefined)

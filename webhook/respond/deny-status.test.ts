@@ -61,6 +61,17 @@ describe("the text of a denial", () => {
     expect(textOf([cell])).toContain(`; ${advice}`);
   });
 
+  test.each([
+    ["a moment ago", [1], "this passes by itself, try again in a second."],
+    ["a minute ago", [60], "this passes by itself within minutes."],
+    ["a minute ago and again since", [60, 1], "this passes by itself within minutes."],
+  ])("does not call for patience of a second where what holds the quota was allowed %s", (_, secondsAgo, advice) => {
+    const at = (seconds: number): string => formatMs(NOW_MS - seconds * 1000);
+    const [first = 0, last = first] = secondsAgo;
+    const held = { ...reserved, firstTime: at(first), startTime: at(last) };
+    expect(textOf([makeCell("a", 3, [held])])).toContain(`; ${advice}`);
+  });
+
   test("does not call a promise impossible while a StatefulSet waits for its terminating pod to be gone", () => {
     const pods = [makePod("web-0", { terminating: true }), makePod("web-1"), makePod("web-2")];
     const { counts } = countPods(pods, parseProtector(makeProtector([])).spec, NOW_MS);

@@ -8,7 +8,7 @@ import type { BypassResult } from "../request/bypass.ts";
 import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
 import { type Denial, idOf, isBusy, type OverloadCause } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
-import { type DenialContext, holdEnd, isImpossible, stuckCells, waitsForCells } from "./denial-outlook.ts";
+import { type DenialContext, holdEnd, isHeldUp, isImpossible, stuckCells, waitsForCells } from "./denial-outlook.ts";
 
 /** The disruption that is denied, for the first words of the text. */
 interface DeniedDisruption {
@@ -248,7 +248,7 @@ export function adviceOn(denials: readonly Denial[], context: DenialContext): st
         : `, or, if ${gone} is gone for good: kubectl podseidon remove-cell ${gone} --all-namespaces`;
     return `it may once ${end}${removal}`;
   }
-  if (denials.every(isBusy)) return waitFor(denials);
+  if (denials.every(isBusy)) return waitFor(denials, context);
   if (denials.every(({ decision }) => decision.kind === "lost")) {
     return "a lost protector is restored within a minute or so, where its API is served";
   }
@@ -256,16 +256,16 @@ export function adviceOn(denials: readonly Denial[], context: DenialContext): st
 }
 
 /** For denials that pass by themselves: names the longest wait. */
-function waitFor(denials: readonly Denial[]): string {
+function waitFor(denials: readonly Denial[], context: DenialContext): string {
   const causes = denials.map(({ decision }) => (decision.kind === "denied" ? decision.decision.cause : ""));
   if (causes.includes("NotCounted"))
     return "it may once they are counted: kubectl podseidon doctor says whether they are";
   if (causes.includes("OnHold")) return "the hold ends by itself";
-  if (causes.includes("OthersShare") || causes.includes("RefreshedTooLong"))
-    return "this passes by itself within minutes";
-  if (denials.some(({ decision }) => waitsForCells(decision)))
+  const isLong = causes.includes("OthersShare") || causes.includes("RefreshedTooLong");
+  if (!isLong && denials.some(({ decision }) => waitsForCells(decision)))
     return "it may once those cells are counted again: kubectl podseidon doctor says whether they are";
-  return "this passes by itself, try again in a second";
+  const isHeld = isLong || denials.some(({ decision }) => isHeldUp(decision, context));
+  return `this passes by itself${isHeld ? " within minutes" : ", try again in a second"}`;
 }
 
 function isAboutPods({ decision }: Denial): boolean {

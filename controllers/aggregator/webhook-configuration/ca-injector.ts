@@ -3,7 +3,6 @@
  * configuration, and acknowledges them there (docs/decisions/0004-certificates.md): a new authority signs a certificate
  * only when every cell has acknowledged it.
  */
-import { X509Certificate } from "node:crypto";
 import {
   cellKey,
   fingerprintOf,
@@ -17,6 +16,7 @@ import {
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { configMapPath } from "../../../shared/kube/client/api-path.ts";
 import { type ApiFailure, describeFailure } from "../../../shared/kube/client/api-result.ts";
+import { isCertificate } from "../../../shared/kube/credentials/authorities.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
 import { type ConfigurationOptions, configurationPath, type OpenWatch, whenCounted } from "./configuration-watch.ts";
 import {
@@ -70,16 +70,8 @@ function publishedIn(raw: unknown, mustBeSome: boolean): string[] {
   const text = parseConfigMapData(raw)[PUBLISHED_KEY] ?? "";
   const certificates = splitCertificates(text);
   if (certificates.length === 0 && (mustBeSome || text !== "")) throw new Error(`${PUBLISHED_KEY} has no certificate`);
-  if (!certificates.every(isReadable)) throw new Error(`${PUBLISHED_KEY} has a certificate that can't be read`);
+  if (!certificates.every(isCertificate)) throw new Error(`${PUBLISHED_KEY} has a certificate that can't be read`);
   return certificates;
-}
-
-function isReadable(pem: string): boolean {
-  try {
-    return new X509Certificate(pem).raw.length > 0;
-  } catch {
-    return false;
-  }
 }
 
 export class CaInjector {

@@ -272,7 +272,8 @@ function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCo
   if (silent.length > 0) {
     const names = silent.map(({ id }) => id).join(", ");
     const pods = cells.reduce((sum, { totalReplicas }) => sum + totalReplicas, 0);
-    return unknown(counted, selector, { pods, why: `no workload of cell ${names} says so` });
+    const why = `cell ${names} has not said: no workload there has such pods, or its aggregator can't list a kind`;
+    return unknown(counted, selector, { pods, why });
   }
   const sum = cells.reduce((total, { expectedReplicas = 0 }) => total + expectedReplicas, 0);
   if (own.kind === "counted" && own.count > sum) return required(counted, selector, own);

@@ -39,8 +39,9 @@ const QUOTA: Readonly<Record<QuotaCause, Meaning>> = {
   Reserved: {
     means: "The spare pods are reserved by disruptions that were allowed and are not counted yet.",
     act:
-      `${SECOND} kubectl podseidon why POD names who holds them. If it names pods in cells on hold, it passes when ` +
-      "these are counted again: docs/runbooks/PodseidonCellOnHold.md.",
+      `${SECOND} Where another webhook has turned down what was allowed, it takes minutes. kubectl podseidon why POD ` +
+      "names who holds them. If it names pods in cells on hold, it passes when these are counted again: " +
+      "docs/runbooks/PodseidonCellOnHold.md.",
     text: /disruptions that are not accounted for yet/,
   },
   OthersShare: {

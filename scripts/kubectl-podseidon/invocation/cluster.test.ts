@@ -33,6 +33,13 @@ test("a page is trimmed before the next one is read, so that 50,000 pods are nev
   expect(steps).toEqual(["page 0", "pod 0", "page 1", "pod 1", "page 2", "pod 2"]);
 });
 
+test("a list with more objects than a command reads fails: its beginning is no answer", async () => {
+  const items = Array.from({ length: 100_000 }, () => 0);
+  const body = JSON.stringify({ metadata: { resourceVersion: "1", continue: "again" }, items });
+  const client = clientOf(async () => ({ status: 200, headers: {}, body }));
+  await expect(client.list("/api/v1/pods")).rejects.toThrow("core: GET /api/v1/pods: there are more than 200000");
+});
+
 test("a list of objects too large for one response is read in small pages, from where it stood", async () => {
   const asked: string[] = [];
   const client = clientOf(async ({ path }) => {

@@ -108,7 +108,7 @@ export class ClusterClient {
     const all: unknown[] = [];
     let token: string | undefined;
     let limit = PAGE_SIZE;
-    do {
+    while (all.length < MAX_OBJECTS) {
       const page = (most: number): string => withQuery(path, { ...query, limit: most, continue: token });
       const response = await this.raw("GET", page(limit)).catch(async (error: CommandError) => {
         if (!isOversized(error.cause) || limit === SMALL_PAGE_SIZE) throw error;
@@ -118,9 +118,10 @@ export class ClusterClient {
       if (response.status !== 200) throw new CommandError(`${this.name}: ${listFailure(path, response)}`);
       const { items, continueToken } = this.#pageOf(path, response);
       all.push(...items.map(parse));
+      if (continueToken === undefined) return all;
       token = continueToken;
-    } while (token !== undefined && all.length < MAX_OBJECTS);
-    return all;
+    }
+    throw new CommandError(`${this.name}: GET ${path}: there are more than ${MAX_OBJECTS} objects`);
   }
 
   #pageOf(path: string, { body }: ApiResponse): RawPage {

@@ -10,7 +10,7 @@ const Page = checker(
 );
 /** ConfigMaps of one page: they may be large. */
 const PAGE_SIZE = 10;
-/** No selector of this project selects more pages. */
+/** No selector of this project selects more pages. A list of more fails: its rest is unknown. */
 const MAX_PAGES = 100;
 /**
  * The most that a cell stores: 256 backups' ConfigMaps of 256 Ki, with what their texts count beside (50,000 of them in
@@ -55,9 +55,9 @@ export async function listConfigMaps(
       found.push(kept);
     }
     token = result.object.metadata.continue;
-    if (token === undefined || token === "") break;
+    if (token === undefined || token === "") return { kind: "ok", object: found };
   }
-  return { kind: "ok", object: found };
+  return { kind: "rejected", status: 200, message: `more than ${MAX_PAGES} pages` };
 }
 
 interface ConfigMapMetadata {

@@ -1,3 +1,5 @@
+import { X509Certificate } from "node:crypto";
+
 /** One that was cut off has no end. */
 const AUTHORITY = /-----BEGIN [A-Z\d ]*CERTIFICATE-----[^-]*(-----END [A-Z\d ]*-----)?/g;
 
@@ -7,4 +9,13 @@ const AUTHORITY = /-----BEGIN [A-Z\d ]*CERTIFICATE-----[^-]*(-----END [A-Z\d ]*-
  */
 export function splitAuthorities(pem: string): string[] {
   return pem.match(AUTHORITY) ?? [pem];
+}
+
+/** Whether the first certificate of a PEM text can be read. */
+export function isCertificate(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).raw.length > 0;
+  } catch {
+    return false;
+  }
 }

@@ -1,6 +1,7 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
 import { codeOf } from "../client/https-errors.ts";
+import { isCertificate, splitAuthorities } from "./authorities.ts";
 import {
   AccessError,
   type CredentialSource,
@@ -191,7 +192,9 @@ async function read(given: Given, nowMs: number): Promise<string | undefined> {
 
 /** Throws an {@link AccessError} for material that would fail later, and less clearly, in the TLS handshake. */
 function checkCertificates(where: string, ca?: string, cert?: string, key?: string): void {
-  if (ca !== undefined) parse(where, "the certificate authority", () => new X509Certificate(ca));
+  // An unreadable authority beside others is left out, as by client-go.
+  if (ca !== undefined && !splitAuthorities(ca).some(isCertificate))
+    parse(where, "the certificate authority", () => new X509Certificate(ca));
   if ((cert === undefined) !== (key === undefined)) {
     const missing = cert === undefined ? "client certificate" : "client key";
     throw new AccessError("certificate", `${where}: the ${missing} is missing; both or neither must be given`);

@@ -208,6 +208,17 @@ describe("files that change", () => {
   });
 });
 
+test.each([
+  ["damaged", "-----BEGIN CERTIFICATE-----\nMIIBAAAA\n-----END CERTIFICATE-----\n"],
+  ["cut off", `${other.certificatePem.slice(0, 200)}\n`],
+])("a CA bundle whose first authority is %s has the others, as for kubectl", async (_, unreadable) => {
+  const ca = unreadable + client.certificatePem;
+  const { credentials } = await loadClusterAccess(
+    kubeconfig({ cluster: { "certificate-authority-data": base64(ca) } }),
+  );
+  expect((await credentials.current(0)).tls.ca).toBe(ca);
+});
+
 describe("errors name the remedy, and no secret", () => {
   const cases: [string, string, () => string, RegExp][] = [
     ["a file that is not there", "missing", () => join(directory, "nothing"), /cannot be read \(ENOENT\)/],

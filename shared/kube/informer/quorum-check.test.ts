@@ -77,6 +77,17 @@ describe("evidence", () => {
     expect(it.log).toEqual([]);
   });
 
+  test("a LIST whose version is no integer stands in the way of no later one", async () => {
+    const it = new Harness();
+    it.transport.confirmations.push(page("abc", []), page("12", []));
+    it.confirmation.request();
+    await it.time.advance(1000);
+    it.confirmation.request();
+    await it.time.advance(1000);
+    it.reach("12");
+    expect(it.log).toEqual(["confirmed 1000"]);
+  });
+
   test("a LIST older than the position at its start means a restored server", async () => {
     const it = new Harness();
     it.transport.confirmations.push(page("7", []));

@@ -1,6 +1,6 @@
 import { Backoff } from "../../runtime/backoff.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
-import { hasReached, isOlderVersion } from "../../schema/resource-version.ts";
+import { hasReached, isComparableVersion, isOlderVersion } from "../../schema/resource-version.ts";
 import { withQuery } from "../client/api-path.ts";
 import type { Lister } from "../stream/list.ts";
 import { parseListPage, type RawPage } from "../stream/raw-object.ts";
@@ -184,6 +184,8 @@ export class QuorumCheck {
   }
 
   #remember(evidence: QuorumRead): void {
+    // Never reached, it would keep those behind it.
+    if (!isComparableVersion(evidence.version)) return;
     const oldest = this.#pending[0];
     this.#pending = oldest === undefined ? [evidence] : [oldest, evidence];
   }
