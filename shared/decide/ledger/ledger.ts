@@ -134,7 +134,8 @@ export class Ledger {
     const after: Reservation = {
       uid,
       uidHash: before?.uidHash,
-      podName: before?.podName ?? podName,
+      // Whoever reaches the webhook's port may give the pod another name, by which nobody finds it once it is packed.
+      podName: before === undefined || before.podName === podName ? podName : undefined,
       weight: before?.weight === 1 ? 1 : weight,
       records,
     };
