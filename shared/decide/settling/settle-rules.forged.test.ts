@@ -1,7 +1,7 @@
 /** Reviews that a caller of the webhook's port makes up settle no record of a disruption that can still be committed. */
 import { expect, test } from "vitest";
 import { cellUpdate, makeCell, makePod, makeProtector, makeRequest } from "../../../test/support/decide/fixtures.ts";
-import { settledLine } from "../../../test/support/decide/settling-fixtures.ts";
+import { makeBucket, settledLine } from "../../../test/support/decide/settling-fixtures.ts";
 import { decide } from "../quota.ts";
 import { apply } from "../reserve.ts";
 import { encodeStatus } from "../state/encode-status.ts";
@@ -23,4 +23,13 @@ test.each([
   const [stored] = encodeStatus(state, protector.status).cells;
   const pods = ["x", "y", "z"].map((name) => makePod(name));
   expect(settledLine(cellUpdate({ stored, pods, position: "1000" }))).toBe("keep DELETE w=1");
+});
+
+test("a review at an old version of a pod that is newer than the snapshot, beside the real one", () => {
+  const buckets = [
+    makeBucket({ operation: "EVICT", podResourceVersion: "1000" }),
+    makeBucket({ operation: "DELETE", podResourceVersion: "1", counter: 0, nonce: "forged" }),
+  ];
+  const before = cellUpdate({ stored: makeCell("a", 2, buckets), pods: [makePod("y"), makePod("z")], position: "900" });
+  expect(settledLine(before)).toBe("keep DELETE+EVICT w=0");
 });
