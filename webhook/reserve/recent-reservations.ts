@@ -24,8 +24,8 @@ interface RecentReservationsOptions {
   readonly submit: (key: string, pending: PendingRequest) => void;
 }
 
-/** The fields of a pod that a re-assertion needs. The others would take most of the memory. */
-function trimmed(pod: Pod): Pod {
+/** The fields of a pod that are needed after its admission. The others may have megabytes. */
+export function trimmed(pod: Pod): Pod {
   return { ...pod, labels: {}, annotations: undefined, conditions: [], readinessGates: undefined };
 }
 
