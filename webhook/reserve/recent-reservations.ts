@@ -48,8 +48,10 @@ export class RecentReservations {
     const protector = this.#protectors.get(key) ?? { records: [] };
     for (const pending of batch.writes) {
       if (pending.kind === "rollBack") this.#forget(protector, pending.nonce);
-      const decision = pending.kind === "reserve" ? batch.decisions.get(pending) : undefined;
-      if (pending.kind !== "reserve" || decision === undefined) continue;
+      const found = pending.kind === "reserve" ? batch.decisions.get(pending) : undefined;
+      if (pending.kind !== "reserve" || found === undefined) continue;
+      // The denial that was not enforced may name megabytes of a pod's pre-activities.
+      const { instead: _, ...decision } = found;
       const request: DisruptionRequest = { ...pending.request, pod: trimmed(pending.request.pod) };
       protector.records.push({ atMs, reassertion: { request, decision } });
       this.#size++;
