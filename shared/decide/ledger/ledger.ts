@@ -134,8 +134,7 @@ export class Ledger {
     const after: Reservation = {
       uid,
       uidHash: before?.uidHash,
-      // Whoever reaches the webhook's port may give the pod another name, by which nobody finds it once it is packed.
-      podName: before === undefined || before.podName === podName ? podName : undefined,
+      podName: before === undefined ? podName : commonName(before.podName, podName),
       weight: before?.weight === 1 ? 1 : weight,
       records,
     };
@@ -243,7 +242,8 @@ export class Ledger {
       records.set(operation, other === undefined ? record : mergeRecords(other, record));
     }
     const weight = before.weight === 1 || part.weight === 1 ? 1 : 0;
-    this.#replace(before, { ...before, uid: before.uid ?? uid, podName: before.podName ?? podName, weight, records });
+    const name = commonName(before.podName, podName);
+    this.#replace(before, { ...before, uid: before.uid ?? uid, podName: name, weight, records });
     return true;
   }
 
@@ -295,6 +295,14 @@ function packedFirst(a: Bucket, b: Bucket): number {
 
 function isNamed(reservation: Reservation, podName: string | undefined): boolean {
   return podName === undefined || reservation.podName === undefined || reservation.podName === podName;
+}
+
+/**
+ * The name that a packed reservation is found by; undefined where it keeps its UID instead. Whoever reaches the
+ * webhook's port may give a pod another name, and the reservation would be that of a pod that is gone.
+ */
+function commonName(a: string | undefined, b: string | undefined): string | undefined {
+  return a === b ? a : undefined;
 }
 
 function rangeBytes({ bucket }: RangeBucket): number {

@@ -1,7 +1,8 @@
 /** Reviews that a caller of the webhook's port makes up settle no record of a disruption that can still be committed. */
 import { expect, test } from "vitest";
 import { cellUpdate, makeCell, makePod, makeProtector, makeRequest } from "../../../test/support/decide/fixtures.ts";
-import { makeBucket, settledLine } from "../../../test/support/decide/settling-fixtures.ts";
+import { makeBucket, packed, settledLine } from "../../../test/support/decide/settling-fixtures.ts";
+import { Ledger } from "../ledger/ledger.ts";
 import { decide } from "../quota.ts";
 import { apply } from "../reserve.ts";
 import { encodeStatus } from "../state/encode-status.ts";
@@ -21,6 +22,15 @@ test.each([
     apply(state, request, decision);
   }
   const [stored] = encodeStatus(state, protector.status).cells;
+  const pods = ["x", "y", "z"].map((name) => makePod(name));
+  expect(settledLine(cellUpdate({ stored, pods, position: "1000" }))).toBe("keep DELETE w=1");
+});
+
+test("a record that keeps its UID, beside a packed one of the pod under another name", () => {
+  const buckets = [...packed([makeBucket({ podName: "forged" })]), makeBucket({ podName: "", nonce: "real" })];
+  const ledger = Ledger.parse(buckets);
+  expect(ledger.weight).toBe(1);
+  const stored = makeCell("a", 3, ledger.encode(0));
   const pods = ["x", "y", "z"].map((name) => makePod(name));
   expect(settledLine(cellUpdate({ stored, pods, position: "1000" }))).toBe("keep DELETE w=1");
 });
