@@ -14,7 +14,10 @@ export type BypassClaim =
       readonly reason: string | undefined;
     };
 
-/** Values that begin with this, or with white space before it, are JSON: `{"until": RFC 3339, "reason": text}`, either or both. */
+/**
+ * Values that begin with this, or with white space before it, are JSON: `{"until": RFC 3339, "reason": text}`, either
+ * or both.
+ */
 const STRUCTURED = "{";
 const MAX_REASON = 200;
 /** Kubernetes' limit for all annotations of a pod. A forged pod may have megabytes of JSON. */

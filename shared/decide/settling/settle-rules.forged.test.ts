@@ -1,4 +1,4 @@
-/** Reviews that a caller of the webhook's port makes up settle no record of a disruption that can still be committed. */
+/** Reviews that a caller of the port makes up settle no record of a disruption that can still be committed. */
 import { expect, test } from "vitest";
 import { cellUpdate, makeCell, makePod, makeProtector, makeRequest } from "../../../test/support/decide/fixtures.ts";
 import { makeBucket, packed, settledLine } from "../../../test/support/decide/settling-fixtures.ts";
