@@ -202,7 +202,7 @@ export class Ledger {
 
   #holder(uid: string, operation: Operation, nonce: string): Reservation | undefined {
     const known = this.#byUid.get(uid);
-    const candidates = known === undefined ? this.#packed(uid) : [known];
+    const candidates = [...(known === undefined ? [] : [known]), ...this.#packed(uid)];
     return candidates.find((reservation) => reservation.records.get(operation)?.nonces.includes(nonce));
   }
 
