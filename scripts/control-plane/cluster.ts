@@ -241,8 +241,8 @@ export class Cluster implements AsyncDisposable {
   }
 
   /**
-   * Polls until `condition` resolves with true; rejects after `timeoutMs`, naming `what`. Pauses as long as the condition
-   * took, and a twentieth of the time so far: polls must not keep a busy machine busy.
+   * Polls until `condition` resolves with true; rejects after `timeoutMs`, naming `what`. Pauses as long as the
+   * condition took, and a twentieth of the time so far: polls must not keep a busy machine busy.
    */
   async waitFor(what: string, condition: () => Promise<boolean>, timeoutMs = WAIT_TIMEOUT_MS): Promise<void> {
     const startedMs = performance.now();

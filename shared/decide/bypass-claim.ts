@@ -14,7 +14,10 @@ export type BypassClaim =
       readonly reason: string | undefined;
     };
 
-/** Values that begin with this are JSON: `{"until": RFC 3339, "reason": text}`, either or both. */
+/**
+ * Values that begin with this, or with white space before it, are JSON: `{"until": RFC 3339, "reason": text}`, either
+ * or both.
+ */
 const STRUCTURED = "{";
 const MAX_REASON = 200;
 /** Kubernetes' limit for all annotations of a pod. A forged pod may have megabytes of JSON. */
@@ -32,7 +35,7 @@ function field(fields: ReadonlyMap<string, unknown>, name: string): string | und
 export function readClaim(value: string | undefined): BypassClaim {
   if (value === undefined) return { kind: "none" };
   if (value.length > MAX_LENGTH) return { kind: "malformed" };
-  if (!value.startsWith(STRUCTURED)) {
+  if (!value.trimStart().startsWith(STRUCTURED)) {
     return { kind: "claimed", untilMs: undefined, until: undefined, reason: undefined };
   }
   try {

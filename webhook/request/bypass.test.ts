@@ -98,6 +98,8 @@ describe("the force-delete annotation", () => {
     ['{"until":null}', "malformed"],
     ['{"untill":"2030-05-01T12:00:00Z"}', "malformed"],
     ["{", "malformed"],
+    ['\n  {"until":"2026-05-01T12:00:00Z"}', "expired"],
+    ["\ufeff{}", "malformed"],
   ])("%s: %s", async (value, expected) => {
     expect(await judged(value)).toBe(expected);
   });

@@ -1,4 +1,7 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { expect, test } from "vitest";
+import type { Pod } from "../../shared/schema/pod.ts";
 import { makeCell, makePod } from "../../test/support/decide/fixtures.ts";
 import { heldBucket, stateOf } from "../../test/support/decide/quota-fixtures.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
@@ -45,6 +48,11 @@ class World {
     const buckets = this.found.stored ? [heldBucket(`uid-${name}`, { podName: name })] : [];
     const state = stateOf([makeCell("a", 9, buckets)]);
     this.#shares.reserved("core/default/web", caller, { cell: "a", operation, pod: makePod(name) }, () => ({ state }));
+  }
+
+  reserveOf(pod: Pod): void {
+    const state = stateOf([makeCell("a", 9)]);
+    this.#shares.reserved("core/default/web", EVE, { cell: "a", operation: "DELETE", pod }, () => ({ state }));
   }
 
   keeps(caller: Requester, protector = "core/default/web"): boolean {
@@ -133,6 +141,21 @@ test("an address that makes up names is one caller", async () => {
   await world.time.advance(61_000);
   expect(world.keeps({ ...EVE, username: "eve-4" })).toBe(true);
   expect(world.keeps({ ...EVE, address: "10.0.0.8" })).toBe(false);
+});
+
+test("of a pod whose reservation is watched, megabytes of readiness gates are not kept", () => {
+  setFlagsFromString("--expose-gc");
+  const collect: () => void = runInNewContext("gc");
+  const world = new World();
+  const gateOf = (pod: number) => (_: unknown, gate: number) => `${pod}-${gate}-${"g".repeat(300)}`;
+  collect();
+  const before = process.memoryUsage().heapUsed;
+  for (let index = 0; index < 100; index++) {
+    const readinessGates = Array.from({ length: 3_000 }, gateOf(index));
+    world.reserveOf(JSON.parse(JSON.stringify(makePod(`x${index}`, { readinessGates }))));
+  }
+  collect();
+  expect(process.memoryUsage().heapUsed - before).toBeLessThan(20_000_000);
 });
 
 test("no more than 2,000 reservations are watched, and those that have happened make room", async () => {

@@ -10,6 +10,7 @@ import type { ProtectorVersion } from "../../shared/decide/state/protector-versi
 import { BoundedMap } from "../../shared/runtime/bounded-map.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import type { CellClient } from "../request/cell-client.ts";
+import { trimmed } from "./recent-reservations.ts";
 
 export interface Requester {
   /** The address of the connection. A caller can choose its user name, but not its address. */
@@ -92,8 +93,7 @@ export class CallerShares {
     this.#watched.push({
       ...{ dueMs: nowMs + JUDGED_AFTER * settleMs, protector, newest },
       ...{ address: caller.address, username: shortName(caller.username) },
-      // The other fields of a pod would take most of the memory.
-      disruption: { cell, operation, pod: { ...pod, labels: {}, annotations: undefined, conditions: [] } },
+      disruption: { cell, operation, pod: trimmed(pod) },
     });
     if (!this.#isJudging) void this.#judgeAll();
   }

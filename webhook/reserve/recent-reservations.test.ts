@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
+import { PRE_ACTIVITY_PREFIX } from "../../shared/schema/annotations.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { disruption, pod, protector } from "../../test/support/webhook/fixtures.ts";
 import { type Batch, planBatch } from "./batch.ts";
@@ -86,4 +87,18 @@ test("hold of a pod what a decision needs, and are tried for a minute", () => {
       reassertions: [{ request: { pod: { uid: of.uid, labels: {}, conditions: [] } }, decision: { allowed: true } }],
     },
   ]);
+});
+
+test("hold nothing of a denial that was not enforced, which may name megabytes of a pod's pre-activities", () => {
+  const { recent, submitted } = rig();
+  const base = new ProtectorVersion(protector(1, { spec: { enforcement: "Warn" } }), 0);
+  const annotations = { [`${PRE_ACTIVITY_PREFIX}backup`]: "" };
+  const pending = reserve("a");
+  pending.request = { ...pending.request, pod: pod("pod-a", { annotations }) };
+  const batch = planBatch(base, [pending], () => 0);
+  expect(batch.decisions.get(pending)?.instead?.facts.preActivities).toEqual(["backup"]);
+  recent.remember("p", batch);
+  recent.reassert("p", "WentBack/1-t", ["cell-1"]);
+  expect(submitted).toMatchObject([{ reassertions: [{ decision: { reason: "NotEnforced", write: { weight: 1 } } }] }]);
+  expect(JSON.stringify(submitted)).not.toContain("backup");
 });

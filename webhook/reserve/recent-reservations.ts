@@ -24,8 +24,8 @@ interface RecentReservationsOptions {
   readonly submit: (key: string, pending: PendingRequest) => void;
 }
 
-/** The fields of a pod that a re-assertion needs. The others would take most of the memory. */
-function trimmed(pod: Pod): Pod {
+/** The fields of a pod that are needed after its admission. The others may have megabytes. */
+export function trimmed(pod: Pod): Pod {
   return { ...pod, labels: {}, annotations: undefined, conditions: [], readinessGates: undefined };
 }
 
@@ -48,8 +48,10 @@ export class RecentReservations {
     const protector = this.#protectors.get(key) ?? { records: [] };
     for (const pending of batch.writes) {
       if (pending.kind === "rollBack") this.#forget(protector, pending.nonce);
-      const decision = pending.kind === "reserve" ? batch.decisions.get(pending) : undefined;
-      if (pending.kind !== "reserve" || decision === undefined) continue;
+      const found = pending.kind === "reserve" ? batch.decisions.get(pending) : undefined;
+      if (pending.kind !== "reserve" || found === undefined) continue;
+      // The denial that was not enforced may name megabytes of a pod's pre-activities.
+      const { instead: _, ...decision } = found;
       const request: DisruptionRequest = { ...pending.request, pod: trimmed(pending.request.pod) };
       protector.records.push({ atMs, reassertion: { request, decision } });
       this.#size++;

@@ -64,6 +64,15 @@ describe("the newest version known", () => {
     expect(known.newest?.version).toBe("9");
   });
 
+  test("stays when a read has found the object whose successor arrived meanwhile", () => {
+    const known = new VersionTracker();
+    known.offer(entry({ version: "5", receivedMs: 0 }));
+    const successor = entry({ version: "9", uid: "two", receivedMs: 15 });
+    known.offer(successor);
+    expect(known.answered(entry({ version: "7", receivedMs: 20, sentMs: 10 }))).toBe("known");
+    expect(known.newest).toBe(successor);
+  });
+
   test("another UID is another object", () => {
     const known = new VersionTracker();
     known.offer(entry({ version: "5", receivedMs: 0 }));

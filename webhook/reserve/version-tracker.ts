@@ -57,6 +57,9 @@ export class VersionTracker {
   answered(version: ProtectorVersion): VersionFinding {
     const before = this.#newest;
     if (before === undefined) return this.#take(version, "newer");
+    const isBehind = isOlder(version, before);
+    // Older than a version that arrived during the read: the response is merely late.
+    if (isBehind && before.receivedMs >= (version.sentMs ?? version.receivedMs)) return "known";
     if (before.uid !== version.uid) {
       this.#discarded = before;
       return this.#take(version, "replaced");
@@ -65,9 +68,7 @@ export class VersionTracker {
       this.#newest = version;
       return "known";
     }
-    if (!isOlder(version, before)) return this.#take(version, "newer");
-    // Older than a version that arrived during the read: the response is merely late.
-    if (before.receivedMs >= (version.sentMs ?? version.receivedMs)) return "known";
+    if (!isBehind) return this.#take(version, "newer");
     this.#rolledBackUntilMs = version.receivedMs;
     return this.#take(version, "wentBack");
   }

@@ -131,9 +131,9 @@ const NONCE_BYTES = 12;
 
 /** Upper bound of the bytes of one reservation in packed form. The plain form adds {@link plainBytesAtMost}. */
 export function packedBytesAtMost(reservation: Reservation): number {
-  let bytes = 24 + Math.ceil((((reservation.podName ?? reservation.uid)?.length ?? 0) + 4) * 1.34);
+  let bytes = 24 + Math.ceil((Buffer.byteLength(reservation.podName ?? reservation.uid ?? "") + 4) * 1.34);
   for (const { nonces, podResourceVersion } of reservation.records.values()) {
-    bytes += PACKED_RECORD_BYTES + Math.ceil((podResourceVersion?.length ?? 0) * 1.34);
+    bytes += PACKED_RECORD_BYTES + Math.ceil(Buffer.byteLength(podResourceVersion ?? "") * 1.34);
     for (const nonce of nonces) bytes += NONCE_BYTES + Math.ceil(nonce.length * 1.34);
   }
   return bytes;

@@ -57,3 +57,14 @@ test("nonces that are not of this project count with their length", () => {
   for (const compactThreshold of [0, 200])
     expect(JSON.stringify(ledger.encode(compactThreshold)).length).toBeLessThanOrEqual(ledger.bytesAtMost + 200);
 });
+
+test.each([
+  ["names", "水".repeat(245), "7"],
+  ["versions", "web-", "水".repeat(253)],
+])("%s of forged reviews count with the bytes of their characters", (_, name, podResourceVersion) => {
+  const ledger = Ledger.parse([]);
+  const admission = { podResourceVersion, podGeneration: undefined, nonce: "abcdefgh", paid: false, atMicros: 5 };
+  for (let pod = 0; pod < 300; pod++)
+    ledger.admit(`uid-${pod}`, `${name}${pod}`, { ...admission, operation: "UPDATE" }, 0);
+  expect(Buffer.byteLength(JSON.stringify(ledger.encode(0)))).toBeLessThanOrEqual(ledger.bytesAtMost + 200);
+});

@@ -25,3 +25,10 @@ test.each([
   const ledger = Ledger.parse([...packed([makeBucket({ podName })]), makeBucket({ podName: other, nonce: "later" })]);
   expect([ledger.weight, ledger.size]).toEqual([weight, weight]);
 });
+
+test("an admission in packed form is found and taken back beside a plain one of its pod under another name", () => {
+  const ledger = Ledger.parse([...packed([makeBucket()]), makeBucket({ podName: "forged", nonce: "later" })]);
+  expect(ledger.holdsNonce("uid-x", "DELETE", "n")).toBe(true);
+  ledger.removeNonce("uid-x", "DELETE", "n");
+  expect([...ledger.reservations()].map(({ podName }) => podName)).toEqual(["forged"]);
+});

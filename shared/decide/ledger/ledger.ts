@@ -134,7 +134,7 @@ export class Ledger {
     const after: Reservation = {
       uid,
       uidHash: before?.uidHash,
-      podName: before?.podName ?? podName,
+      podName: before === undefined ? podName : commonName(before.podName, podName),
       weight: before?.weight === 1 ? 1 : weight,
       records,
     };
@@ -202,7 +202,7 @@ export class Ledger {
 
   #holder(uid: string, operation: Operation, nonce: string): Reservation | undefined {
     const known = this.#byUid.get(uid);
-    const candidates = known === undefined ? this.#packed(uid) : [known];
+    const candidates = [...(known === undefined ? [] : [known]), ...this.#packed(uid)];
     return candidates.find((reservation) => reservation.records.get(operation)?.nonces.includes(nonce));
   }
 
@@ -242,7 +242,8 @@ export class Ledger {
       records.set(operation, other === undefined ? record : mergeRecords(other, record));
     }
     const weight = before.weight === 1 || part.weight === 1 ? 1 : 0;
-    this.#replace(before, { ...before, uid: before.uid ?? uid, podName: before.podName ?? podName, weight, records });
+    const name = commonName(before.podName, podName);
+    this.#replace(before, { ...before, uid: before.uid ?? uid, podName: name, weight, records });
     return true;
   }
 
@@ -294,6 +295,14 @@ function packedFirst(a: Bucket, b: Bucket): number {
 
 function isNamed(reservation: Reservation, podName: string | undefined): boolean {
   return podName === undefined || reservation.podName === undefined || reservation.podName === podName;
+}
+
+/**
+ * The name that a packed reservation is found by; undefined where it keeps its UID instead. Whoever reaches the
+ * webhook's port may give a pod another name, and the reservation would be that of a pod that is gone.
+ */
+function commonName(a: string | undefined, b: string | undefined): string | undefined {
+  return a === b ? a : undefined;
 }
 
 function rangeBytes({ bucket }: RangeBucket): number {

@@ -51,12 +51,12 @@ describe("R1 dead", () => {
       "DELETE R1, EVICT R1",
     ],
     [
-      "absent, and S is past one of the reviewed versions",
+      "absent, and S is past one of the reviewed versions alone",
       [makeBucket(), makeBucket({ operation: "EVICT", counter: 0, nonce: "m", podResourceVersion: "900" })],
       [],
       "101",
       undefined,
-      "DELETE R1, EVICT R1",
+      "keep DELETE+EVICT w=0",
     ],
     [
       "relabelled out of the protector and alive",

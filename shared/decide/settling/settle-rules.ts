@@ -78,21 +78,21 @@ export function isHeardSince(
 }
 
 /**
- * R1, dead: the pod is terminating or finished, or absent from a snapshot that has reached the reviewed version.
- * Versions may be useless (upstream's buckets, versions that are no integers, a cell that was restored to older ones).
- * In this case, the pod is dead if it is absent from a snapshot that has reached a LIST sent after first sight: the pod
- * existed at its review, so the LIST would contain it. A LIST of the same moment does not count, because the pod may be
- * that young.
+ * R1, dead: the pod is terminating or finished, or absent from a snapshot that has reached each reviewed version (a
+ * forged review may state one from before the pod). Versions may be useless (upstream's buckets, versions that are no
+ * integers, a cell that was restored to older ones). In this case, the pod is dead if it is absent from a snapshot that
+ * has reached a LIST sent after first sight: the pod existed at its review, so the LIST would contain it. A LIST of the
+ * same moment does not count, because the pod may be that young.
  */
 export function isSettledByR1(
   { reservation, pod, uid, snapshot, evidence }: ObservedReservation,
   firstSeenMs: number,
 ): boolean {
   if (pod !== undefined) return isDead(pod);
+  const versions = [...reservation.records.values()].map((record) => record.podResourceVersion);
+  const known = versions.filter(isComparableVersion);
   const position = snapshot.positionOf(uid);
-  for (const { podResourceVersion } of reservation.records.values()) {
-    if (hasReached(position, podResourceVersion)) return true;
-  }
+  if (known.length > 0 && known.every((version) => hasReached(position, version))) return true;
   return evidence.reachedSentMs !== undefined && evidence.reachedSentMs > firstSeenMs;
 }
 
