@@ -19,13 +19,16 @@ const LONGEST = [
   "test/faults/credentials.test.ts",
   "test/cluster/admission/node-deletion.test.ts",
   "test/cluster/topologies/join.test.ts",
-  "test/catastrophe/burst.test.ts",
+  "test/cluster/loss/lost-namespaces.test.ts",
+  "test/cluster/installation/rollout-ladder.test.ts",
+  "test/cluster/installation/release.test.ts",
+  "test/faults/wires.test.ts",
+  "test/faults/list-watch.test.ts",
   "test/cluster/people/demo.test.ts",
   "test/faults/server-responses.test.ts",
   "test/cluster/people/operator-moments.test.ts",
-  "test/cluster/counting/aggregator.test.ts",
+  "test/catastrophe/burst.test.ts",
   "test/catastrophe/catastrophes.test.ts",
-  "test/faults/list-watch.test.ts",
 ];
 
 class LongestFirst extends BaseSequencer {
