@@ -158,7 +158,7 @@ describe("the generator", () => {
 
 test("a cell that has joined a single cluster asks for no token that outlives its Secret", async () => {
   const path = "/api/v1/namespaces/podseidon-system/serviceaccounts/podseidon-aggregator.worker-2/token";
-  expect(await as("aggregator.worker-2", "POST", path, { spec: {} })).toMatch(/^422 .*podseidon-cell-tokens/);
+  expect(await as("aggregator.worker-2", "POST", path, { spec: {} })).toMatch(/^422 .*is bound to the Secret/);
 });
 
 describe("the update trigger", () => {
