@@ -68,6 +68,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a pod is ready again before its eviction is committed, and another eviction of it is denied meanwhile",
   },
   {
+    seed: 3339588,
+    features: ["backups", "kubeletClock"],
+    what: "replicas start once a lost protector has a successor by hand, and only one that has died knew of the loss",
+  },
+  {
     seed: 3302681,
     features: ["nodes", "oddPod", "crowded"],
     what: "a pod is placed on a node whose deletion is being decided, and its own is recorded with it",

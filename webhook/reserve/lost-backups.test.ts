@@ -150,7 +150,7 @@ describe("the backups of the cells, at the start", () => {
 
   test.each<[string, string, readonly string[]]>([
     ["its predecessor", "2036-01-01T00:00:00Z", ["wentBack default/web"]],
-    ["its successor", "2016-01-01T00:00:00Z", []],
+    ["its successor", "2016-01-01T00:00:00Z", ["replaced default/web"]],
   ])("a core at a higher version that has %s of what was backed up", (_name, creationTimestamp, lost) => {
     const { metadata, ...rest } = generated();
     const created = (uid: string, at: string): PodProtector => ({
@@ -162,6 +162,14 @@ describe("the backups of the cells, at the start", () => {
     harness.core.adopt({ entries: [entry], versions: ["1"] });
     expect(harness.lost).toEqual(lost);
     expect(harness.core.lostCount).toBe(0);
+  });
+
+  test("the successor of a protector that was released has lost nothing", () => {
+    const harness = new LostProtectorHarness(generated());
+    const { metadata, ...rest } = generated();
+    harness.recorded.add("other");
+    harness.core.adopt({ entries: [version({ ...rest, metadata: { ...metadata, uid: "other" } })], versions: ["1"] });
+    expect(harness.lost).toEqual([]);
   });
 
   test("a core that went on by what a restore adds has lost protectors made by hand", async () => {

@@ -191,7 +191,8 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
 
   /**
    * Compares a cell's backup of this core with the first list. A protector that is neither in the core nor in its
-   * release register is lost. A core that is older than the backup, or has an older protector, has lost history.
+   * release register is lost. A core that is older than the backup, or has an older protector, has lost history; so has
+   * the successor of a protector that was not released.
    */
   adopt({ entries, versions, lost }: CoreBackup): void {
     const { source, onEvent, assumeOutage } = this.#options;
@@ -200,8 +201,8 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     // Of this cell alone.
     const group = `#${this.#adopted++}`;
     const isOlder = isBehindAny(source.serverVersion ?? source.position, versions);
-    const wentBack = (before: ProtectorVersion, now: ProtectorVersion): void =>
-      onEvent({ kind: "historyLost", finding: "wentBack", before, now });
+    const historyLost = (finding: "wentBack" | "replaced", before: ProtectorVersion, now: ProtectorVersion): void =>
+      onEvent({ kind: "historyLost", finding, before, now });
     for (const version of entries) {
       const isRestored = isOlder || isRaised || lost?.has(version.uid) === true;
       const { key } = version;
@@ -209,7 +210,9 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
       const present = source.get(key);
       if (present !== undefined) {
         // A core that has the predecessor of what was backed up was restored, whatever its version says.
-        if (isYounger(version, present)) wentBack(version, present);
+        if (isYounger(version, present)) historyLost("wentBack", version, present);
+        else if (version.uid !== present.uid && !this.#lost.isReleased(version, isRestored))
+          historyLost("replaced", version, present);
         continue;
       }
       if (known?.uid === version.uid) {
@@ -221,7 +224,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
       this.#place(version, key);
       onEvent({ kind: "lost", protector: version, isKept: true });
     }
-    if (isOlder) for (const version of source.values()) wentBack(version, version);
+    if (isOlder) for (const version of source.values()) historyLost("wentBack", version, version);
   }
 
   /**

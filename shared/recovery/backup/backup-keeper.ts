@@ -139,6 +139,8 @@ class KeeperRun {
   #isFailing = false;
   /** UIDs of protectors that the chunks had no room for. */
   readonly #noRoom = new Set<string>();
+  /** When the backups of protectors that have successors end, by UID. */
+  readonly #replaced = new Map<string, number>();
   readonly #options: BackupKeeperOptions;
   readonly #isRelisting: (core: string) => boolean;
   readonly #changed = new Set<CountedProtector>();
@@ -170,7 +172,7 @@ class KeeperRun {
       refreshReleases: async (core, options) => (await this.#core(core)?.releases.refresh(options)) ?? false,
       isPresent: (core, key) => membership.protector(core, key) !== undefined,
       apiOf: (core) => this.#core(core)?.api,
-      onEnded: (uid) => this.chunks.remove(uid),
+      onEnded: (backup) => this.#end(backup),
     });
     this.#versions = new CoreVersions({
       settleMs,
@@ -272,8 +274,17 @@ class KeeperRun {
     if (this.restorer.has(uid)) return;
     const present = this.#options.membership.protector(core, namespacedName(object.metadata));
     if (present?.protector.metadata.uid === uid) return;
-    if (present !== undefined) this.chunks.remove(uid);
+    if (present !== undefined) this.#end(backup);
     else this.#lose(backup, this.#versions.isRestored(core));
+  }
+
+  /** For a settle period, what a lost protector had admitted may be committed: its successor is to be put on hold. */
+  #end({ core, object }: ProtectorBackup): void {
+    const { membership, ports, settleMs } = this.#options;
+    const { uid } = object.metadata;
+    const present = membership.protector(core, namespacedName(object.metadata))?.protector.metadata.uid ?? uid;
+    if (present === uid || this.#core(core)?.releases.hasEnded(object) === true) this.chunks.remove(uid);
+    else if (!this.#replaced.has(uid)) this.#replaced.set(uid, ports.clock.monotonicMs() + settleMs);
   }
 
   #change(counted: CountedProtector): void {
@@ -314,10 +325,12 @@ class KeeperRun {
   }
 
   async #work(signal: AbortSignal): Promise<void> {
-    const { cores, onEvent } = this.#options;
+    const { cores, onEvent, ports } = this.#options;
     if (this.chunks.isInvalid) await this.#readAgain(signal);
     // The same object may be back, and has a backup again.
     this.restorer.endPresent();
+    for (const [uid, dueMs] of this.#replaced)
+      if (dueMs <= ports.clock.monotonicMs() && this.#replaced.delete(uid)) this.chunks.remove(uid);
     this.#putChanged();
     for (const { name } of cores) {
       this.#lanes.start(`restore ${name}`, () => this.restorer.restoreDue(name, signal));

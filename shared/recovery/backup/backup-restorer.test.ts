@@ -61,7 +61,7 @@ function rig() {
       },
       getPodProtector: async () => ({ kind: "gone" }),
     }),
-    onEnded: (uid) => over.push(uid),
+    onEnded: ({ object }) => over.push(object.metadata.uid),
     timeoutMs: 1_000,
     mayWrite: () => created.length < core.most,
     onEvent: ({ kind }) => told.push(kind),

@@ -21,7 +21,7 @@ export interface BackupRestorerOptions {
   readonly isPresent: (core: string, key: string) => boolean;
   readonly apiOf: (core: string) => RestoreCalls | undefined;
   /** The protector was released or exists again, so that its backup can go. */
-  readonly onEnded: (uid: string) => void;
+  readonly onEnded: (backup: ProtectorBackup) => void;
   readonly timeoutMs: number;
   /** Asked before each restore. */
   readonly mayWrite: () => boolean;
@@ -79,7 +79,7 @@ export class BackupRestorer {
       const { core, object } = backup;
       if (!isPresent(core, namespacedName(object.metadata)) && !isRecorded(core, object)) continue;
       this.#lost.delete(uid);
-      onEnded(uid);
+      onEnded(backup);
     }
   }
 
