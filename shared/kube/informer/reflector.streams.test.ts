@@ -265,6 +265,22 @@ describe("streams", () => {
   });
 
   test.each([
+    ["blank lines", "\n"],
+    ["a line without end", " "],
+  ])("a stream that lives on by %s, long after its time, is left", async (_, drip) => {
+    const it = reflectorHarness({ confirmEveryMs: 3000 });
+    const streams = [0, 1, 2].map(() => new ScriptedStream());
+    await it.start(...streams);
+    it.transport.lists.push(page("15", [raw("a", "11")]));
+    for (let time = 0; time < 60; time++) it.transport.confirmations.push(page("15", []));
+    for (let second = 0; second < 90; second++) {
+      for (const stream of streams) stream.text(drip);
+      await it.time.advance(1000);
+    }
+    expect(it.state()).toBe("15: a@11");
+  });
+
+  test.each([
     ["that has not reached a LIST from before its last bookmarks moves to another connection", "15", ", moved"],
     ["that has reached every LIST keeps its connection", "10", ""],
   ])("a stream %s", async (_, version, moved) => {

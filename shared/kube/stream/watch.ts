@@ -10,6 +10,11 @@ import { failureOfErrorEvent, failureOfResponse, WatchFailure } from "./watch-fa
 
 /** A stream that is silent for this long beyond the server's own timeout counts as dead (half-open). */
 const IDLE_GRACE_MS = 4_000;
+/**
+ * A stream that lives on for so long beyond the server's own timeout is left. A server ends it once the line in flight is
+ * through, which on a thin wire takes as long as a page of a list.
+ */
+const OVERTIME_MS = 30_000;
 /** A burst is interrupted after this much work, so that the process stays responsive. */
 const MAX_BUSY_MS = 10;
 /** Bound of the body of a rejected watch: a Status. */
@@ -29,8 +34,8 @@ interface WatchRequest extends Pick<Lister<unknown>, "name" | "transport" | "por
 }
 
 /**
- * Opens one watch and reads it to its end. Resolves with its duration when the server ended it on time, or `signal`
- * aborted. Rejects with WatchFailure, MalformedResponse or TransportError; an ERROR event and an unparsable line end
+ * Opens one watch and reads it to its end. Resolves with its duration when the server ended it on time, or did not
+ * end it at all, or `signal` aborted. Rejects with WatchFailure, MalformedResponse or TransportError; an ERROR event and an unparsable line end
  * the watch. After that nothing of the stream is delivered, and its connection is closed or drained.
  */
 export async function readWatch(request: WatchRequest): Promise<number> {
@@ -66,7 +71,9 @@ export async function readWatch(request: WatchRequest): Promise<number> {
   return durationMs;
 }
 
-async function readEvents(stream: ApiStream, { name, ports, signal, contact, each }: WatchRequest): Promise<void> {
+async function readEvents(stream: ApiStream, request: WatchRequest): Promise<void> {
+  const { name, ports, signal, timeoutSeconds, contact, each } = request;
+  const endMs = ports.clock.monotonicMs() + timeoutSeconds * 1000 + OVERTIME_MS;
   const lines = new LineSplitter(MAX_LINE_BYTES, withoutManagedFields);
   let busyMs = 0;
   let hasLine = false;
@@ -81,7 +88,10 @@ async function readEvents(stream: ApiStream, { name, ports, signal, contact, eac
       if (event.type === "ERROR") throw failureOfErrorEvent(event.object, `watch ${name}`);
       each(event.type, event.object);
     }
-    busyMs += ports.clock.monotonicMs() - receivedMs;
+    const nowMs = ports.clock.monotonicMs();
+    // Something in between may keep it alive, by blank lines or a byte at a time.
+    if (nowMs > endMs) return;
+    busyMs += nowMs - receivedMs;
     if (busyMs >= MAX_BUSY_MS) {
       await sleep(ports, 0, signal);
       busyMs = 0;
