@@ -60,7 +60,7 @@ export async function watchPods(
     },
     ...(onHeard === undefined ? {} : { onHeard }),
   } as const;
-  const shards = await shardsOf(context);
+  const shards = await shardsOf(context, watch.path);
   const pods = shards === 1 ? new Reflector<Pod>(watch) : await sharded(watch, shards);
   watches.track("pods", pods);
   return pods;
@@ -75,9 +75,10 @@ async function sharded(watch: ReflectorOptions<Pod>, shards: number): Promise<Sh
  * 1 where the apiserver does not offer sharded watches: each stream would carry every pod. Without an answer of the
  * apiserver the flag decides, because the choice lasts as long as the process.
  */
-async function shardsOf({ flags: { podShards, coreTimeout }, transport, log }: PodsContext): Promise<number> {
+async function shardsOf({ flags, transport, log }: PodsContext, path: string): Promise<number> {
+  const { podShards, coreTimeout } = flags;
   if (podShards === 1) return 1;
-  const offers = await offersShards(new ApiClient(transport), "/api/v1/pods", { timeoutMs: coreTimeout });
+  const offers = await offersShards(new ApiClient(transport), path, { timeoutMs: coreTimeout });
   if (offers === false) {
     log.warn({ podShards }, "The apiserver does not offer shardSelector; the pods are watched in one stream");
     return 1;
