@@ -41,6 +41,8 @@ interface WatchRequest extends Pick<Lister<unknown>, "name" | "transport" | "por
 export async function readWatch(request: WatchRequest): Promise<number> {
   const { transport, ports, collection, resourceVersion, timeoutSeconds, signal, isMoved, name } = request;
   const startedMs = ports.clock.monotonicMs();
+  const endMs = startedMs + timeoutSeconds * 1000 + OVERTIME_MS;
+  const isOver = (): boolean => ports.clock.monotonicMs() > endMs;
   const query = { ...collection.query, resourceVersion, watch: 1, allowWatchBookmarks: true, timeoutSeconds };
   const stream = await transport.stream({
     method: "GET",
@@ -53,13 +55,13 @@ export async function readWatch(request: WatchRequest): Promise<number> {
     request.contact();
     if (stream.status !== 200) {
       const { status, headers } = stream;
-      throw failureOfResponse({ status, headers, body: await readText(stream) }, `watch ${name}`);
+      throw failureOfResponse({ status, headers, body: await readText(stream, isOver) }, `watch ${name}`);
     }
     // A login or maintenance page. Taken for a stream, it would seem to end an outage in which the server was restored.
     if (!/\bjson\b/.test(stream.headers["content-type"] ?? ""))
       throw new MalformedResponse(`watch ${name}: the answer is no JSON; does something in between answer?`);
     request.opened();
-    await readEvents(stream, request);
+    await readEvents(stream, request, isOver);
   } finally {
     stream.close();
   }
@@ -71,9 +73,11 @@ export async function readWatch(request: WatchRequest): Promise<number> {
   return durationMs;
 }
 
-async function readEvents(stream: ApiStream, request: WatchRequest): Promise<void> {
-  const { name, ports, signal, timeoutSeconds, contact, each } = request;
-  const endMs = ports.clock.monotonicMs() + timeoutSeconds * 1000 + OVERTIME_MS;
+async function readEvents(
+  stream: ApiStream,
+  { name, ports, signal, contact, each }: WatchRequest,
+  isOver: () => boolean,
+): Promise<void> {
   const lines = new LineSplitter(MAX_LINE_BYTES, withoutManagedFields);
   let busyMs = 0;
   let hasLine = false;
@@ -88,10 +92,9 @@ async function readEvents(stream: ApiStream, request: WatchRequest): Promise<voi
       if (event.type === "ERROR") throw failureOfErrorEvent(event.object, `watch ${name}`);
       each(event.type, event.object);
     }
-    const nowMs = ports.clock.monotonicMs();
     // Something in between may keep it alive, by blank lines or a byte at a time.
-    if (nowMs > endMs) return;
-    busyMs += nowMs - receivedMs;
+    if (isOver()) return;
+    busyMs += ports.clock.monotonicMs() - receivedMs;
     if (busyMs >= MAX_BUSY_MS) {
       await sleep(ports, 0, signal);
       busyMs = 0;
@@ -101,12 +104,12 @@ async function readEvents(stream: ApiStream, request: WatchRequest): Promise<voi
   if (!hasLine && lines.pendingBytes > 0) throw new MalformedResponse(`watch ${name}: the answer has no end of a line`);
 }
 
-async function readText(stream: ApiStream): Promise<string> {
+async function readText(stream: ApiStream, isOver: () => boolean): Promise<string> {
   const decoder = new TextDecoder();
   let text = "";
   for await (const chunk of stream.chunks) {
     text += decoder.decode(chunk, { stream: true });
-    if (text.length > MAX_REJECTION_BYTES) break;
+    if (text.length > MAX_REJECTION_BYTES || isOver()) break;
   }
   return text;
 }
