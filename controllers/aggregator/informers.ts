@@ -13,6 +13,7 @@ import type { Log } from "../../shared/observe/log.ts";
 import type { WatchObserver } from "../../shared/observe/watch-observer.ts";
 import { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
 import type { NamedPath } from "../../shared/runtime/options/option-types.ts";
+import { KIND } from "../../shared/schema/annotations.ts";
 import { type Pod, stubOfPod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { ControllerContext } from "../run-controller.ts";
@@ -47,6 +48,7 @@ export async function watchPods(
     ...{ transport, ports, parse },
     name: `pods of ${cellId}`,
     path: podPath(namespace),
+    kind: "Pod",
     keyOf: (pod: Pod) => `${pod.namespace}/${pod.name}`,
     uidOf: (pod: Pod) => pod.uid,
     versionOf: (pod: Pod) => pod.resourceVersion,
@@ -112,6 +114,7 @@ export async function connectCore(
     ...{ transport, ports },
     name: `protectors of ${name}`,
     path: PODPROTECTORS_PATH,
+    kind: KIND,
     parse: parseTrimmedProtector,
     keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
     uidOf: ({ metadata }) => metadata.uid,

@@ -264,6 +264,17 @@ describe("streams", () => {
     expect(it.state()).toBe("13: a@13 b@6");
   });
 
+  test.each(["ADDED", "DELETED", "BOOKMARK"])("an %s event of another kind is of a stream mixed up", async (type) => {
+    const it = reflectorHarness({ kind: "Thing" });
+    const stream = new ScriptedStream();
+    await it.start(stream);
+    stream.event("ADDED", { kind: "Thing", ...Object(raw("c", "11")) });
+    stream.event(type, { kind: "ConfigMap", ...Object(raw("a", "12")) });
+    await it.time.settle();
+    expect(it.failures()).toEqual(["watch corrupt"]);
+    expect(it.state()).toBe("11: a@5 b@6 c@11");
+  });
+
   test.each([
     ["blank lines", "\n"],
     ["a line without end", " "],

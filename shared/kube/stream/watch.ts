@@ -5,7 +5,7 @@ import { withoutManagedFields } from "../client/managed-fields.ts";
 import type { ApiStream } from "../client/transport.ts";
 import { LineSplitter, MAX_LINE_BYTES } from "./line-splitter.ts";
 import type { Lister } from "./list.ts";
-import { type EventType, parseWatchLine } from "./raw-object.ts";
+import { checkKind, type EventType, parseWatchLine } from "./raw-object.ts";
 import { failureOfErrorEvent, failureOfResponse, WatchFailure } from "./watch-failure.ts";
 
 /** A stream that is silent for this long beyond the server's own timeout counts as dead (half-open). */
@@ -75,7 +75,7 @@ export async function readWatch(request: WatchRequest): Promise<number> {
 
 async function readEvents(
   stream: ApiStream,
-  { name, ports, signal, contact, each }: WatchRequest,
+  { name, ports, signal, collection, contact, each }: WatchRequest,
   isOver: () => boolean,
 ): Promise<void> {
   const lines = new LineSplitter(MAX_LINE_BYTES, withoutManagedFields);
@@ -90,6 +90,7 @@ async function readEvents(
       hasLine = true;
       const event = parseWatchLine(line);
       if (event.type === "ERROR") throw failureOfErrorEvent(event.object, `watch ${name}`);
+      if (collection.kind !== undefined) checkKind(event.object, collection.kind);
       each(event.type, event.object);
     }
     // Something in between may keep it alive, by blank lines or a byte at a time.
