@@ -11,8 +11,8 @@ import { failureOfErrorEvent, failureOfResponse, WatchFailure } from "./watch-fa
 /** A stream that is silent for this long beyond the server's own timeout counts as dead (half-open). */
 const IDLE_GRACE_MS = 4_000;
 /**
- * A stream that lives on for so long beyond the server's own timeout is left. A server ends it once the line in flight is
- * through, which on a thin wire takes as long as a page of a list.
+ * A stream that lives on for so long beyond the server's own timeout is left. A server ends it once the line in flight
+ * is through, which on a thin wire takes as long as a page of a list.
  */
 const OVERTIME_MS = 30_000;
 /** A burst is interrupted after this much work, so that the process stays responsive. */
@@ -34,9 +34,10 @@ interface WatchRequest extends Pick<Lister<unknown>, "name" | "transport" | "por
 }
 
 /**
- * Opens one watch and reads it to its end. Resolves with its duration when the server ended it on time, or did not
- * end it at all, or `signal` aborted. Rejects with WatchFailure, MalformedResponse or TransportError; an ERROR event and an unparsable line end
- * the watch. After that nothing of the stream is delivered, and its connection is closed or drained.
+ * Opens one watch and reads it to its end. Resolves with its duration when the server ended it on time, or did not end
+ * it at all, or `signal` aborted. Rejects with WatchFailure, MalformedResponse or TransportError; an ERROR event and an
+ * unparsable line end the watch. After that nothing of the stream is delivered, and its connection is closed or
+ * drained.
  */
 export async function readWatch(request: WatchRequest): Promise<number> {
   const { transport, ports, collection, resourceVersion, timeoutSeconds, signal, isMoved, name } = request;

@@ -166,8 +166,8 @@ export function bindAddress(): OptionKind<BindAddress | null> {
 }
 
 /**
- * Returns the texts of a list: repeated flags, comma-separated text, or an array. Nobody means the space behind a comma,
- * or an empty text, which would be the name of nothing.
+ * Returns the texts of a list: repeated flags, comma-separated text, or an array. Nobody means the space behind a
+ * comma, or an empty text, which would be the name of nothing.
  */
 function readList(raw: unknown, separator: RegExp | string = ","): readonly string[] | undefined {
   const items: readonly unknown[] = Array.isArray(raw) ? raw : [raw];
