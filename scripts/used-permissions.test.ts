@@ -86,7 +86,7 @@ const USED: Readonly<Record<string, { readonly entry: string; readonly uses: Use
       },
       "/configmaps": informer(REGISTER),
       "podseidon.kubewharf.io/podprotectors": {
-        ...informer("webhook/assemble.ts: path: PROTECTORS"),
+        ...informer("webhook/assemble.ts: path: PODPROTECTORS_PATH"),
         get: "webhook/reserve/protector-client.ts: api.getPodProtector(",
       },
       "authorization.k8s.io/subjectaccessreviews": { create: "webhook/request/bypass-permission.ts: api.create(PATH" },

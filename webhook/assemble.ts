@@ -3,11 +3,12 @@
 import { holdOf } from "../shared/decide/state/hold.ts";
 import { ProtectorVersion } from "../shared/decide/state/protector-version.ts";
 import { ApiClient } from "../shared/kube/client/api-client.ts";
+import { PODPROTECTORS_PATH } from "../shared/kube/client/api-path.ts";
 import type { Transport } from "../shared/kube/client/transport.ts";
 import { Reflector } from "../shared/kube/informer/reflector.ts";
 import type { Ports } from "../shared/runtime/clock.ts";
 import { loadOnce } from "../shared/runtime/load-once.ts";
-import { GROUP, PLURAL, VERSION } from "../shared/schema/annotations.ts";
+import { KIND } from "../shared/schema/annotations.ts";
 import { parsePodProtector } from "../shared/schema/podprotector.ts";
 import { AdmissionHandler, type HandlerOptions } from "./handler.ts";
 import type { CallHandler } from "./http/call.ts";
@@ -70,7 +71,6 @@ export interface Webhook {
 }
 
 const NOT_LOADED = "it is not known yet which protectors have vanished";
-const PROTECTORS = `/apis/${GROUP}/${VERSION}/${PLURAL}`;
 const CONFIRM_EVERY_MS = 3_000;
 
 function watchCore(
@@ -85,7 +85,8 @@ function watchCore(
     name: `protectors of core ${name}`,
     transport,
     ports,
-    path: PROTECTORS,
+    path: PODPROTECTORS_PATH,
+    kind: KIND,
     parse: (raw) => new ProtectorVersion(parsePodProtector(raw), ports.clock.monotonicMs()),
     keyOf: (version) => version.key,
     uidOf: (version) => version.uid,

@@ -46,7 +46,7 @@ const server = new WebhookServer({
 try {
   await server.listen(options.securePort, options.bindAddress === "" ? undefined : options.bindAddress);
 } catch (error) {
-  process.stderr.write(`podseidon-webhook: ${String(error)}; choose another --secure-port\n`);
+  process.stderr.write(`podseidon-webhook: ${String(error)}; choose another --secure-port or --bind-address\n`);
   process.exit(EXIT_CONFIGURATION);
 }
 void checkCallers();

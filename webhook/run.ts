@@ -31,7 +31,7 @@ const DRAIN_MS = 31_000;
 type OnKubeconfig = ReturnType<typeof observeKubeconfigs>;
 
 async function connect(flag: string, { name, path }: NamedPath, onKubeconfig: OnKubeconfig): Promise<Transport> {
-  const access = await accessOrExit("podseidon-webhook", `${flag} ${name}`, path ?? "", onKubeconfig);
+  const access = await accessOrExit("podseidon-webhook", `${flag} ${name}`.trim(), path ?? "", onKubeconfig);
   return createHttpsTransport(access, { ports: systemPorts, userAgent: `podseidon-webhook/${version}` });
 }
 

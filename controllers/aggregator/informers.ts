@@ -13,6 +13,7 @@ import type { Log } from "../../shared/observe/log.ts";
 import type { WatchObserver } from "../../shared/observe/watch-observer.ts";
 import { ReleaseRegister } from "../../shared/recovery/register/release-register.ts";
 import type { NamedPath } from "../../shared/runtime/options/option-types.ts";
+import { KIND } from "../../shared/schema/annotations.ts";
 import { type Pod, stubOfPod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import type { ControllerContext } from "../run-controller.ts";
@@ -47,6 +48,7 @@ export async function watchPods(
     ...{ transport, ports, parse },
     name: `pods of ${cellId}`,
     path: podPath(namespace),
+    kind: "Pod",
     keyOf: (pod: Pod) => `${pod.namespace}/${pod.name}`,
     uidOf: (pod: Pod) => pod.uid,
     versionOf: (pod: Pod) => pod.resourceVersion,
@@ -60,7 +62,7 @@ export async function watchPods(
     },
     ...(onHeard === undefined ? {} : { onHeard }),
   } as const;
-  const shards = await shardsOf(context);
+  const shards = await shardsOf(context, watch.path);
   const pods = shards === 1 ? new Reflector<Pod>(watch) : await sharded(watch, shards);
   watches.track("pods", pods);
   return pods;
@@ -75,9 +77,10 @@ async function sharded(watch: ReflectorOptions<Pod>, shards: number): Promise<Sh
  * 1 where the apiserver does not offer sharded watches: each stream would carry every pod. Without an answer of the
  * apiserver the flag decides, because the choice lasts as long as the process.
  */
-async function shardsOf({ flags: { podShards, coreTimeout }, transport, log }: PodsContext): Promise<number> {
+async function shardsOf({ flags, transport, log }: PodsContext, path: string): Promise<number> {
+  const { podShards, coreTimeout } = flags;
   if (podShards === 1) return 1;
-  const offers = await offersShards(new ApiClient(transport), "/api/v1/pods", { timeoutMs: coreTimeout });
+  const offers = await offersShards(new ApiClient(transport), path, { timeoutMs: coreTimeout });
   if (offers === false) {
     log.warn({ podShards }, "The apiserver does not offer shardSelector; the pods are watched in one stream");
     return 1;
@@ -111,6 +114,7 @@ export async function connectCore(
     ...{ transport, ports },
     name: `protectors of ${name}`,
     path: PODPROTECTORS_PATH,
+    kind: KIND,
     parse: parseTrimmedProtector,
     keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
     uidOf: ({ metadata }) => metadata.uid,

@@ -17,6 +17,7 @@ import { ReleaseRegister } from "../../shared/recovery/register/release-register
 import { aborted, type Ports } from "../../shared/runtime/clock.ts";
 import { runWorkers } from "../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../shared/runtime/work-queue.ts";
+import { KIND } from "../../shared/schema/annotations.ts";
 import {
   type Enforcement,
   namespacedName,
@@ -274,6 +275,7 @@ class GeneratorTerm {
       transport,
       ports,
       path: PODPROTECTORS_PATH,
+      kind: KIND,
       parse: parsePodProtector,
       keyOf: ({ metadata }) => namespacedName(metadata),
       uidOf: ({ metadata }) => metadata.uid,

@@ -178,6 +178,16 @@ describe("a configuration that cannot work ends the process with what to do", ()
       () => usual({ "secure-port": new URL(replica.url).port }),
       /listen EADDRINUSE: address already in use 127\.0\.0\.1:\d+; choose another --secure-port/,
     ],
+    [
+      "an address in brackets, which is no name",
+      () => usual({ "bind-address": "[::1]" }),
+      /\[::1\]; choose another .*--bind-address/,
+    ],
+    [
+      "a kubeconfig for metrics that is missing",
+      () => usual({ "metrics-auth": "/nowhere" }),
+      /--metrics-auth: .*\/nowhere/,
+    ],
   ])("%s", async (_name, args, text) => {
     const { code, text: said } = await run(await args());
     expect(said).toMatch(text);

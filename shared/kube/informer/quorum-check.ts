@@ -248,9 +248,9 @@ export class QuorumCheck {
   }
 
   async #list(signal: AbortSignal): Promise<RawPage> {
-    const { transport, name } = this.#options;
+    const { transport, name, collection } = this.#options;
     const response = await transport.request({ method: "GET", path: this.#path, timeoutMs: LIST_TIMEOUT_MS, signal });
     if (response.status !== 200) throw failureOfResponse(response, `confirm ${name}`);
-    return parseListPage(response.body);
+    return parseListPage(response.body, collection.kind);
   }
 }

@@ -11,6 +11,8 @@ export interface ReflectorOptions<T> {
   readonly ports: Ports;
   /** Path of the collection without query, for example `/api/v1/pods`. */
   readonly path: string;
+  /** Of the objects, where it is known: an answer of another kind, which a proxy has mixed up, is corrupt. */
+  readonly kind?: string;
   /** `labelSelector`, `fieldSelector`, `shardSelector`: sent with every list and watch. */
   readonly query?: Readonly<Record<string, string>>;
   /** Checks and trims one raw object. An object for which `parse` throws is reported and dropped. */

@@ -146,6 +146,17 @@ describe("lists", () => {
     expect(it.events.some(({ kind }) => kind === "versionWentBack")).toBe(false);
   });
 
+  test("a list of another kind, which a proxy has mixed up, is none of these objects", async () => {
+    const it = reflectorHarness({ kind: "Thing" });
+    const { body, ...mixedUp } = page("10", []);
+    it.transport.lists.push({ ...mixedUp, body: { ...Object(body), kind: "ConfigMapList" } });
+    it.transport.lists.push({ ...mixedUp, body: { ...Object(page("10", [raw("a", "5")]).body), kind: "ThingList" } });
+    await it.start();
+    await it.time.advance(1000);
+    expect(it.failures()[0]).toBe("list corrupt");
+    expect(it.state()).toBe("10: a@5");
+  });
+
   test("a server behind the position gets a quorum list, never a list at version 0", async () => {
     const it = reflectorHarness();
     await it.start(new ScriptedStream().event("ERROR", EXPIRED));

@@ -264,6 +264,33 @@ describe("streams", () => {
     expect(it.state()).toBe("13: a@13 b@6");
   });
 
+  test.each(["ADDED", "DELETED", "BOOKMARK"])("an %s event of another kind is of a stream mixed up", async (type) => {
+    const it = reflectorHarness({ kind: "Thing" });
+    const stream = new ScriptedStream();
+    await it.start(stream);
+    stream.event("ADDED", { kind: "Thing", ...Object(raw("c", "11")) });
+    stream.event(type, { kind: "ConfigMap", ...Object(raw("a", "12")) });
+    await it.time.settle();
+    expect(it.failures()).toEqual(["watch corrupt"]);
+    expect(it.state()).toBe("11: a@5 b@6 c@11");
+  });
+
+  test.each([
+    ["blank lines", "\n"],
+    ["a line without end", " "],
+  ])("a stream that lives on by %s, long after its time, is left", async (_, drip) => {
+    const it = reflectorHarness({ confirmEveryMs: 3000 });
+    const streams = [0, 1, 2].map(() => new ScriptedStream());
+    await it.start(...streams);
+    it.transport.lists.push(page("15", [raw("a", "11")]));
+    for (let time = 0; time < 60; time++) it.transport.confirmations.push(page("15", []));
+    for (let second = 0; second < 90; second++) {
+      for (const stream of streams) stream.text(drip);
+      await it.time.advance(1000);
+    }
+    expect(it.state()).toBe("15: a@11");
+  });
+
   test.each([
     ["that has not reached a LIST from before its last bookmarks moves to another connection", "15", ", moved"],
     ["that has reached every LIST keeps its connection", "10", ""],

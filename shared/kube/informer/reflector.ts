@@ -71,7 +71,7 @@ export class Reflector<T> implements LearningInformer<T> {
   #heardMs: number | undefined;
 
   constructor(options: ReflectorOptions<T>) {
-    const { name, transport, ports, path, query = {}, uidOf, versionOf } = options;
+    const { name, transport, ports, path, query = {}, kind, uidOf, versionOf } = options;
     const onHandlerError = (error: Error): void => this.#emit({ kind: "handlerFailed", error });
     this.#options = options;
     this.#store = new ObjectStore({ uidOf, versionOf, onHandlerError });
@@ -80,7 +80,7 @@ export class Reflector<T> implements LearningInformer<T> {
       name,
       transport,
       ports,
-      collection: { path, query },
+      collection: { path, query, kind },
       maxObjects: options.maxObjects,
       parse: objectParser(options, (key, error) => this.#emit({ kind: "unparsable", key, error })),
       fallback: (key, uid, raw) => this.#lastKnown(key, uid) ?? options.placeholder?.(raw),

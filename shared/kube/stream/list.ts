@@ -24,6 +24,8 @@ interface Collection {
   readonly path: string;
   /** Sent with every list and watch. */
   readonly query: Readonly<Record<string, string>>;
+  /** Of its objects: answers of another kind are corrupt. */
+  readonly kind?: string | undefined;
 }
 
 export interface Lister<T> {
@@ -171,7 +173,7 @@ class ListAttempt<T> {
         );
         if (body === undefined) continue;
         this.#requestNext(reading, reading.token ?? tokenAhead(body));
-        const page = parseListPage(body);
+        const page = parseListPage(body, this.#lister.collection.kind);
         version ||= page.resourceVersion;
         this.#check(page, reading, version);
         const most = this.#lister.maxObjects ?? Number.POSITIVE_INFINITY;

@@ -87,10 +87,17 @@ export interface RawPage {
   readonly total: number | undefined;
 }
 
-/** Parses one page of a list. Throws {@link MalformedResponse}. */
-export function parseListPage(body: string): RawPage {
+/** Something in between may mix up answers. Throws {@link MalformedResponse} for an object or list of another kind. */
+export function checkKind(value: unknown, kind: string): void {
+  if (isRecord(value) && value.kind !== undefined && value.kind !== kind)
+    throw new MalformedResponse(`the answer is no ${kind}`);
+}
+
+/** Parses one page of a list, of objects of `kind` if it is known. Throws {@link MalformedResponse}. */
+export function parseListPage(body: string, kind?: string): RawPage {
   const value = parseJson(body, "a list");
   if (!isRecord(value) || !isRecord(value.metadata)) throw new MalformedResponse("a list has no metadata");
+  if (kind !== undefined) checkKind(value, `${kind}List`);
   const { resourceVersion, continue: token, remainingItemCount } = value.metadata;
   // A list without objects may say `items: null`. A single object, the answer to another request, has none.
   const items: unknown = value.items === null ? [] : value.items;

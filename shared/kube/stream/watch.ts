@@ -5,11 +5,16 @@ import { withoutManagedFields } from "../client/managed-fields.ts";
 import type { ApiStream } from "../client/transport.ts";
 import { LineSplitter, MAX_LINE_BYTES } from "./line-splitter.ts";
 import type { Lister } from "./list.ts";
-import { type EventType, parseWatchLine } from "./raw-object.ts";
+import { checkKind, type EventType, parseWatchLine } from "./raw-object.ts";
 import { failureOfErrorEvent, failureOfResponse, WatchFailure } from "./watch-failure.ts";
 
 /** A stream that is silent for this long beyond the server's own timeout counts as dead (half-open). */
 const IDLE_GRACE_MS = 4_000;
+/**
+ * A stream that lives on for so long beyond the server's own timeout is left. A server ends it once the line in flight
+ * is through, which on a thin wire takes as long as a page of a list.
+ */
+const OVERTIME_MS = 30_000;
 /** A burst is interrupted after this much work, so that the process stays responsive. */
 const MAX_BUSY_MS = 10;
 /** Bound of the body of a rejected watch: a Status. */
@@ -29,13 +34,16 @@ interface WatchRequest extends Pick<Lister<unknown>, "name" | "transport" | "por
 }
 
 /**
- * Opens one watch and reads it to its end. Resolves with its duration when the server ended it on time, or `signal`
- * aborted. Rejects with WatchFailure, MalformedResponse or TransportError; an ERROR event and an unparsable line end
- * the watch. After that nothing of the stream is delivered, and its connection is closed or drained.
+ * Opens one watch and reads it to its end. Resolves with its duration when the server ended it on time, or did not end
+ * it at all, or `signal` aborted. Rejects with WatchFailure, MalformedResponse or TransportError; an ERROR event and an
+ * unparsable line end the watch. After that nothing of the stream is delivered, and its connection is closed or
+ * drained.
  */
 export async function readWatch(request: WatchRequest): Promise<number> {
   const { transport, ports, collection, resourceVersion, timeoutSeconds, signal, isMoved, name } = request;
   const startedMs = ports.clock.monotonicMs();
+  const endMs = startedMs + timeoutSeconds * 1000 + OVERTIME_MS;
+  const isOver = (): boolean => ports.clock.monotonicMs() > endMs;
   const query = { ...collection.query, resourceVersion, watch: 1, allowWatchBookmarks: true, timeoutSeconds };
   const stream = await transport.stream({
     method: "GET",
@@ -48,13 +56,13 @@ export async function readWatch(request: WatchRequest): Promise<number> {
     request.contact();
     if (stream.status !== 200) {
       const { status, headers } = stream;
-      throw failureOfResponse({ status, headers, body: await readText(stream) }, `watch ${name}`);
+      throw failureOfResponse({ status, headers, body: await readText(stream, isOver) }, `watch ${name}`);
     }
     // A login or maintenance page. Taken for a stream, it would seem to end an outage in which the server was restored.
     if (!/\bjson\b/.test(stream.headers["content-type"] ?? ""))
       throw new MalformedResponse(`watch ${name}: the answer is no JSON; does something in between answer?`);
     request.opened();
-    await readEvents(stream, request);
+    await readEvents(stream, request, isOver);
   } finally {
     stream.close();
   }
@@ -66,7 +74,11 @@ export async function readWatch(request: WatchRequest): Promise<number> {
   return durationMs;
 }
 
-async function readEvents(stream: ApiStream, { name, ports, signal, contact, each }: WatchRequest): Promise<void> {
+async function readEvents(
+  stream: ApiStream,
+  { name, ports, signal, collection, contact, each }: WatchRequest,
+  isOver: () => boolean,
+): Promise<void> {
   const lines = new LineSplitter(MAX_LINE_BYTES, withoutManagedFields);
   let busyMs = 0;
   let hasLine = false;
@@ -79,8 +91,11 @@ async function readEvents(stream: ApiStream, { name, ports, signal, contact, eac
       hasLine = true;
       const event = parseWatchLine(line);
       if (event.type === "ERROR") throw failureOfErrorEvent(event.object, `watch ${name}`);
+      if (collection.kind !== undefined) checkKind(event.object, collection.kind);
       each(event.type, event.object);
     }
+    // Something in between may keep it alive, by blank lines or a byte at a time.
+    if (isOver()) return;
     busyMs += ports.clock.monotonicMs() - receivedMs;
     if (busyMs >= MAX_BUSY_MS) {
       await sleep(ports, 0, signal);
@@ -91,12 +106,12 @@ async function readEvents(stream: ApiStream, { name, ports, signal, contact, eac
   if (!hasLine && lines.pendingBytes > 0) throw new MalformedResponse(`watch ${name}: the answer has no end of a line`);
 }
 
-async function readText(stream: ApiStream): Promise<string> {
+async function readText(stream: ApiStream, isOver: () => boolean): Promise<string> {
   const decoder = new TextDecoder();
   let text = "";
   for await (const chunk of stream.chunks) {
     text += decoder.decode(chunk, { stream: true });
-    if (text.length > MAX_REJECTION_BYTES) break;
+    if (text.length > MAX_REJECTION_BYTES || isOver()) break;
   }
   return text;
 }

@@ -165,12 +165,14 @@ export function bindAddress(): OptionKind<BindAddress | null> {
   };
 }
 
-/** Returns the texts of a list: repeated flags, comma-separated text, or an array. */
+/**
+ * Returns the texts of a list: repeated flags, comma-separated text, or an array. Nobody means the space behind a
+ * comma, or an empty text, which would be the name of nothing.
+ */
 function readList(raw: unknown, separator: RegExp | string = ","): readonly string[] | undefined {
-  if (typeof raw === "string") return raw === "" ? [] : raw.split(separator);
-  if (!Array.isArray(raw)) return undefined;
-  const lists = raw.map((item) => (typeof item === "string" ? item.split(separator) : undefined));
-  return lists.every((list) => list !== undefined) ? lists.flat() : undefined;
+  const items: readonly unknown[] = Array.isArray(raw) ? raw : [raw];
+  if (!items.every((item) => typeof item === "string")) return undefined;
+  return items.flatMap((item) => item.split(separator)).flatMap((item) => item.trim() || []);
 }
 
 /** A list: `--flag a --flag b`, `--flag a,b`, or an array. `separator` is for values that contain commas. */

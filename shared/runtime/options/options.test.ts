@@ -82,6 +82,8 @@ describe("flags", () => {
     ["IPv6", ["--metrics-bind-address=[::1]:9"], "metricsBindAddress", { host: "::1", port: 9 }],
     ["no address", ["--metrics-bind-address", "0"], "metricsBindAddress", null],
     ["repeated lists", ["--tags=a,b", "--tags", "c"], "tags", ["a", "b", "c"]],
+    ["a list with spaces and a last comma, as people write it", ["--tags=a, b,"], "tags", ["a", "b"]],
+    ["an empty list is no list of an empty text", ["--tags="], "tags", []],
     [
       "named paths, one without a path",
       ["--cell=a=/x", "--cell", "b", "--cell=c="],
