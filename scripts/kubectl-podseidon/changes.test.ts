@@ -170,6 +170,12 @@ describe("a suspension", () => {
     expect(said).toContain("spec.enforcement is Off");
   });
 
+  test("whose reason has lines of its own adds none to what is said", async () => {
+    const suspend = { enabled: true, reason: "moving\npodprotector shop/web: resumed" };
+    const { said } = await against(stored({ suspend }), "suspend", "web");
+    expect(said).toContain("Warning: the reason stays: moving\\npodprotector shop/web: resumed\n");
+  });
+
   test("that is not there is ended without a write", async () => {
     const { said, writes } = await against(stored(), "resume", "web");
     expect([said, writes]).toEqual(["podprotector shop/web: not suspended\n", []]);

@@ -23,7 +23,7 @@ import { ownName, requireProtector, sourceName } from "./find-protectors.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
-import { age, parseDuration, plural } from "./invocation/output.ts";
+import { age, inLine, parseDuration, plural } from "./invocation/output.ts";
 import { withFlags } from "./invocation/printed-commands.ts";
 import { type ProtectorView, viewProtector } from "./view.ts";
 
@@ -84,7 +84,7 @@ export function report(context: Context, changes: readonly Change[]): ExitCode {
   const lines = changes.flatMap(({ protector, configMap, action, warnings, done: made }) => {
     const object = protector === undefined ? `configmap ${configMap}` : `podprotector ${protector}`;
     const what = made ? action : `would be ${action} (server dry run)`;
-    return [...warnings.map((warning) => `Warning: ${warning}\n`), `${object}: ${what}\n`];
+    return [...warnings.map((warning) => `Warning: ${inLine(warning)}\n`), `${object}: ${what}\n`];
   });
   const advice = done ? "" : "Nothing was changed. Repeat the command with --yes to do it.\n";
   context.print(changes, lines.join("") + advice);

@@ -50,6 +50,7 @@ describe("the command line", () => {
     [["status", "--token", "t"], "'--token': a command may ask several clusters, so write it into a kubeconfig"],
     [["--server", "https://a", "status"], "'--server': a command may ask several clusters"],
     [["completion", "fish"], "bash and zsh"],
+    [["suspend", "web", "--for", "-5m"], "'--for' argument is ambiguous; see kubectl podseidon suspend --help"],
   ])("%j is refused with exit code 2", async (args, text) => {
     const { code, err } = await cli(...args);
     expect(err).toContain(text);

@@ -108,7 +108,7 @@ function parse(args: readonly string[], command: Command): { values: FlagValues;
     ]);
     return { values: Object.fromEntries(plain), positionals };
   } catch (error) {
-    const [what = ""] = messageOf(error).split(". ");
+    const [what = ""] = messageOf(error).split(/\.\s/);
     throw new CommandError(`${what}${foreignFlagAdvice(what)}; see kubectl podseidon ${command.name} --help`);
   }
 }

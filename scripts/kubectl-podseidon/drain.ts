@@ -111,7 +111,7 @@ function blockedBy(
   const facts = `${name} needs ${minAvailable} of ${total}`;
   // A pod that is not counted yet is missing from the total.
   if (decision.cause !== "NotCounted" && total > 0 && spec.minAvailable >= total)
-    return { together: "never", why: `${facts}: unless one is being replaced, ${PROMISE_LESS}` };
+    return { together: "never", why: `${facts}: unless pods are missing or being replaced, ${PROMISE_LESS}` };
   if (!BY_NUMBERS.includes(decision.cause)) return { together: "waits", why: `${name}: ${decisionText(decision)}` };
   return { together: "waits", why: `${facts}, ${available} available, ${reserved} reserved` };
 }

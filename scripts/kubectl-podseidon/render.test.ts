@@ -94,7 +94,7 @@ describe("status", () => {
     ["at the minimum", makeProtector([makeCell("a", 2, [], { ...beating, totalReplicas: 3 })]), "at minimum"],
     ["reserved", makeProtector([makeCell("a", 3, [held("uid-x", 4)], beating)]), "busy"],
     ["too few", makeProtector([makeCell("a", 1, [], { ...beating, totalReplicas: 3 })]), "below minimum"],
-    ["more promised than there are", makeProtector([makeCell("a", 1, [], beating)]), "no disruption possible"],
+    ["more promised than there are", makeProtector([makeCell("a", 1, [], beating)]), "below minimum"],
     ["of no pod", makeProtector([makeCell("a", 0, [], beating)]), "no pods match"],
     ["scaled to zero", makeProtector([makeCell("a", 0, [], beating)], { minAvailable: 0 }), "ok"],
     ["one of two", makeProtector([makeCell("a", 1, [], { ...beating, totalReplicas: 2 })], ONE), "at minimum"],

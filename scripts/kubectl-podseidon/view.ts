@@ -202,7 +202,6 @@ function stateOf(facts: Facts, state: ProtectorState): HealthState {
   if (facts.deleting || holds("SourceDeleting")) return "waits to be deleted";
   if (holds("SourceVanished")) return "workload vanished";
   if (facts.required > 0 && facts.total === 0) return "no pods match";
-  if (facts.required > 0 && facts.required > facts.total) return "no disruption possible";
   if (facts.required > 0 && facts.available < facts.required) return "below minimum";
   if (facts.total > 0 && facts.required >= facts.total) return "no disruption possible";
   // A minimum of 0, as of a workload that is scaled to zero, denies nothing.

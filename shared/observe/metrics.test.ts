@@ -1,6 +1,7 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { describe, expect, it } from "vitest";
+import { gaugeOf } from "./gauge.ts";
 import { Metrics } from "./metrics.ts";
 
 async function series(metrics: Metrics): Promise<string[]> {
@@ -82,6 +83,18 @@ describe("metrics", () => {
       "podseidon_wait_seconds_sum 3",
       "podseidon_wait_seconds_count 1",
     ]);
+  });
+
+  it("shows no gauge whose value nobody knows, as of a standby, whose zero would be an alert", async () => {
+    const metrics = new Metrics();
+    let kept: boolean | undefined;
+    gaugeOf(metrics, "kept", "Whether it is kept.", () => kept);
+    const shown = async (): Promise<string[]> => (await metrics.render()).body.match(/^podseidon_kept .+$/gm) ?? [];
+    expect(await shown()).toEqual([]);
+    kept = false;
+    expect(await shown()).toEqual(["podseidon_kept 0"]);
+    kept = undefined;
+    expect(await shown()).toEqual([]);
   });
 
   it("reads gauges at each scrape, and drops old series", async () => {

@@ -124,6 +124,8 @@ export class Metrics {
       ...this.#configuration(definition),
       collect: () => {
         gauge.reset();
+        // The library gives a gauge without labels a series at zero.
+        gauge.remove({});
         // New at each scrape, so that old values make room for new ones.
         const series = new Series(definition.labels, (labels) => gauge.labels(labels));
         collect((labels, value) => series.of(labels).set(value));

@@ -54,8 +54,9 @@ describe("the text of a denial", () => {
     [
       "as many pods as promised",
       makeCell("a", 2, [], { totalReplicas: 2 }),
-      "no more pods match than must be available: unless one is being replaced, promise less: in the budget or " +
-        "PodProtector that people wrote, else annotate the workload with podseidon.kubewharf.io/max-unavailable=1.",
+      "no more pods match than must be available: unless pods are missing or being replaced, promise less: in the " +
+        "budget or PodProtector that people wrote, else annotate the workload with " +
+        "podseidon.kubewharf.io/max-unavailable=1.",
     ],
   ])("says what passes by itself, and what does not: %s", (_, cell, advice) => {
     expect(textOf([cell])).toContain(`; ${advice}`);
@@ -72,13 +73,19 @@ describe("the text of a denial", () => {
     expect(textOf([makeCell("a", 3, [held])])).toContain(`; ${advice}`);
   });
 
+  test("does not ask to promise less where pods are missing, as of a workload whose quota is used up", () => {
+    const text = textOf([makeCell("a", 1, [], { totalReplicas: 1 })]);
+    expect(text).toContain("needs 2 available pods, 1 is available");
+    expect(text).toContain("unless pods are missing or being replaced, promise less");
+  });
+
   test("does not call a promise impossible while a StatefulSet waits for its terminating pod to be gone", () => {
     const pods = [makePod("web-0", { terminating: true }), makePod("web-1"), makePod("web-2")];
     const { counts } = countPods(pods, parseProtector(makeProtector([])).spec, NOW_MS);
     expect(counts).toMatchObject({ total: 2, available: 2 });
     const text = textOf([makeCell("a", counts.available, [], { totalReplicas: counts.total })]);
     expect(text).toContain("needs 2 available pods, 2 are available");
-    expect(text).toContain("unless one is being replaced,");
+    expect(text).toContain("unless pods are missing or being replaced,");
   });
 
   test.each([

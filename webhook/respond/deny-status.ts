@@ -236,7 +236,7 @@ export function named(names: readonly string[]): string {
 export function adviceOn(denials: readonly Denial[], context: DenialContext): string {
   if (denials.some(({ decision }) => isImpossible(decision)))
     // A StatefulSet, for example, creates a pod again only when the terminating one is gone. No count shows such a pod.
-    return `no more pods match than must be available: unless one is being replaced, ${PROMISE_LESS}`;
+    return `no more pods match than must be available: unless pods are missing or being replaced, ${PROMISE_LESS}`;
   const stuck = denials.flatMap(({ decision }) => stuckCells(decision, context));
   if (stuck.length > 0) {
     const end = stuck.some(({ isSilent }) => isSilent) ? "that aggregator writes again" : "that hold ends";

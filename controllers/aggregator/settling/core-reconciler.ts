@@ -316,10 +316,11 @@ export class CoreReconciler implements MembershipListener {
   }
 
   /** When a heartbeat, a maturing pod or a reservation to void is due without any event. */
-  #againInMs({ heartbeatDueMs, pending }: ReconcileState, { againMs }: ReconcilePlan): number {
+  #againInMs({ heartbeatDueMs, pending }: ReconcileState, { againMs, input }: ReconcilePlan): number {
     const { ports, heartbeatMs, voider } = this.#options;
     const nowMs = ports.clock.monotonicMs();
-    const heartbeatInMs = heartbeatDueMs > nowMs ? heartbeatDueMs - nowMs : heartbeatMs;
+    // A timer may fire a moment early, so that a heartbeat becomes due after the plan was made without it.
+    const heartbeatInMs = heartbeatDueMs > input.account.monotonicMs ? heartbeatDueMs - nowMs : heartbeatMs;
     return Math.max(1, Math.min(againMs, heartbeatInMs, voider?.dueInMs(pending) ?? heartbeatMs));
   }
 

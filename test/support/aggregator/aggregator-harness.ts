@@ -2,6 +2,7 @@
 import { Aggregator, type AggregatorOptions } from "../../../controllers/aggregator/aggregator.ts";
 import { podParser } from "../../../controllers/aggregator/counting/parsers.ts";
 import type { AggregatorEvent } from "../../../controllers/aggregator/observe/events.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 import { FakeCell, FakeCore } from "./fake-clusters.ts";
 
@@ -10,7 +11,11 @@ export { bucket } from "./fake-clusters.ts";
 export const SETTLE_MS = 10_000;
 export const HEARTBEAT_MS = 120_000;
 
-export type AggregatorHarnessOptions = Partial<AggregatorOptions> & { readonly coreNames?: readonly string[] };
+export type AggregatorHarnessOptions = Partial<AggregatorOptions> & {
+  readonly coreNames?: readonly string[];
+  /** The ports of the aggregator, in the time of the harness. */
+  readonly portsIn?: (time: VirtualTime) => Ports;
+};
 
 export class AggregatorHarness {
   readonly time = new VirtualTime({ seed: 5 });
@@ -29,7 +34,7 @@ export class AggregatorHarness {
     this.cores = (options.coreNames ?? ["core"]).map((name) => new FakeCore(name, this.time));
     this.aggregator = new Aggregator({
       cellID: "cell",
-      ports: this.time,
+      ports: options.portsIn?.(this.time) ?? this.time,
       pods: this.cell.pods,
       parser: podParser(options.algorithm ?? "exact"),
       cellClient: this.cell.client,
