@@ -13,3 +13,11 @@ test.each([
   const parsed = await parseOptions(webhookOptions, [...args, `--path-prefix=${prefix}`], {}, async () => "");
   expect(parsed.kind === "exit" ? undefined : parsed.values.pathPrefix).toBe(expected);
 });
+
+test("a --client-name without a name does not let every certificate in", async () => {
+  const args = ["--core", "core=/kubeconfig", "--cell=a", "--tls-cert-file=/crt", "--tls-private-key-file=/key"];
+  const parse = async (...more: readonly string[]) =>
+    await parseOptions(webhookOptions, [...args, "--client-ca-file=/ca", ...more], {}, async () => "");
+  expect(await parse("--client-name=")).toMatchObject({ kind: "exit", text: expect.stringContaining("has no name") });
+  expect((await parse()).kind).not.toBe("exit");
+});

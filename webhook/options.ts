@@ -7,6 +7,7 @@ import {
   matching,
   namedPaths,
   option,
+  optionalOption,
   port,
   requiredOption,
   text,
@@ -38,9 +39,8 @@ export const webhookOptions = defineOptions({
       "Accept only callers with a certificate of these authorities (PEM); " +
         "empty accepts every caller. Read again when it changes.",
     ),
-    clientName: option(
+    clientName: optionalOption(
       list("NAME"),
-      [],
       "Accept only client certificates with this common name or DNS name, beside --client-ca-file; " +
         "without it, every certificate of these authorities.",
     ),
@@ -161,10 +161,12 @@ export const webhookOptions = defineOptions({
     ),
     ...observeOptions,
   },
-  check: ({ clientName = [], clientCaFile = "" }) =>
-    clientName.length > 0 && clientCaFile === ""
-      ? ["--client-name: names of client certificates need --client-ca-file, the authorities that signed them"]
-      : [],
+  check: ({ clientName, clientCaFile = "" }) => {
+    // Not every certificate: whoever gives the flag means to restrict them.
+    if (clientName?.length === 0) return ["--client-name: it has no name"];
+    if (clientName === undefined || clientCaFile !== "") return [];
+    return ["--client-name: names of client certificates need --client-ca-file, the authorities that signed them"];
+  },
 });
 
 export type WebhookFlags = OptionValues<(typeof webhookOptions)["options"]>;

@@ -28,7 +28,7 @@ interface WebhookServerOptions {
   readonly pathPrefix: string;
   readonly cells: ReadonlySet<string>;
   /** Names whose client certificates are accepted. Default: every certificate that the authorities signed. */
-  readonly clientNames?: readonly string[];
+  readonly clientNames?: readonly string[] | undefined;
   /** Whether the secret segment of a path is known; the segment is empty where a path has none. Default: all are. */
   readonly isPathKnown?: ((segment: string) => boolean) | undefined;
   /** Default: those of `limits.ts`. */
