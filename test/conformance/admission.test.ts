@@ -277,9 +277,9 @@ describe("a denial", () => {
         `pod default/${pod} may not be deleted now: ` +
         `PodProtector default/${app} needs 2 available pods, 2 are available, ` +
         "0 of them reserved by disruptions " +
-        "under way: its capacity is at the minimum; no more pods match than must be available: unless one is " +
-        "being replaced, promise less: in the budget or PodProtector that people wrote, else annotate the workload " +
-        `with podseidon.kubewharf.io/max-unavailable=1. More: kubectl podseidon why ${pod} -n default`,
+        "under way: its capacity is at the minimum; no more pods match than must be available: unless pods are " +
+        "missing or being replaced, promise less: in the budget or PodProtector that people wrote, else annotate the " +
+        `workload with podseidon.kubewharf.io/max-unavailable=1. More: kubectl podseidon why ${pod} -n default`,
     );
     expect(field(answer.body, "details", "causes", 0, "reason")).toBe("DisruptionBudget");
     expect(answer.headers["retry-after"]).toBeUndefined();
