@@ -216,7 +216,7 @@ export class AttackedWebhook implements AsyncDisposable {
       watch(response, Number(searchParams.get("timeoutSeconds")));
     else if (pathname === PROTECTORS) {
       const items = searchParams.get("limit") === "1" ? [] : [this.#protector];
-      send(response, 200, { kind: "List", metadata: { resourceVersion: String(this.#version) }, items });
+      send(response, 200, { kind: "PodProtectorList", metadata: { resourceVersion: String(this.#version) }, items });
     } else if (pathname.endsWith("/podprotectors/web/status") && method === "PUT") this.#write(body, response);
     else if (pathname.endsWith("/podprotectors/web")) send(response, 200, this.#protector);
     else if (pod !== undefined && method === "PATCH") send(response, 200, {});

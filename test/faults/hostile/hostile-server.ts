@@ -146,7 +146,8 @@ export class HostileServer implements AsyncDisposable {
 
   #list(make: (name: string) => HostileJson, length: number, response: ServerResponse): void {
     const items = Array.from({ length }, (_, index) => this.#object(make, index));
-    this.#json(response, 200, { kind: "List", metadata: { resourceVersion: String(this.#version) }, items });
+    const kind = make === goodPod ? "PodList" : "PodProtectorList";
+    this.#json(response, 200, { kind, metadata: { resourceVersion: String(this.#version) }, items });
   }
 
   /**
