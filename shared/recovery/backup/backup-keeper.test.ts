@@ -251,6 +251,24 @@ describe("a cell that goes back to older backups", () => {
     expect(uids()).toEqual(["another-uid", "lost-uid", "p-uid"]);
   });
 
+  test("keeps that of a lost protector whose successor is lost within the settle period", async () => {
+    const { time, cell, maps, keeper, run, east, west } = rig();
+    cell.put("pod");
+    cell.sync();
+    const { spec, metadata } = protector("p");
+    await stored(maps, [["east", "p"]]);
+    east.core.put("p", spec, { metadata: { ...metadata, uid: "successor-uid" } });
+    east.core.sync();
+    west.core.sync();
+    run();
+    await time.advance(5_000);
+    east.core.remove("p");
+    await time.advance(1_000);
+    keeper.cellWatched({ ...listed, reason: "outage" });
+    await time.advance(15_000);
+    expect(Object.keys(maps.data(chunkName(CELL, 0)) ?? {}).sort()).toEqual(["p-uid", "successor-uid"]);
+  });
+
   test("gets all of them again within half a minute where somebody has deleted them", async () => {
     const { time, cell, maps, run, east, west } = rig();
     cell.put("pod");

@@ -302,6 +302,7 @@ class KeeperRun {
   /** The backup says for good that a restore took its protector away: the next leader could not tell. */
   #lose(backup: ProtectorBackup, isRestored: boolean): void {
     const lost = isRestored ? { ...backup, isLost: true } : backup;
+    this.#replaced.delete(backup.object.metadata.uid);
     if (this.restorer.add(lost, isRestored)) return void this.#put(lost);
     const { core, object } = backup;
     const { uid } = object.metadata;
