@@ -26,7 +26,7 @@ function weightOf({ object: { metadata, spec } }: Lost): number {
  * Lost protectors by key, within a bound. Whoever makes and deletes protectors without end, or forges a backup of many,
  * must not take the room of others: the group that has most gives way.
  */
-export class LostProtectorRoom<T extends Lost> {
+export class BoundedLostProtectors<T extends Lost> {
   readonly #onOverflow: ((lost: T) => void) | undefined;
   readonly #lost = new Map<string, T>();
   /** The weights of these in each group, and the group of each. */

@@ -1,7 +1,7 @@
 import type { ProtectorVersion } from "../decide/state/protector-version.ts";
 import type { PodProtector } from "../schema/podprotector.ts";
+import { BoundedLostProtectors } from "./bounded-lost-protectors.ts";
 import { isReleased } from "./lost-protector.ts";
-import { LostProtectorRoom } from "./lost-protector-room.ts";
 
 /** Most versions of one protector: more than the number of cells that are unreachable at the same time. */
 const MAX_VARIANTS = 16;
@@ -20,13 +20,13 @@ interface LostProtectorIndexOptions {
  */
 export class LostProtectorIndex {
   readonly #options: LostProtectorIndexOptions;
-  readonly #lost: LostProtectorRoom<ProtectorVersion>;
+  readonly #lost: BoundedLostProtectors<ProtectorVersion>;
   /** Backups whose spec differs from the version above, by `namespace/name`; each has the key `namespace/name#N`. */
   readonly #variants = new Map<string, ProtectorVersion[]>();
 
   constructor(options: LostProtectorIndexOptions) {
     this.#options = options;
-    this.#lost = new LostProtectorRoom(options.onOverflow);
+    this.#lost = new BoundedLostProtectors(options.onOverflow);
   }
 
   get size(): number {

@@ -4,7 +4,7 @@
  * core records releases in the release register (`register/`). The generator restores a lost protector from its source,
  * and after a head start an aggregator restores it from its cell's backup.
  *
- * Read this file, `lost-protector-room.ts`, `lost-protector-index.ts` (the webhook), `lost-protectors-by-source.ts`
+ * Read this file, `bounded-lost-protectors.ts`, `lost-protector-index.ts` (the webhook), `lost-protectors-by-source.ts`
  * (the generator), `restore-protector.ts`, `register/register-format.ts`, then `backup/backup-keeper.ts` (the
  * aggregator). Imports point from `backup/` to `register/` to here.
  */

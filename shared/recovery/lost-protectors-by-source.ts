@@ -1,7 +1,7 @@
 import type { Informer } from "../kube/informer/informer.ts";
 import { namespacedName, type PodProtector } from "../schema/podprotector.ts";
+import { BoundedLostProtectors } from "./bounded-lost-protectors.ts";
 import { isReleased } from "./lost-protector.ts";
-import { LostProtectorRoom } from "./lost-protector-room.ts";
 
 interface LostProtectorsBySourceOptions {
   readonly watched: Pick<Informer<PodProtector>, "subscribe">;
@@ -14,7 +14,7 @@ interface LostProtectorsBySourceOptions {
 /** The last version of each protector that this process has seen vanish without a release, found by its source. */
 export class LostProtectorsBySource {
   readonly #options: LostProtectorsBySourceOptions;
-  readonly #lost = new LostProtectorRoom<{ readonly key: string; readonly object: PodProtector }>(({ object }) =>
+  readonly #lost = new BoundedLostProtectors<{ readonly key: string; readonly object: PodProtector }>(({ object }) =>
     this.#unlist(object),
   );
   /** Keys of lost protectors by key of source. */
