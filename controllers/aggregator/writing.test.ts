@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
+import { STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import {
   AggregatorHarness,
   bucket,
@@ -257,6 +258,53 @@ describe("leading", () => {
     expect(harness.cell.gets).toEqual([]);
     await harness.run(2_000);
     expect(harness.settled()).toEqual(["R3"]);
+  });
+
+  /** 500 protectors whose leader dies when their heartbeats have spread out, without a change afterwards. */
+  async function abandoned(): Promise<AggregatorHarness> {
+    const harness = new AggregatorHarness();
+    for (let index = 0; index < 500; index++) harness.core.put(`p${index}`);
+    await harness.start();
+    await harness.run(20 * HEARTBEAT_MS);
+    await harness.loseLeadership();
+    return harness;
+  }
+
+  const stale = (harness: AggregatorHarness) =>
+    [...harness.core.objects.values()].filter(({ status }) => {
+      const text = status?.cells[0]?.aggregation?.heartbeatTime ?? "";
+      return Date.parse(text) < harness.time.clock.nowMs() - STALE_AFTER_MS;
+    }).length;
+
+  test("a new leader goes on with the heartbeats where the last one died: none becomes stale", async () => {
+    const harness = await abandoned();
+    await harness.run(20_000);
+    harness.isLeader = true;
+    harness.lead();
+    let most = 0;
+    for (let second = 0; second < HEARTBEAT_MS / 1000; second++) {
+      const { length } = harness.core.writes;
+      await harness.run(1_000);
+      most = Math.max(most, harness.core.writes.length - length);
+      expect(stale(harness)).toBe(0);
+    }
+    // The even pace is five in a second.
+    expect(most).toBeLessThan(20);
+  });
+
+  test("a leader after long silence writes its heartbeats soon, and not all at once", async () => {
+    const harness = await abandoned();
+    await harness.run(20 * HEARTBEAT_MS);
+    harness.isLeader = true;
+    harness.lead();
+    const rates: number[] = [];
+    while (stale(harness) > 0) {
+      const { length } = harness.core.writes;
+      await harness.run(1_000);
+      rates.push(harness.core.writes.length - length);
+    }
+    expect(rates.length).toBeLessThanOrEqual(25);
+    expect(Math.max(...rates)).toBeLessThan(40);
   });
 
   test("leadership ends while a write is in flight", async () => {

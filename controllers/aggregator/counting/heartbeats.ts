@@ -1,3 +1,4 @@
+import type { Randomness } from "../../../shared/runtime/clock.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
 
@@ -25,6 +26,40 @@ export function newestHeartbeats(protectors: Iterable<PodProtector>): ReadonlyMa
  */
 export function staleCells(protectors: Iterable<PodProtector>, beforeMs: number): ReadonlySet<string> {
   return new Set([...newestHeartbeats(protectors)].filter(([, atMs]) => atMs < beforeMs).map(([cellID]) => cellID));
+}
+
+/** A heartbeat comes early by up to this fraction of the interval, so that the writes of the protectors spread out. */
+const SPREAD = 0.2;
+
+/** Milliseconds from a write of this process to the heartbeat after it. */
+export function nextHeartbeatInMs(heartbeatMs: number, random: Randomness): number {
+  return heartbeatMs * (1 - SPREAD * random.fraction());
+}
+
+interface FirstHeartbeat {
+  /** As the last leader stored it: undefined or unreadable where this cell has none. */
+  readonly heartbeatTime: string | null | undefined;
+  /** Wall clock, Unix milliseconds. */
+  readonly nowMs: number;
+  readonly heartbeatMs: number;
+  readonly staleAfterMs: number;
+}
+
+/**
+ * Milliseconds to the first heartbeat of a new leader, which goes on at the pace of the last one. What became due
+ * meanwhile comes soon, and not all at once: before it would be stale, if it can.
+ */
+export function firstHeartbeatInMs(
+  { heartbeatTime, nowMs, heartbeatMs, staleAfterMs }: FirstHeartbeat,
+  random: Randomness,
+): number {
+  const atMs = parseMs(heartbeatTime);
+  if (atMs === 0) return heartbeatMs * random.fraction();
+  const ageMs = Math.max(0, nowMs - atMs);
+  const dueInMs = nextHeartbeatInMs(heartbeatMs, random) - ageMs;
+  if (dueInMs > 0) return dueInMs;
+  const freshMs = staleAfterMs - ageMs;
+  return (freshMs > 0 ? freshMs / 2 : SPREAD * heartbeatMs) * random.fraction();
 }
 
 function isLater(text: string, than: string): boolean {

@@ -22,7 +22,7 @@ import { type QueueEvent, WorkQueue } from "../../../shared/runtime/work-queue.t
 import type { Pod } from "../../../shared/schema/pod.ts";
 import { type Aggregation, cellEntry, namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { CountedGate } from "../counting/counted-gate.ts";
-import { staleCells } from "../counting/heartbeats.ts";
+import { firstHeartbeatInMs, nextHeartbeatInMs, staleCells } from "../counting/heartbeats.ts";
 import type { Membership, MembershipListener, TrackedProtector } from "../counting/membership.ts";
 import type { ReconcileResult } from "../observe/events.ts";
 import { gather, type ReconcileContext } from "./reconcile-input.ts";
@@ -54,8 +54,6 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
 
 /** Conflicts in a row after which the key waits out a backoff. */
 const MAX_CONFLICTS = 10;
-/** A heartbeat comes early by up to this fraction of the interval, so that the writes of the protectors spread out. */
-const HEARTBEAT_SPREAD = 0.2;
 /** Vanished pods that an Event names; the others are counted. */
 const MAX_NAMED = 5;
 /** Shortest time between two reconciles of a protector that waits for progress of the stream. */
@@ -261,9 +259,10 @@ export class CoreReconciler implements MembershipListener {
   #stateOf(tracked: TrackedProtector): ReconcileState {
     const known = this.#states.get(tracked);
     if (known !== undefined) return known;
-    const { ports, heartbeatMs } = this.#options;
-    // A new leader spreads the first heartbeats over the interval.
-    const state = new ReconcileState(ports.clock.monotonicMs() + heartbeatMs * ports.random.fraction());
+    const { ports, cellID } = this.#options;
+    const { heartbeatTime } = cellEntry(tracked.protector, cellID)?.aggregation ?? {};
+    const first = { ...this.#options, heartbeatTime, nowMs: ports.clock.nowMs() };
+    const state = new ReconcileState(ports.clock.monotonicMs() + firstHeartbeatInMs(first, ports.random));
     state.known = this.#departed.get(namespacedName(tracked.id))?.known;
     this.#departed.delete(namespacedName(tracked.id));
     this.#states.set(tracked, state);
@@ -341,7 +340,7 @@ export class CoreReconciler implements MembershipListener {
     state.adoptedEpoch = Math.max(state.adoptedEpoch, aggregation?.epoch ?? 0);
     state.windowSinceMs = undefined;
     state.yield(nowMs, nowMs - startedMs);
-    state.heartbeatDueMs = nowMs + heartbeatMs * (1 - HEARTBEAT_SPREAD * ports.random.fraction());
+    state.heartbeatDueMs = nowMs + nextHeartbeatInMs(heartbeatMs, ports.random);
     const cause = result.reasons.every((reason) => reason === "Heartbeat") ? "heartbeat" : "changed";
     const latencyMs = state.published(startedMs, nowMs);
     onEvent({ kind: "wrote", id, cause, latencyMs, durationMs: nowMs - startedMs });
