@@ -79,6 +79,7 @@ export class NamespaceMarker {
       transport,
       ports,
       path: "/api/v1/namespaces",
+      kind: "Namespace",
       ...(namespace === "" ? {} : { query: { fieldSelector: `metadata.name=${namespace}` } }),
       parse: namespaceOf,
       keyOf: ({ name }) => name,

@@ -3,7 +3,12 @@ import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import { type Ports, sleep } from "../../../shared/runtime/clock.ts";
-import { type ConfigurationResource, type LiveConfiguration, parseLiveConfiguration } from "./desired-configuration.ts";
+import {
+  type ConfigurationResource,
+  KINDS,
+  type LiveConfiguration,
+  parseLiveConfiguration,
+} from "./desired-configuration.ts";
 
 const GROUP_PATH = "/apis/admissionregistration.k8s.io/v1";
 
@@ -75,6 +80,7 @@ export class ConfigurationWatches {
       ...{ transport, ports, serverTimeoutSeconds: STREAM_SECONDS, unparsable: "keepLast" },
       name: resource,
       path: configurationPath(resource),
+      kind: KINDS[resource],
       query: { fieldSelector: `metadata.name=${name}` },
       parse: parseLiveConfiguration,
       keyOf: ({ metadata }) => metadata.name,

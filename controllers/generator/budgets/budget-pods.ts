@@ -117,6 +117,7 @@ export class BudgetPods {
       transport,
       ports,
       path: "/api/v1/pods",
+      kind: "Pod",
       parse: watchedPod,
       keyOf: ({ namespace, name }) => `${namespace}/${name}`,
       uidOf: ({ uid }) => uid,

@@ -273,6 +273,7 @@ class MergeTerm {
     return new Reflector<T>({
       ...{ name, transport, ports, parse, ...more },
       path: COLLECTION,
+      kind: KIND,
       keyOf: ({ namespace, name: object }) => `${namespace}/${object}`,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,

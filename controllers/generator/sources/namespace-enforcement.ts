@@ -36,6 +36,7 @@ export class NamespaceEnforcement {
       transport,
       ports,
       path: "/api/v1/namespaces",
+      kind: "Namespace",
       query: { labelSelector: ENFORCEMENT_LABEL },
       parse: labelled,
       keyOf: ({ name }) => name,

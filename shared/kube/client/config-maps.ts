@@ -6,7 +6,12 @@ import { configMapPath, withQuery } from "./api-path.ts";
 import type { ApiFailure, ApiResult } from "./api-result.ts";
 
 const Page = checker(
-  v.looseObject({ metadata: v.looseObject({ continue: v.optional(v.string()) }), items: v.array(ConfigMap) }),
+  v.looseObject({
+    // Something in between may mix up answers, and a list of another kind may be empty.
+    kind: v.optional(v.picklist(["ConfigMapList"])),
+    metadata: v.looseObject({ continue: v.optional(v.string()) }),
+    items: v.array(ConfigMap),
+  }),
 );
 /** ConfigMaps of one page: they may be large. */
 const PAGE_SIZE = 10;

@@ -5,11 +5,20 @@ import type { Transport } from "../../kube/client/transport.ts";
 import { encodeBackup, VERSIONS_KEY } from "./backup-format.ts";
 import { BackupReader, type BackupTarget, type CoreBackup } from "./backup-reader.ts";
 
-/** A cell that holds these texts in one ConfigMap, and answers the first requests with these codes. */
-function cellWith(data: Readonly<Record<string, string>>, codes: number[] = []): Transport {
+/** An empty list that something in between has mixed up with another. */
+const MIXED_UP = JSON.stringify({ kind: "SecretList", metadata: {}, items: [] });
+
+/** A cell that holds these texts in one ConfigMap, and answers the first requests so. A number is a code. */
+function cellWith(data: Readonly<Record<string, string>>, answers: (number | string)[] = []): Transport {
   const items = [{ metadata: { name: "backup", uid: "1", resourceVersion: "1" }, data }];
+  const whole = JSON.stringify({ kind: "ConfigMapList", metadata: {}, items });
   return {
-    request: async () => ({ status: codes.shift() ?? 200, headers: {}, body: JSON.stringify({ metadata: {}, items }) }),
+    request: async () => {
+      const answer = answers.shift() ?? 200;
+      return typeof answer === "number"
+        ? { status: answer, headers: {}, body: whole }
+        : { status: 200, headers: {}, body: answer };
+    },
     stream: () => Promise.reject(new Error("nothing is watched")),
     close: () => undefined,
   };
@@ -57,7 +66,7 @@ test("the backup of one core is adopted while another core is out of reach; the 
 const LOST = { uid: "u-lost", name: "lost" };
 
 /** One core, and one cell that answers so. */
-function readerOf(codes: number[]) {
+function readerOf(answers: (number | string)[]) {
   const time = new VirtualTime();
   const results: string[] = [];
   const adopted: string[][] = [];
@@ -65,7 +74,7 @@ function readerOf(codes: number[]) {
   const one = { ...whole, metadata: { ...whole.metadata, ...LOST } };
   const transport = cellWith(
     { a: encodeBackup("core", protector(5), "c"), b: encodeBackup("core", one, "c", true) },
-    codes,
+    answers,
   );
   const reader = new BackupReader({
     ...{
@@ -87,6 +96,13 @@ test("a backup says itself whether a restored core lacked its protector", async 
   const { time, reader, adopted } = readerOf([]);
   reader.start();
   await time.advance(10);
+  expect(adopted).toEqual([["2", LOST.uid]]);
+});
+
+test("an empty list of another kind, which a proxy has mixed up, does not say that there are no backups", async () => {
+  const { time, reader, adopted } = readerOf([MIXED_UP]);
+  reader.start();
+  await time.advance(1_000);
   expect(adopted).toEqual([["2", LOST.uid]]);
 });
 

@@ -69,6 +69,7 @@ export class ReleaseRegister {
       transport,
       ports,
       path: configMapPath(namespace),
+      kind: "ConfigMap",
       query: { labelSelector: SELECTOR },
       parse: parseConfigMap,
       keyOf: ({ metadata }) => metadata.name,
