@@ -8,6 +8,8 @@ import { isOlderVersion } from "../../../shared/schema/resource-version.ts";
 
 /** Pause after an own write, in times of that write: a webhook farther away can read and write in it. */
 const YIELD_WRITES = 2;
+/** One pause in ten: for a webhook much farther away, which counts that come later do not hurt as much. */
+const MOST_YIELD_WRITES = 20;
 const MAX_YIELD_MS = 3_000;
 /** The fractions of its multiples spread evenly. */
 const GOLDEN_RATIO = 0.618;
@@ -119,7 +121,8 @@ export class ReconcileState {
    */
   yield(nowMs: number, tookMs: number): void {
     this.#yieldFraction = (this.#yieldFraction + GOLDEN_RATIO) % 1;
-    this.yieldsUntilMs = nowMs + Math.min((YIELD_WRITES + this.#yieldFraction) * tookMs, MAX_YIELD_MS);
+    const writes = Math.min(YIELD_WRITES / (1 - this.#yieldFraction), MOST_YIELD_WRITES);
+    this.yieldsUntilMs = nowMs + Math.min(writes * tookMs, MAX_YIELD_MS);
   }
 
   /** Remembers the stored hold. When the hold has ended, returns how long it lasted, in milliseconds. */

@@ -90,7 +90,7 @@ class FakeInformer<T> implements LearningInformer<T> {
   }
 }
 
-/** How long a `late` write takes. */
+/** How long a `late` write takes, unless the core says otherwise. */
 export const LATE_MS = 1_000;
 
 /** `hang`: not made, no response before the timeout. `lost`: made, and the response is lost. */
@@ -112,6 +112,7 @@ export class FakeCore {
   readonly script: FakeResponse[] = [];
   /** The response to every write after the script. */
   answer: FakeResponse = "ok";
+  lateMs = LATE_MS;
   /** False: the watch delivers nothing. */
   streams = true;
   /** Fields that the CRD drops. */
@@ -133,7 +134,7 @@ export class FakeCore {
         putPodProtectorStatus: async (identity, status, options) => {
           this.attempts++;
           const answer = this.script.shift() ?? this.answer;
-          if (answer === "late") await new Promise<void>((resolve) => void this.#time.timers.after(LATE_MS, resolve));
+          if (answer === "late") await new Promise<void>((resolve) => void this.#time.timers.after(this.lateMs, resolve));
           if (answer === "hang") {
             await new Promise<void>((resolve) => {
               this.#time.timers.after(options.timeoutMs, resolve);
