@@ -59,7 +59,7 @@ export function firstHeartbeatInMs(
   const dueInMs = nextHeartbeatInMs(heartbeatMs, random) - ageMs;
   if (dueInMs > 0) return dueInMs;
   const freshMs = staleAfterMs - ageMs;
-  return (freshMs > 0 ? freshMs / 2 : SPREAD * heartbeatMs) * random.fraction();
+  return Math.min(freshMs > 0 ? freshMs / 2 : Number.POSITIVE_INFINITY, SPREAD * heartbeatMs) * random.fraction();
 }
 
 function isLater(text: string, than: string): boolean {
