@@ -31,6 +31,7 @@ class FakeCluster {
   /** What each page of a list without end has. */
   endless: readonly unknown[] | undefined;
   pages = 0;
+  lists = 0;
 
   node(name: string, ...taints: TaintedNode["taints"]): void {
     const before = this.nodes.get(name);
@@ -49,6 +50,7 @@ class FakeCluster {
   }
 
   get = async <T>(path: string, parse: (raw: unknown) => T): Promise<ApiResult<T>> => {
+    this.lists++;
     if (this.answer === "read fails") return { kind: "unavailable", error: new Error("down"), sent: false };
     if (this.endless !== undefined) {
       const metadata = ++this.pages < 20_000 ? { continue: `${this.pages}` } : {};
@@ -291,4 +293,19 @@ test("nothing is evicted without the Lease", async () => {
   await start({ isLeader: false });
   await cluster.time.advance(10 * INTERVAL_MS);
   expect(cluster.evictions).toEqual([]);
+});
+
+test("a tainted node whose status changes all the time has its pods listed at the interval, and at new taints", async () => {
+  cluster.pod("web");
+  cluster.node("node-1", TAINT);
+  await start({ afterMs: 3_600_000 });
+  for (let tenth = 0; tenth < 100; tenth++) {
+    cluster.node("node-1", { ...TAINT });
+    await cluster.time.advance(100);
+  }
+  expect(cluster.lists).toBeLessThanOrEqual(11);
+  const before = cluster.lists;
+  cluster.node("node-1", TAINT, { key: "dedicated", value: "a" });
+  await cluster.time.advance(10);
+  expect(cluster.lists).toBe(before + 1);
 });

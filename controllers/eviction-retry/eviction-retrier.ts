@@ -99,7 +99,8 @@ export class EvictionRetrier {
     const unsubscribe = nodes.subscribe({
       changed: (before, after) => {
         const name = after?.name ?? before?.name;
-        if (name !== undefined && (isTainted(before) || isTainted(after))) this.queue.add(name);
+        // Its kubelet and others write its status all the time.
+        if (name !== undefined && taintsOf(before) !== taintsOf(after)) this.queue.add(name);
       },
     });
     for (const node of nodes.values()) if (isTainted(node)) this.queue.add(node.name);
@@ -204,6 +205,11 @@ export class EvictionRetrier {
     const keys = taints.map(({ key }) => key);
     this.#options.onEvent({ kind, pod: { namespace, name, uid }, node, taints: keys, isFirst, message });
   }
+}
+
+/** A text, which is equal for nodes with the same taints. */
+function taintsOf(node: TaintedNode | undefined): string {
+  return JSON.stringify(node?.taints ?? []);
 }
 
 function isTainted(node: TaintedNode | undefined): node is TaintedNode {
