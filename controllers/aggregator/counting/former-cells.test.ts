@@ -21,15 +21,27 @@ async function leading(entry: CellStatus, formerCells: () => ReadonlySet<string>
 }
 
 describe("a protector that counts the pods of the cell under an id that it had before", () => {
-  test("is counted a settle period after this process began to lead, once the old entry is removed", async () => {
+  test("is counted a settle period after the old entry was removed, however long this process has led", async () => {
     const { harness, available, told } = await leading(left("before", 3), () => new Set(["before"]));
-    await harness.run(SETTLE_MS / 2);
+    await harness.run(3 * SETTLE_MS);
     expect([available(), told()]).toEqual([undefined, [{ kind: "renamed", formerCell: "before" }]]);
-    harness.core.edit("p", (object) => ({ ...object, status: { cells: [left("before", 0)], summary: SUMMARY } }));
+    const edit = (...cells: CellStatus[]) =>
+      harness.core.edit("p", (object) => ({ ...object, status: { cells, summary: SUMMARY } }));
+    edit(left("before", 0));
+    await harness.run(SETTLE_MS / 2);
+    edit();
     await harness.run(SETTLE_MS / 4);
     expect(available()).toBeUndefined();
     await harness.run(SETTLE_MS / 2);
     expect([available(), told().length]).toEqual([3, 1]);
+  });
+
+  test("where the entry is removed already when a process begins to lead, is counted a settle period later", async () => {
+    const { harness, available } = await leading(left("before", 0), () => new Set(["before"]));
+    await harness.run(SETTLE_MS / 2);
+    expect(available()).toBeUndefined();
+    await harness.run(SETTLE_MS);
+    expect(available()).toBe(3);
   });
 
   test("and under the present one, too, is counted on", async () => {
