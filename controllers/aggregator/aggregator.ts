@@ -194,8 +194,8 @@ export class Aggregator {
       membership: this.membership,
       expectedOf: (tracked) => this.#expectedOf(tracked),
       isAsked: this.#options.isAsked ?? (() => true),
-      firstCountInMs: (tracked) =>
-        Math.max(shared.formerInMs(tracked), this.#marker?.firstCountInMs(tracked.id.namespace) ?? 0),
+      firstCountInMs: shared.formerInMs,
+      markedInMs: (tracked) => this.#marker?.firstCountInMs(tracked.id.namespace) ?? 0,
       forget: (tracked) => {
         this.#expected?.forget(tracked);
         this.#marker?.forget(tracked.id.namespace);

@@ -115,6 +115,22 @@ describe("counting", () => {
     expect(new Set(asked)).toEqual(new Set(["ns"]));
   });
 
+  test("the first pods of a namespace that is new in the cell wait for its mark, too", async () => {
+    let waitMs = 0;
+    const marker = { firstCountInMs: () => waitMs, forget: (): void => {}, stop: async () => {} };
+    const harness = new AggregatorHarness({ namespaceMarker: async () => marker });
+    harness.core.put("p");
+    await harness.start();
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+    waitMs = 500;
+    harness.cell.put("a");
+    await harness.run(2_000);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
+    waitMs = 0;
+    await harness.run(1_000);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(1);
+  });
+
   test("a protector with other labels than asked for is left as it is, until it has them again", async () => {
     const harness = await counted({ selects: ({ fleet }) => fleet === undefined });
     const label = (labels: Record<string, string>): void => {

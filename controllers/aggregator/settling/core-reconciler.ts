@@ -41,6 +41,8 @@ export interface CoreReconcilerOptions extends Readonly<ReconcileContext> {
   readonly selects?: ((labels: Labels) => boolean) | undefined;
   /** Milliseconds until the protector may be counted for the first time; 0 is now. Called at each reconcile. */
   readonly firstCountInMs: (tracked: TrackedProtector) => number;
+  /** The same of the first pods: milliseconds until the cell's apiservers ask about the namespace. */
+  readonly markedInMs: (tracked: TrackedProtector) => number;
   /** The protector is gone. */
   readonly forget: (tracked: TrackedProtector) => void;
   /** The stored position is newer than a quorum read of the cell, which concerns all cores. */
@@ -251,9 +253,12 @@ export class CoreReconciler implements MembershipListener {
 
   /** A protector that was counted once is always counted: users rely on its promise. */
   #firstCountInMs(tracked: TrackedProtector, state: ReconcileState): number {
-    const waitMs = this.#options.firstCountInMs(tracked);
-    const stored = cellEntry(state.newest(tracked.protector), this.#options.cellID);
-    return isCounted(stored?.aggregation ?? undefined) ? 0 : waitMs;
+    const { firstCountInMs, markedInMs, cellID } = this.#options;
+    const [waitMs, markedMs] = [firstCountInMs(tracked), markedInMs(tracked)];
+    const aggregation = cellEntry(state.newest(tracked.protector), cellID)?.aggregation ?? undefined;
+    if (!isCounted(aggregation)) return Math.max(waitMs, markedMs);
+    // Nobody relies on a count of no pods, which may be from before the cell had the namespace.
+    return (aggregation?.totalReplicas ?? 0) > 0 ? 0 : markedMs;
   }
 
   #stateOf(tracked: TrackedProtector): ReconcileState {
