@@ -62,7 +62,7 @@ export const evictionRetryController: Controller<EvictionRetryFlags> = {
 function watchNodes({ transport, ports, log, metrics }: ControllerContext<EvictionRetryFlags>): Reflector<TaintedNode> {
   const watches = observeListWatch({ metrics, log, clock: ports.clock });
   const nodes = new Reflector<TaintedNode>({
-    ...{ name: "nodes", transport, ports, path: "/api/v1/nodes", kind: "Node", parse: parseTaintedNode },
+    ...{ name: "nodes", transport, ports, path: "/api/v1/nodes", parse: parseTaintedNode },
     keyOf: ({ name }) => name,
     uidOf: ({ uid }) => uid,
     versionOf: ({ resourceVersion }) => resourceVersion,

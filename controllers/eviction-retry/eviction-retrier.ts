@@ -98,9 +98,10 @@ export class EvictionRetrier {
     const { nodes, ports, onOutcome } = this.#options;
     const unsubscribe = nodes.subscribe({
       changed: (before, after) => {
-        const name = after?.name ?? before?.name;
+        const node = after ?? before;
         // Its kubelet and others write its status all the time.
-        if (name !== undefined && taintsOf(before) !== taintsOf(after)) this.queue.add(name);
+        if (node && JSON.stringify(before?.taints ?? []) !== JSON.stringify(after?.taints ?? []))
+          this.queue.add(node.name);
       },
     });
     for (const node of nodes.values()) if (isTainted(node)) this.queue.add(node.name);
@@ -205,11 +206,6 @@ export class EvictionRetrier {
     const keys = taints.map(({ key }) => key);
     this.#options.onEvent({ kind, pod: { namespace, name, uid }, node, taints: keys, isFirst, message });
   }
-}
-
-/** A text, which is equal for nodes with the same taints. */
-function taintsOf(node: TaintedNode | undefined): string {
-  return JSON.stringify(node?.taints ?? []);
 }
 
 function isTainted(node: TaintedNode | undefined): node is TaintedNode {

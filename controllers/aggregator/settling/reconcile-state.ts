@@ -8,8 +8,9 @@ import { isOlderVersion } from "../../../shared/schema/resource-version.ts";
 
 /** Pause after an own write, in times of that write: a webhook farther away can read and write in it. */
 const YIELD_WRITES = 2;
-/** One pause in ten: for a webhook much farther away, which counts that come later do not hurt as much. */
-const MOST_YIELD_WRITES = 20;
+/** Of writes that follow each other as soon as they may, each eighth leaves a webhook much farther away its time. */
+const LONG_YIELD_WRITES = 20;
+const LONG_YIELD_EVERY = 8;
 const MAX_YIELD_MS = 3_000;
 /** The fractions of its multiples spread evenly. */
 const GOLDEN_RATIO = 0.618;
@@ -33,6 +34,8 @@ export class ReconcileState {
   /** Monotonic time until which an own write leaves the object to webhooks. */
   yieldsUntilMs = Number.NEGATIVE_INFINITY;
   #yieldFraction = 0;
+  /** Writes that began within the time of one write after the pause before them, or in it. */
+  #yieldsInARow = 0;
   /** Monotonic time of the next write, even when nothing has changed. */
   heartbeatDueMs: number;
   /** Monotonic time of the oldest pod change that is not published yet. */
@@ -121,7 +124,9 @@ export class ReconcileState {
    */
   yield(nowMs: number, tookMs: number): void {
     this.#yieldFraction = (this.#yieldFraction + GOLDEN_RATIO) % 1;
-    const writes = Math.min(YIELD_WRITES / (1 - this.#yieldFraction), MOST_YIELD_WRITES);
+    this.#yieldsInARow = nowMs - 2 * tookMs < this.yieldsUntilMs ? this.#yieldsInARow + 1 : 0;
+    const isLong = this.#yieldsInARow % LONG_YIELD_EVERY === LONG_YIELD_EVERY - 1;
+    const writes = isLong ? LONG_YIELD_WRITES : YIELD_WRITES + this.#yieldFraction;
     this.yieldsUntilMs = nowMs + Math.min(writes * tookMs, MAX_YIELD_MS);
   }
 
