@@ -94,6 +94,13 @@ describe("the force-delete annotation", () => {
     ['{"until":"2026-05-01T12:00:00Z"}', "expired"],
     ['{"until":"2026-05-01"}', "malformed"],
     ['{"until":"soon"}', "malformed"],
+    ['{"until":"2026-06-31T12:00:00Z"}', "malformed"],
+    ['{"until":"2027-02-29T12:00:00Z"}', "malformed"],
+    [
+      '{"until":"2028-02-29T00:00:00.5+02:00"}',
+      'forced {"force-delete":"true","force-delete-until":"2028-02-29T00:00:00.5+02:00"}',
+    ],
+    ['{"until":"2026-06-30T24:00:00Z"}', "malformed"],
     ['{"until":5}', "malformed"],
     ['{"until":null}', "malformed"],
     ['{"untill":"2030-05-01T12:00:00Z"}', "malformed"],
