@@ -56,7 +56,7 @@ export interface Reassertion {
 }
 
 /** Writes lost reservations again and puts cells on hold (docs/design.md#lost-history). */
-interface PendingReassert extends Timed {
+export interface PendingReassert extends Timed {
   readonly kind: "reassert";
   readonly reassertions: readonly Reassertion[];
   /** Cells that this replica serves and that the object has, or had before its history was lost. */
@@ -77,6 +77,8 @@ function byUrgency(a: PendingRequest, b: PendingRequest): number {
 export class PendingQueue {
   readonly #ports: Pick<Ports, "clock" | "timers">;
   readonly #waiting = new Map<PendingRequest, Timer>();
+  /** Holds that could not be written. Nothing is reserved before they are. */
+  readonly #owed: PendingReassert[] = [];
   /** Message of the core's last failure, until a call succeeds. */
   coreFailure: string | undefined;
 
@@ -96,9 +98,18 @@ export class PendingQueue {
     );
   }
 
-  /** Removes the request and passes on its decision, unless that has happened before. */
+  /** Removes the request and passes on its decision, unless that has happened before. A hold stays owed. */
   settle(pending: PendingRequest, decision: ProtectorDecision): void {
-    if (this.remove(pending) && pending.kind === "reserve") pending.settle(decision);
+    if (!this.remove(pending)) return;
+    if (pending.kind === "reserve") pending.settle(decision);
+    else if (pending.kind === "reassert") this.#owed.push(pending);
+  }
+
+  /** Queues the holds that could not be written, once more: to be called before a batch is planned. */
+  addOwed(): void {
+    const nowMs = this.#ports.clock.monotonicMs();
+    for (const { arrivedMs, deadlineMs, ...owed } of this.#owed.splice(0))
+      this.add({ ...owed, arrivedMs: nowMs, deadlineMs: nowMs + deadlineMs - arrivedMs });
   }
 
   /** False when the request has left the queue before. */
