@@ -56,7 +56,7 @@ export interface Reassertion {
 }
 
 /** Writes lost reservations again and puts cells on hold (docs/design.md#lost-history). */
-export interface PendingReassert extends Timed {
+interface PendingReassert extends Timed {
   readonly kind: "reassert";
   readonly reassertions: readonly Reassertion[];
   /** Cells that this replica serves and that the object has, or had before its history was lost. */
@@ -78,7 +78,7 @@ export class PendingQueue {
   readonly #ports: Pick<Ports, "clock" | "timers">;
   readonly #waiting = new Map<PendingRequest, Timer>();
   /** Holds that could not be written. Nothing is reserved before they are. */
-  readonly #owed: PendingReassert[] = [];
+  readonly #owed = new Set<PendingRequest>();
   /** Message of the core's last failure, until a call succeeds. */
   coreFailure: string | undefined;
 
@@ -102,18 +102,21 @@ export class PendingQueue {
   settle(pending: PendingRequest, decision: ProtectorDecision): void {
     if (!this.remove(pending)) return;
     if (pending.kind === "reserve") pending.settle(decision);
-    else if (pending.kind === "reassert") this.#owed.push(pending);
+    else if (pending.kind === "reassert") this.#owed.add(pending);
   }
 
   /** Queues the holds that could not be written, once more: to be called before a batch is planned. */
   addOwed(): void {
     const nowMs = this.#ports.clock.monotonicMs();
-    for (const { arrivedMs, deadlineMs, ...owed } of this.#owed.splice(0))
-      this.add({ ...owed, arrivedMs: nowMs, deadlineMs: nowMs + deadlineMs - arrivedMs });
+    for (const owed of this.#owed)
+      this.add({ ...owed, arrivedMs: nowMs, deadlineMs: nowMs + owed.deadlineMs - owed.arrivedMs });
+    this.#owed.clear();
   }
 
   /** False when the request has left the queue before. */
   remove(pending: PendingRequest): boolean {
+    // A hold may be stored after its time is over.
+    this.#owed.delete(pending);
     this.#waiting.get(pending)?.cancel();
     return this.#waiting.delete(pending);
   }

@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { pod } from "../../test/support/webhook/fixtures.ts";
+import { pod, protector } from "../../test/support/webhook/fixtures.ts";
 import { ask, type Setup, setup } from "../../test/support/webhook/writer-harness.ts";
 
 const FOR_MS = 60_000;
 
 /** A writer that has noticed lost history, and has to put its cell on hold. */
-function lost(): Setup {
+function lost(forMs = FOR_MS): Setup {
   const made = setup(1);
   const nowMs = made.time.clock.monotonicMs();
-  const timed = { arrivedMs: nowMs, deadlineMs: nowMs + FOR_MS };
+  const timed = { arrivedMs: nowMs, deadlineMs: nowMs + forMs };
   made.writer.submit({ kind: "reassert", reassertions: [], cells: ["cell-1"], hold: "WentBack/1-t", ...timed });
   return made;
 }
@@ -56,4 +56,17 @@ describe("a hold that the core does not take", () => {
     expect(later.map(({ decision }) => decision?.kind)).toEqual(["denied", "denied"]);
     expect(store.writes).toBe(1);
   });
+});
+
+test("a hold that the core takes at the last moment is written once", async () => {
+  const { time, writer, store } = lost(100);
+  store.slowMs = 200;
+  await time.advance(1_000);
+  expect(store.object.status?.cells[0]?.aggregation?.hold).toBe("WentBack/1-t");
+  // The aggregator has ended it since.
+  store.put((object) => ({ ...object, status: protector(1).status ?? object.status }));
+  await time.advance(1_000);
+  const asked = ask(time, writer, pod("web-0"));
+  await time.advance(1_000);
+  expect(asked.decision).toMatchObject({ kind: "allowed" });
 });

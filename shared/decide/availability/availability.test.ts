@@ -180,7 +180,8 @@ describe("maturity", () => {
       const metadata = { namespace: "default", name: "x", uid: "u", resourceVersion: "1" };
       const conditions = [{ type: "Ready", status: "True", ...since }];
       const pod = parsePod({ metadata, spec: { nodeName: "node" }, status: { phase: "Running", conditions } });
-      const [spec, atOnce] = [30, 0].map((minReadySeconds) => specFacts(makeSpec({ minReadySeconds })));
+      const spec = specFacts(makeSpec({ minReadySeconds: 30 }));
+      const atOnce = specFacts(makeSpec({ minReadySeconds: 0 }));
       const cutoffMs = maturityCutoffMs(NOW_MS, spec);
       expect([isAvailable(pod, spec, cutoffMs), isAvailable(pod, atOnce, NOW_MS)]).toEqual([false, true]);
       expect(classifyPod(pod, spec, { cutoffMs, position: "1", leftOut: undefined })).toBe("Immature");
