@@ -31,6 +31,12 @@ function field(fields: ReadonlyMap<string, unknown>, name: string): string | und
   return value;
 }
 
+/** JavaScript reads 30 February as 2 March. Throws for what is no time at all. */
+function isInCalendar(rfc3339: string): boolean {
+  const local = rfc3339.slice(0, 19);
+  return new Date(`${local}Z`).toISOString().startsWith(local);
+}
+
 /** Reads a value. An unreadable value allows nothing: its author may have meant less than "always". */
 export function readClaim(value: string | undefined): BypassClaim {
   if (value === undefined) return { kind: "none" };
@@ -44,7 +50,8 @@ export function readClaim(value: string | undefined): BypassClaim {
     if (fields.size === 0 || [...fields.keys()].some((key) => !KNOWN_KEYS.has(key))) return { kind: "malformed" };
     const until = field(fields, "until");
     const untilMs = until === undefined ? undefined : Date.parse(until);
-    if (until !== undefined && (!RFC3339.test(until) || Number.isNaN(untilMs))) return { kind: "malformed" };
+    if (until !== undefined && (!RFC3339.test(until) || Number.isNaN(untilMs) || !isInCalendar(until)))
+      return { kind: "malformed" };
     return { kind: "claimed", untilMs, until, reason: field(fields, "reason")?.slice(0, MAX_REASON) };
   } catch {
     return { kind: "malformed" };

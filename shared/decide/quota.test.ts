@@ -334,6 +334,13 @@ describe("pins", () => {
       "Denial AtMinimum",
     ],
     [
+      "the first shard has not reached the version",
+      { ...cutoff, resourceVersion: "99,1000" },
+      immature,
+      {},
+      "Denial AtMinimum",
+    ],
+    [
       "every shard has reached the version",
       { ...cutoff, resourceVersion: "1000,100" },
       immature,
@@ -357,6 +364,16 @@ describe("pins", () => {
   ])("an eviction of an unavailable pod: %s", (_, resourceVersion, expected) => {
     const pod = makePod("x", { readyForSeconds: undefined, resourceVersion });
     expect(verdictLine(decide(stateOf([makeCell("a", 2)]), makeRequest(pod, { operation: "EVICT" })))).toBe(expected);
+  });
+
+  test("an eviction of an unavailable pod that a shard which lags may count", () => {
+    const weighed = (position: string): string => {
+      const state = stateOf([makeCell("a", 2, [], { resourceVersion: position })]);
+      const pod = makePod("x", { readyForSeconds: undefined, resourceVersion: "1000" });
+      return verdictLine(decide(state, makeRequest(pod, { operation: "EVICT" })));
+    };
+    expect(["999,1000", "1000,999"].map(weighed)).toEqual(Array(2).fill("allow PinnedUnavailable w=1"));
+    expect(weighed("1000,1001")).toBe("allow PinnedUnavailable w=0");
   });
 
   test("a pin never makes a reservation lighter", () => {

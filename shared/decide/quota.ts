@@ -44,7 +44,7 @@ import { classifyPod, isLost, type PodClass } from "./availability/availability.
 import { isPaidFor, type Reservation, type Weight } from "./ledger/reservation.ts";
 import { isForced, isProtectedFrom, type Overrides, preActivitiesOf } from "./overrides.ts";
 import { type Criterion, criterionInForce, type Estimate, estimate } from "./state/estimate.ts";
-import { type CellState, type ProtectorState, publishedCounts } from "./state/protector-state.ts";
+import { type CellState, historyBytesAtMost, type ProtectorState, publishedCounts } from "./state/protector-state.ts";
 
 /**
  * No reservation is added to a history that may have more bytes (docs/design.md#history-size, S10): the object stays
@@ -359,10 +359,7 @@ function historyIsFull(input: DecisionInput): Decision | undefined {
 
 /** True when the pod already has a reservation, or there is room for one more. */
 function hasRoom({ state, held }: DecisionInput, capBytes: number): boolean {
-  if (held !== undefined) return true;
-  let bytes = 0;
-  for (const { ledger } of state.cells.values()) bytes += ledger.bytesAtMost;
-  return bytes <= capBytes;
+  return held !== undefined || historyBytesAtMost(state) <= capBytes;
 }
 
 /** An annotation overrides a denial. So do a minimum of 0, which promises nothing, and a protector that only warns. */

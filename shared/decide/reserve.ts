@@ -3,8 +3,8 @@
  */
 import type { Operation } from "../schema/podprotector.ts";
 import { parseMicros } from "../schema/time.ts";
-import type { Decision, DisruptionRequest } from "./quota.ts";
-import { cellOf, type ProtectorState } from "./state/protector-state.ts";
+import { type Decision, type DisruptionRequest, HARD_CAP_BYTES } from "./quota.ts";
+import { cellOf, historyBytesAtMost, type ProtectorState } from "./state/protector-state.ts";
 
 /** Records `decision`. The same request a second time changes nothing. */
 export function apply(state: ProtectorState, request: DisruptionRequest, decision: Decision): void {
@@ -20,6 +20,13 @@ export function apply(state: ProtectorState, request: DisruptionRequest, decisio
     atMicros: parseMicros(request.startTime),
   };
   cellOf(state, request.cell).ledger.admit(pod.uid, pod.name, admission, weight);
+}
+
+/** Records a lost admission again, unless the history has no room: more than fit may have been made and settled. */
+export function reapply(state: ProtectorState, request: DisruptionRequest, decision: Decision): void {
+  const { cell, pod } = request;
+  const isHeld = state.cells.get(cell)?.ledger.get(pod.uid, pod.name) !== undefined;
+  if (isHeld || historyBytesAtMost(state) <= HARD_CAP_BYTES) apply(state, request, decision);
 }
 
 /**

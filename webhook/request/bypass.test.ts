@@ -94,6 +94,10 @@ describe("the force-delete annotation", () => {
     ['{"until":"2026-05-01T12:00:00Z"}', "expired"],
     ['{"until":"2026-05-01"}', "malformed"],
     ['{"until":"soon"}', "malformed"],
+    [
+      '{"until":"2028-02-29T00:00:00.5+02:00"}',
+      'forced {"force-delete":"true","force-delete-until":"2028-02-29T00:00:00.5+02:00"}',
+    ],
     ['{"until":5}', "malformed"],
     ['{"until":null}', "malformed"],
     ['{"untill":"2030-05-01T12:00:00Z"}', "malformed"],
@@ -103,6 +107,11 @@ describe("the force-delete annotation", () => {
   ])("%s: %s", async (value, expected) => {
     expect(await judged(value)).toBe(expected);
   });
+
+  test.each(["2026-06-31T12:00:00Z", "2027-02-29T12:00:00Z", "2026-06-30T24:00:00Z"])(
+    "until a time that is in no calendar (%s) is malformed",
+    async (until) => expect(await judged(JSON.stringify({ until }))).toBe("malformed"),
+  );
 
   test("of a length that no apiserver stores is malformed, and not read", async () => {
     expect(readClaim(JSON.stringify({ reason: "x".repeat(200_000) }))).toMatchObject({ kind: "claimed" });

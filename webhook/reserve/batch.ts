@@ -1,5 +1,5 @@
 import { type Decision, decide, isPin } from "../../shared/decide/quota.ts";
-import { apply, holdCell, holdsNonce, rollBack } from "../../shared/decide/reserve.ts";
+import { apply, holdCell, holdsNonce, reapply, rollBack } from "../../shared/decide/reserve.ts";
 import { cloneState, type ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { PendingRequest, PendingReserve, TogetherToken } from "./pending-queue.ts";
@@ -88,8 +88,9 @@ function add(batch: Batch, pending: PendingRequest, cellSinceMs: (cell: string) 
     const { cell, uid, operation, nonce, hasPaid } = pending;
     rollBack(working, cell, uid, operation, nonce, hasPaid);
   } else {
-    // Other replicas do the same with their own reservations, and what is stored already stays as it is.
-    for (const { request, decision } of pending.reassertions) apply(working, request, decision);
+    // Other replicas do the same with their own reservations, and what is stored already stays as it is. The hold
+    // covers those without room, and has to be written.
+    for (const { request, decision } of pending.reassertions) reapply(working, request, decision);
     for (const cell of pending.cells) holdCell(working, cell, pending.hold);
   }
   batch.writes.push(pending);

@@ -77,6 +77,8 @@ function byUrgency(a: PendingRequest, b: PendingRequest): number {
 export class PendingQueue {
   readonly #ports: Pick<Ports, "clock" | "timers">;
   readonly #waiting = new Map<PendingRequest, Timer>();
+  /** Holds that could not be written. Nothing is reserved before they are. */
+  readonly #owed = new Set<PendingRequest>();
   /** Message of the core's last failure, until a call succeeds. */
   coreFailure: string | undefined;
 
@@ -96,13 +98,25 @@ export class PendingQueue {
     );
   }
 
-  /** Removes the request and passes on its decision, unless that has happened before. */
+  /** Removes the request and passes on its decision, unless that has happened before. A hold stays owed. */
   settle(pending: PendingRequest, decision: ProtectorDecision): void {
-    if (this.remove(pending) && pending.kind === "reserve") pending.settle(decision);
+    if (!this.remove(pending)) return;
+    if (pending.kind === "reserve") pending.settle(decision);
+    else if (pending.kind === "reassert") this.#owed.add(pending);
+  }
+
+  /** Queues the holds that could not be written, once more: to be called before a batch is planned. */
+  addOwed(): void {
+    const nowMs = this.#ports.clock.monotonicMs();
+    for (const owed of this.#owed)
+      this.add({ ...owed, arrivedMs: nowMs, deadlineMs: nowMs + owed.deadlineMs - owed.arrivedMs });
+    this.#owed.clear();
   }
 
   /** False when the request has left the queue before. */
   remove(pending: PendingRequest): boolean {
+    // A hold may be stored after its time is over.
+    this.#owed.delete(pending);
     this.#waiting.get(pending)?.cancel();
     return this.#waiting.delete(pending);
   }

@@ -3,7 +3,7 @@
  * (one write). `verdict` combines the decisions of the protectors.
  */
 
-import { classifyPod, isTakenOut } from "../../shared/decide/availability/availability.ts";
+import { classifyPod } from "../../shared/decide/availability/availability.ts";
 import {
   allowUnrecorded,
   type Decision,
@@ -22,6 +22,7 @@ import { formatMs } from "../../shared/schema/time.ts";
 import type { AskOwner } from "../probe/probe-request.ts";
 import type { DisruptionTarget } from "../request/disruption-target.ts";
 import type { CallerShares, Requester } from "./caller-shares.ts";
+import { matchesOf, versionOf } from "./matches.ts";
 import type { Nonces } from "./nonces.ts";
 import { OwnerConsent } from "./owner-consent.ts";
 import type { TogetherToken } from "./pending-queue.ts";
@@ -97,22 +98,6 @@ export const RECENT_READ_MS = 250;
 /** Reasons that hold only for now: the pod may become available. */
 const PASSING: ReadonlySet<string> = new Set<Allowance["decision"]["decision"]["reason"]>(["Unavailable", "Pending"]);
 
-/**
- * A change of labels concerns the protectors that select the pod before it and not after it, and those for which it
- * takes the pod out of the count.
- */
-function matchesOf(core: ProtectorLookup, { pod, labelsAfter }: Disruption): ProtectorMatch[] {
-  const matches = core.match(pod);
-  if (labelsAfter === undefined) return matches;
-  // Two backups may hold a lost protector with different selectors: both versions are in force.
-  const staying = new Set(core.match({ ...pod, labels: labelsAfter }).map(({ name, lost }) => lost ?? name));
-  return matches.filter((match) => {
-    const spec = versionOf(match)?.state.spec;
-    const isOut = spec !== undefined && !isTakenOut(pod, spec) && isTakenOut({ labels: labelsAfter }, spec);
-    return isOut || !staying.has(match.lost ?? match.name);
-  });
-}
-
 function byCoreNamespaceName(a: ProtectorId, b: ProtectorId): number {
   if (a.core !== b.core) return a.core < b.core ? -1 : 1;
   if (a.namespace !== b.namespace) return a.namespace < b.namespace ? -1 : 1;
@@ -138,11 +123,6 @@ function decisionNow(match: ProtectorMatch, request: DisruptionRequest): Decisio
   if (version === undefined) return undefined;
   const isLost = match.lost !== undefined || match.writer.newest() === undefined;
   return isLost ? decideLost(version.state, request) : decide(version.state, request);
-}
-
-/** The version in force: the newest one, or the last one of a lost protector. */
-function versionOf({ lost, writer, lastVersion }: ProtectorMatch): ProtectorVersion | undefined {
-  return lost ?? writer.newest() ?? lastVersion?.();
 }
 
 /**

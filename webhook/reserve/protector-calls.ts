@@ -121,7 +121,7 @@ export class ProtectorCalls {
       this.#pacing.conflicted(tookMs);
       await this.read("conflict");
     } else if (result.kind === "gone") this.#absent();
-    else if (result.kind === "rejected") this.#rejected(writes, result.message);
+    else if (result.kind === "rejected") this.#rejected(this.#refusedWith(writes), result.message);
     else await this.#unavailable(result, decisions.keys());
   }
 
@@ -136,6 +136,11 @@ export class ProtectorCalls {
       else if (pending.kind === "reserve" && isMissing(stored, pending)) this.#queue.settle(pending, UNSTORED);
       else this.#queue.settle(pending, { kind: "allowed", decision, version: batch.base, written: true });
     }
+  }
+
+  /** Without its hold, nothing is reserved either. */
+  #refusedWith(writes: readonly PendingRequest[]): readonly PendingRequest[] {
+    return writes.some(({ kind }) => kind === "reassert") ? this.#queue.all() : writes;
   }
 
   /** Nothing was written, and the server would reject a repetition, too. */

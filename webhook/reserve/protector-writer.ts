@@ -192,8 +192,10 @@ export class ProtectorWriter {
   }
 
   async #plan(base: ProtectorVersion): Promise<Batch> {
-    const plan = (): Batch =>
-      planBatch(base, this.#queue.mostUrgent(MAX_BATCH), (cell) => this.versions.cellSinceMs(cell));
+    const plan = (): Batch => {
+      this.#queue.addOwed();
+      return planBatch(base, this.#queue.mostUrgent(MAX_BATCH), (cell) => this.versions.cellSinceMs(cell));
+    };
     const batch = plan();
     if (batch.stale.length === 0) return batch;
     await Promise.all(batch.stale.map((pending) => this.#reread(pending)));

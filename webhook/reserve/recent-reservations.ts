@@ -6,7 +6,7 @@ import type { PendingRequest, Reassertion } from "./pending-queue.ts";
 
 /** Reservations in the whole process; the oldest are forgotten first. */
 const MAX_REMEMBERED = 50_000;
-/** A re-assertion is tried for this long. By then another replica or the aggregator has put the cells on hold. */
+/** A re-assertion is tried for this long, and then again before the next reservation. */
 const REASSERT_MS = 60_000;
 
 interface Remembered {

@@ -1,5 +1,6 @@
 /** How long a denial lasts, by the state of its protector: until a hold ends, for ever, or until somebody acts. */
 import { holdWrittenMs } from "../../shared/decide/state/hold.ts";
+import type { ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import { STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { formatMs, parseMs } from "../../shared/schema/time.ts";
 import type { Denial } from "../reserve/verdict.ts";
@@ -68,14 +69,26 @@ export function waitsForCells(decision: Denial["decision"]): boolean {
 /** An aggregator sees an allowed disruption within seconds, if nobody has turned it down since. */
 const UNDER_WAY_MS = 10_000;
 
+/** Of each version of a protector, because one version may deny thousands of requests. */
+const newestOf = new WeakMap<ProtectorState, number>();
+
+/** When the newest reservation that holds quota was first allowed, in microseconds; 0 without one. */
+function newestMicros(state: ProtectorState): number {
+  const known = newestOf.get(state);
+  if (known !== undefined) return known;
+  let newest = 0;
+  for (const { ledger } of state.cells.values())
+    for (const { weight, records } of ledger.reservations())
+      if (weight > 0) for (const one of records.values()) newest = Math.max(newest, one.firstMicros);
+  newestOf.set(state, newest);
+  return newest;
+}
+
 /** True where all that holds the quota of the protector was first allowed longer ago. */
 export function isHeldUp(decision: Denial["decision"], { nowMs }: DenialContext): boolean {
-  const cells = decision.kind === "denied" ? (decision.version?.state.cells.values() ?? []) : [];
-  let latestMicros = 0;
-  for (const { ledger } of cells)
-    for (const { weight, records } of ledger.reservations())
-      if (weight > 0) for (const one of records.values()) latestMicros = Math.max(latestMicros, one.firstMicros);
-  return latestMicros > 0 && latestMicros < (nowMs - UNDER_WAY_MS) * 1000;
+  if (decision.kind !== "denied" || decision.version === undefined) return false;
+  const newest = newestMicros(decision.version.state);
+  return newest > 0 && newest < (nowMs - UNDER_WAY_MS) * 1000;
 }
 
 /** True where no more pods match than must be available. */

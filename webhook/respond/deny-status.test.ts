@@ -1,13 +1,14 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { countPods } from "../../shared/decide/availability/availability.ts";
 import { decide } from "../../shared/decide/quota.ts";
 import { holdOf } from "../../shared/decide/state/hold.ts";
 import { parseProtector } from "../../shared/decide/state/protector-state.ts";
+import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { CellStatus, PodProtectorSpec } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makePod, makeProtector, makeRequest, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import type { Denial } from "../reserve/verdict.ts";
-import type { DenialContext } from "./denial-outlook.ts";
+import { type DenialContext, isHeldUp } from "./denial-outlook.ts";
 import { denyStatus } from "./deny-status.ts";
 
 const CONTEXT: DenialContext = {
@@ -95,6 +96,18 @@ describe("the text of a denial", () => {
     ["without a time", "Gone/x", "on hold, because its admission history may have been lost; the hold ends by itself."],
   ])("says until when a hold lasts: %s", (_, hold, text) => {
     expect(textOf([makeCell("a", 3, [], { hold })])).toContain(text);
+  });
+
+  test("the reservations of one version are looked through once, however many requests it denies", () => {
+    const version = new ProtectorVersion(makeProtector([makeCell("a", 2, [reserved])]), 0);
+    const ledger = version.state.cells.get("a")?.ledger;
+    const decision = decide(version.state, makeRequest(makePod("x")));
+    if (ledger === undefined || decision.allowed) throw new Error("nothing is denied");
+    const looks = vi.spyOn(ledger, "reservations");
+    const denied = { kind: "denied", decision, version } as const;
+    for (let request = 0; request < 3; request++) expect(isHeldUp(denied, CONTEXT)).toBe(false);
+    expect(isHeldUp(denied, { ...CONTEXT, nowMs: NOW_MS + 11_000 })).toBe(true);
+    expect(looks).toHaveBeenCalledTimes(1);
   });
 
   test("the hold of another cell is not that of this one", () => {

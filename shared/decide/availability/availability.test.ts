@@ -131,6 +131,27 @@ test("a gated pod with many gates and many conditions does not cost their produc
   expect(readsOf(80)).toBeLessThan(3 * readsOf(40));
 });
 
+test("a pod with many conditions does not cost their product with those that a protector asks for", () => {
+  const readsFor = (asked: number): number => {
+    let reads = 0;
+    const conditions = Array.from({ length: 1_000 }, (_, index) => ({
+      get type() {
+        reads++;
+        return `example.com/${index}`;
+      },
+      status: true,
+      sinceMs: 1,
+    }));
+    const availabilityConditions = Array.from({ length: asked }, (_, index) => `example.com/${999 - index}`);
+    const pod = makePod("x");
+    const spec = specFacts(makeSpec({ availabilityConditions }));
+    expect(classifyPod({ ...pod, conditions: [...conditions, ...pod.conditions] }, spec)).toBe("Available");
+    return reads;
+  };
+  expect(readsFor(1)).toBeGreaterThan(0);
+  expect(readsFor(32)).toBeLessThan(2 * readsFor(1));
+});
+
 describe("maturity", () => {
   test("a pod that waits for its count matures since the last of its other conditions, in any order", () => {
     const pod = makePod("x", gated({}, "a", "b"));
@@ -152,6 +173,21 @@ describe("maturity", () => {
   ])("the cutoff of minReadySeconds %i is in whole seconds and never negative", (minReadySeconds, nowMs, expected) => {
     expect(maturityCutoffMs(nowMs, specFacts(makeSpec({ minReadySeconds })))).toBe(expected);
   });
+
+  test.each([{}, { lastTransitionTime: null }, { lastTransitionTime: "0001-01-01T00:00:00Z" }])(
+    "a pod that does not say since when it is Ready (%j) never matures, as for Kubernetes",
+    (since) => {
+      const metadata = { namespace: "default", name: "x", uid: "u", resourceVersion: "1" };
+      const conditions = [{ type: "Ready", status: "True", ...since }];
+      const pod = parsePod({ metadata, spec: { nodeName: "node" }, status: { phase: "Running", conditions } });
+      const spec = specFacts(makeSpec({ minReadySeconds: 30 }));
+      const atOnce = specFacts(makeSpec({ minReadySeconds: 0 }));
+      const cutoffMs = maturityCutoffMs(NOW_MS, spec);
+      expect([isAvailable(pod, spec, cutoffMs), isAvailable(pod, atOnce, NOW_MS)]).toEqual([false, true]);
+      expect(classifyPod(pod, spec, { cutoffMs, position: "1", leftOut: undefined })).toBe("Immature");
+      expect(countPods([pod], spec, cutoffMs).counts).toMatchObject({ ready: 1, available: 0 });
+    },
+  );
 
   test("a negative or zero minReadySeconds matures at once, whatever the clocks say", () => {
     for (const minReadySeconds of [0, -1]) {

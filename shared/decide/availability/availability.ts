@@ -7,6 +7,7 @@ import { COUNTED_CONDITION } from "../../schema/annotations.ts";
 import type { Pod } from "../../schema/pod.ts";
 import type { HealthCriterion } from "../../schema/podprotector.ts";
 import { hasReached, oldestComponent } from "../../schema/resource-version.ts";
+import { LATEST_MS } from "../../schema/time.ts";
 import type { SpecFacts } from "./spec-facts.ts";
 
 type AvailabilitySpec = Pick<
@@ -86,8 +87,16 @@ export function availableSinceMs(pod: Pod, spec: AvailabilitySpec): number | und
 function inServiceSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined {
   if (isDead(pod) || pod.mirror) return undefined;
   const { healthCriterion, availabilityConditions: types } = spec;
-  const hasAll = types.every((type) => trueSinceMs(pod, type) !== undefined || isCountedGate(pod, type));
-  return hasAll ? criterionSinceMs(pod, healthCriterion) : undefined;
+  return types.length === 0 || hasAll(pod, types) ? criterionSinceMs(pod, healthCriterion) : undefined;
+}
+
+/** True when each of these conditions is True, except for the counted one of a gated pod, which depends on the count. */
+function hasAll({ conditions, readinessGates }: Pod, types: readonly string[]): boolean {
+  // A pod may have thousands of conditions, and a protector may ask for many of them.
+  const missing = new Set(types);
+  if (missing.has(COUNTED_CONDITION) && readinessGates?.includes(COUNTED_CONDITION)) missing.delete(COUNTED_CONDITION);
+  for (const { type, status } of conditions) if (missing.delete(type) && !status) return false;
+  return missing.size === 0;
 }
 
 /** 0 where the criterion has no time: only Available needs one (docs/design.md#criterion-of-a-protector). */
@@ -95,7 +104,7 @@ function criterionSinceMs(pod: Pod, criterion: HealthCriterion): number | undefi
   switch (criterion) {
     case "Available":
     case "Ready":
-      return pod.phase === "Pending" ? undefined : readySinceMs(pod);
+      return pod.phase === "Pending" ? undefined : knownSinceMs(readySinceMs(pod));
     case "Running":
       return pod.phase === "Running" ? 0 : undefined;
     case "Scheduled":
@@ -103,6 +112,11 @@ function criterionSinceMs(pod: Pod, criterion: HealthCriterion): number | undefi
     case "Initialized":
       return trueSinceMs(pod, "Initialized");
   }
+}
+
+/** A pod that does not say since when it is Ready never matures, as for Kubernetes' own controllers. */
+function knownSinceMs(sinceMs: number | undefined): number | undefined {
+  return sinceMs === 0 ? LATEST_MS : sinceMs;
 }
 
 /** True where labels make the pod unavailable, Ready or not (docs/design.md#unavailable-labels). */
@@ -249,9 +263,4 @@ function trueSinceMs(pod: Pod, type: string): number | undefined {
   for (const condition of pod.conditions)
     if (condition.type === type) return condition.status === true ? condition.sinceMs : undefined;
   return undefined;
-}
-
-/** The counted condition depends on the count, so the count must not wait for this condition. */
-function isCountedGate(pod: Pod, type: string): boolean {
-  return type === COUNTED_CONDITION && pod.readinessGates?.includes(COUNTED_CONDITION) === true;
 }

@@ -53,6 +53,12 @@ describe("fences", () => {
     expect(result.stale).toBeUndefined();
     expect(result.entry.aggregation).toMatchObject({ resourceVersion: "500", epoch, hold: "CellRestored/t" });
   });
+
+  test("an epoch that was not adopted stays, also where this leader has noticed a loss itself", () => {
+    const stored = makeCell("a", 3, [], { epoch: 5, resourceVersion: "1000" });
+    const history = { lost: "CellRestored", epoch: 6, hold: "CellRestored/1" } as const;
+    expect(cellUpdate({ stored, pods, history, adoptedEpoch: 4 })).toMatchObject({ stale: "StaleEpoch", reasons: [] });
+  });
 });
 
 describe("hold", () => {

@@ -79,6 +79,13 @@ export function cloneState(state: ProtectorState): ProtectorState {
   return { ...state, cells };
 }
 
+/** Upper bound of the bytes of all reservations. */
+export function historyBytesAtMost({ cells }: ProtectorState): number {
+  let bytes = 0;
+  for (const { ledger } of cells.values()) bytes += ledger.bytesAtMost;
+  return bytes;
+}
+
 /** The cell's entry; adds an absent one. */
 export function cellOf(state: ProtectorState, cellID: string): CellState {
   const known = state.cells.get(cellID);

@@ -280,7 +280,7 @@ export class FakeCell {
   pod(name: string, change: Partial<Pod> = {}): Pod {
     return {
       ...{ ...makePod(name), namespace: "ns", resourceVersion: String(this.version), labels: { app: "p" } },
-      conditions: [{ type: "Ready", status: true, sinceMs: 0 }],
+      conditions: [{ type: "Ready", status: true, sinceMs: 1 }],
       ...change,
     };
   }
@@ -308,7 +308,7 @@ export class FakeCell {
   }
 
   unready(name: string): Pod {
-    return this.put(name, { conditions: [{ type: "Ready", status: false, sinceMs: 0 }] });
+    return this.put(name, { conditions: [{ type: "Ready", status: false, sinceMs: 1 }] });
   }
 
   sync(): void {

@@ -1,0 +1,21 @@
+import { expect, test } from "vitest";
+import { disruption, pod, protector } from "../../test/support/webhook/fixtures.ts";
+import { type Protected, world } from "../../test/support/webhook/pipeline-harness.ts";
+import type { Verdict } from "./verdict.ts";
+
+const full = (name: string): Protected => ({ core: "a", object: protector(10, { name }) });
+
+test("a change of labels concerns the protector whose counted selector does not select the pod any more", async () => {
+  const counts = ({ core, object }: Protected, value: string): Protected => {
+    const aggregationSelector = { matchLabels: { app: "web", tier: value } };
+    return { core, object: { ...object, spec: { ...object.spec, aggregationSelector } } };
+  };
+  const w = world([counts(full("a"), "front"), counts(full("b"), "back"), full("c")]);
+  const web = pod("web-0", { labels: { app: "web", tier: "front" } });
+  const relabelled = (tier: string): Promise<Verdict> =>
+    w.decide({ ...disruption(web), labelsAfter: { app: "web", tier } });
+  expect(await relabelled("front")).toEqual({ kind: "allowed", decisions: [] });
+  const verdict = await relabelled("back");
+  expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "a" } }] });
+  if (verdict.kind === "denied") expect(verdict.decisions).toHaveLength(1);
+});
