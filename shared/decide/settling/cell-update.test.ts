@@ -333,6 +333,17 @@ describe("how many pods the workloads of the cell ask for", () => {
     expect(cellUpdate({ stored, pods, expected: "Unknown" }).entry.aggregation?.expectedReplicas).toBe(0);
   });
 
+  // It is of other pods: those of a cell that has none of these would count for good.
+  test.each<[string, CellUpdateInput["expected"], readonly Pod[], number | undefined]>([
+    ["nothing asks for these", none, [], 0],
+    ["these have another controller", none, pods, undefined],
+    ["the workloads are not listed", "Unknown", pods, undefined],
+  ])("of another selector is not kept where %s", (_, expected, all, published) => {
+    const aggregation = { expectedReplicas: 30, specHash: "of another selector" };
+    const { entry } = cellUpdate({ stored: makeCell("a", 3, [], aggregation), pods: all, expected });
+    expect(entry.aggregation?.expectedReplicas).toBe(published);
+  });
+
   // A budget is often there before its pods.
   test.each<[string, number, readonly Pod[], number | undefined]>([
     ["when pods of another controller come", 0, pods, undefined],
