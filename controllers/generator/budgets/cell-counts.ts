@@ -19,7 +19,9 @@ export const UNCOUNTED = " (no more than there can be, until its cells have coun
 export function cellsOf(present: PodProtector | undefined): readonly CellCount[] {
   return (present?.status?.cells ?? []).flatMap(({ cellID, aggregation }) => {
     if (!aggregation || !isCounted(aggregation)) return [];
-    const { totalReplicas, expectedReplicas, specHash: hash } = aggregation;
+    const { totalReplicas, expectedReplicas: said, specHash: hash } = aggregation;
+    // A number below 0 would take from what the other cells ask for.
+    const expectedReplicas = said === undefined ? undefined : Math.max(0, said);
     return [{ id: cellID, totalReplicas, expectedReplicas, specHash: hash }];
   });
 }

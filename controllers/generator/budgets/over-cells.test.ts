@@ -62,6 +62,20 @@ test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
     true,
   ],
   [
+    "a cell takes nothing from the others",
+    {},
+    {
+      pods: nowhere,
+      present: 8,
+      cells: [
+        [3, 3],
+        [3, -1_000],
+      ],
+    },
+    2,
+    true,
+  ],
+  [
     "what is federated counts once",
     {},
     {
