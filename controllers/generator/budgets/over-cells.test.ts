@@ -273,7 +273,7 @@ describe("before a cell has counted the pods of a budget, it requires as many as
     ["all but one", { maxUnavailable: 1 }, INT32_MAX - 1],
     ["a half", { minAvailable: "50%" }, (INT32_MAX + 1) / 2],
     ["none", { maxUnavailable: "100%" }, 0],
-  ])("%s", async (_, budget, expected) => {
+  ])("and so it stays: %s", async (_, budget, expected) => {
     const first = await resolve(budget, given);
     expect(minimum(first)).toBe(expected);
     const [{ derivation } = {}] = first.kind === "resolved" ? first.protectors : [];
@@ -281,10 +281,10 @@ describe("before a cell has counted the pods of a budget, it requires as many as
   });
 
   test.each<[string, Partial<Budget>, readonly (readonly [number, number | undefined])[], number]>([
-    ["then what they ask for", {}, [[3, 3]], 2],
-    ["then all of them, where nobody says how many there should be", {}, [[3, undefined]], 3],
-    ["then all of them, where the limit can't be read", { maxUnavailable: "many" }, [[3, 3]], 3],
-  ])("%s", async (_, limits, cells, expected) => {
+    ["what they ask for", {}, [[3, 3]], 2],
+    ["all of them, where nobody says how many there should be", {}, [[3, undefined]], 3],
+    ["all of them, where the limit can't be read", { maxUnavailable: "many" }, [[3, 3]], 3],
+  ])("and then %s", async (_, limits, cells, expected) => {
     const budget = { maxUnavailable: 1, ...limits };
     const first = await resolve(budget, given);
     const present = minimum(first) ?? 0;
