@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { INT32_MAX } from "../../../shared/decide/minimum/workload-minimum.ts";
+import { makeCell, makeProtector, makeSpec } from "../../../test/support/decide/fixtures.ts";
 import {
   type GivenBudget,
   minimum,
@@ -9,6 +10,7 @@ import {
   selector,
 } from "../../../test/support/generator/resolve-budget.ts";
 import type { Budget } from "../sources/protection-source.ts";
+import { areUncounted } from "./cell-counts.ts";
 
 const nowhere = { total: 0, controllers: [] };
 const bare = { total: 4, controllers: [] };
@@ -178,6 +180,13 @@ test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
     true,
   ],
   [
+    "before a cell has counted the core's workloads do",
+    { countedIn: "cells" },
+    { ...ofDeployment, pods: nowhere },
+    9,
+    true,
+  ],
+  [
     "pods without a workload in the core",
     {},
     { pods: bare, present: 0, derivation: "expected 0 (no workload matches) - 1", cells: [[4, undefined]] },
@@ -315,6 +324,12 @@ describe("a budget that selects other pods now", () => {
   test("follows its cells where only another field of the counts has changed", async () => {
     const given = { ...before, presentSelector: selector, cells: [[30, 30]], countedSelectors: [other] } as const;
     expect(minimum(await resolve({ maxUnavailable: 1 }, given))).toBe(29);
+  });
+
+  test("requires so also where an operator had others counted, which the next write ends", () => {
+    const spec = { selector: other, aggregationSelector: other };
+    const present = makeProtector([makeCell("a", 3, [], {}, makeSpec(spec))], spec);
+    expect([areUncounted(present, other), areUncounted(present, selector)]).toEqual([false, true]);
   });
 
   test.each<[string, Partial<Budget>]>([

@@ -344,6 +344,14 @@ describe("how many pods the workloads of the cell ask for", () => {
     expect(entry.aggregation?.expectedReplicas).toBe(published);
   });
 
+  test("stays as it is where no hash is published", () => {
+    const stored = makeCell("a", 1, [], { expectedReplicas: 3 });
+    const { entry } = cellUpdate({ algorithm: "clock", stored, pods, expected: none });
+    expect(entry.aggregation).not.toHaveProperty("specHash");
+    const again = cellUpdate({ algorithm: "clock", stored: entry, pods, expected: none });
+    expect(again.entry.aggregation?.expectedReplicas).toBe(3);
+  });
+
   // A budget is often there before its pods.
   test.each<[string, number, readonly Pod[], number | undefined]>([
     ["when pods of another controller come", 0, pods, undefined],
