@@ -327,6 +327,31 @@ test.each<[string, (pem: string) => string, typeof createCertificateAuthority]>(
   expect([step(events, "publish"), step(events, "issue")]).toEqual([1, 1]);
 });
 
+// A certificate that is valid beyond it is not: apiservers accept it no more, and nobody would be in a hurry.
+test.each([
+  ["in an hour and a half, beside a cell that trusts nothing", 90 * 60 + 30, { gone: "what was published before" }],
+  ["in five minutes", 5 * 60 + 10, {}],
+])("an authority of an operator that ends %s is followed in time", async (_, seconds, trusted) => {
+  const store = new Store();
+  const nowMs = new VirtualTime().clock.nowMs();
+  const validity = { notBeforeMs: nowMs - 12 * HOUR_MS, notAfterMs: nowMs + seconds * SECOND_MS };
+  const made = await createCertificateAuthority({ commonName: "own", ...validity });
+  const data = { "ca.crt": base64(made.certificatePem), "ca.key": base64(made.privateKeyPem) };
+  store.put(`secrets/${AUTHORITY_SECRET}`, { data });
+  store.put(`configmaps/${TRUSTED_CONFIG_MAP}`, { data: trusted });
+  const { time, events } = start({ store });
+  const cell = new Cell(time, store, "near", SECOND_MS);
+  await time.advance(60 * SECOND_MS);
+  const broken: number[] = [];
+  for (let second = 60; second < 2 * seconds; second += 10) {
+    await time.advance(10 * SECOND_MS);
+    const served = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
+    if (!verifies(served, cell.trusted, time.clock.nowMs())) broken.push(second);
+  }
+  expect(broken).toEqual([]);
+  expect(step(events, "issue")).toBeLessThanOrEqual(4);
+});
+
 /** Identifies its key by SHA-1, where this project's own authorities do it by SHA-256. */
 async function createForeignAuthority(
   ...[{ commonName, notBeforeMs, notAfterMs }]: Parameters<typeof createCertificateAuthority>

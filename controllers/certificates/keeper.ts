@@ -3,6 +3,7 @@
  * Replicas need no leader election, because each write is a compare-and-swap on the version that was read.
  */
 
+import { X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
 import {
   fingerprintOf,
@@ -11,7 +12,11 @@ import {
   splitCertificates,
   TRUSTED_CONFIG_MAP,
 } from "../../shared/certificates/ca-bundle.ts";
-import type { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
+import type {
+  createCertificateAuthority,
+  issueCertificate,
+  KeyAndCertificate,
+} from "../../shared/certificates/x509.ts";
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { corePath } from "../../shared/kube/client/api-path.ts";
 import { type ApiFailure, describeFailure } from "../../shared/kube/client/api-result.ts";
@@ -181,7 +186,10 @@ export class CertificateKeeper {
   async #take(step: CertificateStep, { authority, serving, published, state }: Gathered): Promise<void> {
     const { terms, ports, issuer } = this.#options;
     const nowMs = ports.clock.nowMs();
-    const validity = (lifetimeMs: number) => ({ notBeforeMs: nowMs - BACKDATE_MS, notAfterMs: nowMs + lifetimeMs });
+    const validity = (lifetimeMs: number, untilMs = Infinity) => ({
+      notBeforeMs: nowMs - BACKDATE_MS,
+      notAfterMs: Math.min(nowMs + lifetimeMs, untilMs),
+    });
     if (step.kind === "createAuthority") {
       const made = await issuer.createCertificateAuthority({
         commonName: `${COMMON_NAME} CA`,
@@ -201,7 +209,8 @@ export class CertificateKeeper {
         dnsNames: terms.dnsNames.filter((name) => isIP(name) === 0),
         ipAddresses: terms.dnsNames.filter((name) => isIP(name) !== 0),
         usages: ["server"],
-        ...validity(terms.servingLifetimeMs),
+        // No apiserver accepts it for longer than its authority, which may be an operator's.
+        ...validity(terms.servingLifetimeMs, validUntilMs(state.authority)),
       });
       const data = {
         "tls.crt": encoded(made.certificatePem),
@@ -229,6 +238,10 @@ export class CertificateKeeper {
   #path(resource: "secrets" | "configmaps", name: string): string {
     return corePath(resource, this.#options.namespace, name);
   }
+}
+
+function validUntilMs({ certificatePem }: KeyAndCertificate): number {
+  return new X509Certificate(certificatePem).validToDate.getTime();
 }
 
 function messageOf(object: string, failure: ApiFailure): string {

@@ -109,9 +109,11 @@ function keepUp(
   // Every replica loads the certificate before the authority of its predecessor may be dropped.
   const settled = certificate.validFromDate.getTime() + BACKDATE_MS + terms.overlapMs <= nowMs;
   const isOld = isDue(newest, RENEW_AT, nowMs);
+  // The next one of the same authority would end with it, too.
+  const isLast = certificate.validToDate.getTime() >= newest.validToDate.getTime();
   if (settled && (rotationAsked || isOld)) {
     // A rotation that waits for cells can't renew the certificate in use, so the cells get half of its lifetime.
-    if (isDue(certificate, ROTATE_WITHIN, nowMs)) return { kind: "issue", reason: "beforeRotation" };
+    if (!isLast && isDue(certificate, ROTATE_WITHIN, nowMs)) return { kind: "issue", reason: "beforeRotation" };
     return { kind: "createAuthority", reason: rotationAsked ? "asked" : "expiring" };
   }
   if (isDue(certificate, RENEW_AT, nowMs)) return { kind: "issue", reason: "expiring" };

@@ -264,7 +264,10 @@ const CELL: Fields = {
       "its id, as REASON/SECONDS-TOKEN.",
     maturityCutoff: time("The latest readiness that counted as mature."),
     heartbeatTime: time("When the aggregator last wrote a heartbeat."),
-    expectedReplicas: "Number of pods that the workloads of this cell ask for, where spec.countExpectedPods is true.",
+    expectedReplicas: field(
+      "Number of pods that the workloads of this cell ask for, where spec.countExpectedPods is true.",
+      { minimum: 0 },
+    ),
     notReady:
       "How many of the available pods wait for the counted gate alone and are not Ready yet: the number, @, and " +
       "resourceVersion. They give no quota.",

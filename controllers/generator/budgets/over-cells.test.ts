@@ -1,12 +1,16 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { INT32_MAX } from "../../../shared/decide/minimum/workload-minimum.ts";
+import { makeCell, makeProtector, makeSpec } from "../../../test/support/decide/fixtures.ts";
 import {
   type GivenBudget,
   minimum,
   ofDeployment,
   ref,
   resolve,
+  selector,
 } from "../../../test/support/generator/resolve-budget.ts";
 import type { Budget } from "../sources/protection-source.ts";
+import { areUncounted } from "./cell-counts.ts";
 
 const nowhere = { total: 0, controllers: [] };
 const bare = { total: 4, controllers: [] };
@@ -17,7 +21,6 @@ const threes = [
 ] as const;
 test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
   ["the cells' add up", {}, { pods: nowhere, present: 2, cells: threes }, 8, true],
-  ["before a cell has counted there are none", {}, { pods: nowhere }, 0, true],
   [
     "a cell that has not said is no zero: all pods",
     {},
@@ -58,6 +61,20 @@ test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
       ],
     },
     5,
+    true,
+  ],
+  [
+    "a cell takes nothing from the others",
+    {},
+    {
+      pods: nowhere,
+      present: 8,
+      cells: [
+        [3, 3],
+        [3, -1_000],
+      ],
+    },
+    2,
     true,
   ],
   [
@@ -163,6 +180,13 @@ test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
     true,
   ],
   [
+    "before a cell has counted the core's workloads do",
+    { countedIn: "cells" },
+    { ...ofDeployment, pods: nowhere },
+    9,
+    true,
+  ],
+  [
     "pods without a workload in the core",
     {},
     { pods: bare, present: 0, derivation: "expected 0 (no workload matches) - 1", cells: [[4, undefined]] },
@@ -235,4 +259,85 @@ test.each<[string, Partial<Budget>, GivenBudget, number, boolean]>([
   expect(minimum(resolution)).toBe(expected);
   const [protector] = resolution.kind === "resolved" ? resolution.protectors : [];
   expect(protector?.spec.countExpectedPods).toBe(isAsked ? true : undefined);
+});
+
+test("all pods stay all of them, however many cells have not said how many there should be", async () => {
+  const cells = Array.from({ length: 300 }, () => [1, undefined] as const);
+  const first = await resolve({ maxUnavailable: 1 }, { pods: nowhere, present: 0, isCounted: true, cells });
+  const [{ derivation } = {}] = first.kind === "resolved" ? first.protectors : [];
+  const given = {
+    pods: nowhere,
+    present: 300,
+    derivation,
+    isCounted: true,
+    cells: [...cells, [50, undefined]],
+  } as const;
+  expect(minimum(await resolve({ maxUnavailable: 1 }, given))).toBe(350);
+});
+
+// A protector that promises nothing lets every pod go, counted or not, also where it was made for one that was lost.
+describe("before a cell has counted the pods of a budget, it requires as many as there can be", () => {
+  const given = { pods: nowhere };
+  test.each<[string, Partial<Budget>, number]>([
+    ["all but one", { maxUnavailable: 1 }, INT32_MAX - 1],
+    ["a half", { minAvailable: "50%" }, (INT32_MAX + 1) / 2],
+    ["none", { maxUnavailable: "100%" }, 0],
+  ])("and so it stays: %s", async (_, budget, expected) => {
+    const first = await resolve(budget, given);
+    expect(minimum(first)).toBe(expected);
+    const [{ derivation } = {}] = first.kind === "resolved" ? first.protectors : [];
+    expect(minimum(await resolve(budget, { ...given, present: expected, derivation, isCounted: true }))).toBe(expected);
+  });
+
+  test.each<[string, Partial<Budget>, readonly (readonly [number, number | undefined])[], number]>([
+    ["what they ask for", {}, [[3, 3]], 2],
+    ["all of them, where nobody says how many there should be", {}, [[3, undefined]], 3],
+    ["all of them, where the limit can't be read", { maxUnavailable: "many" }, [[3, 3]], 3],
+  ])("and then %s", async (_, limits, cells, expected) => {
+    const budget = { maxUnavailable: 1, ...limits };
+    const first = await resolve(budget, given);
+    const present = minimum(first) ?? 0;
+    const [{ derivation } = {}] = first.kind === "resolved" ? first.protectors : [];
+    expect(minimum(await resolve(budget, { ...given, present, derivation, isCounted: true, cells }))).toBe(expected);
+  });
+});
+
+describe("a budget that selects other pods now", () => {
+  const other = { matchLabels: { app: "other" } };
+  const before: GivenBudget = { pods: nowhere, present: 2, presentSelector: other, isCounted: true };
+
+  test("requires as many as there can be until each cell has counted these", async () => {
+    const cells = [
+      [3, 3],
+      [30, 30],
+    ] as const;
+    const budget = { maxUnavailable: 1 };
+    const first = await resolve(budget, { ...before, cells, countedSelectors: [other, other] });
+    const present = minimum(first) ?? 0;
+    expect(present).toBe(INT32_MAX - 1);
+    const [{ derivation } = {}] = first.kind === "resolved" ? first.protectors : [];
+    const now = { ...before, present, derivation, presentSelector: selector, cells };
+    expect(minimum(await resolve(budget, { ...now, countedSelectors: [other, selector] }))).toBe(INT32_MAX - 1);
+    expect(minimum(await resolve(budget, { ...now, countedSelectors: [selector, selector] }))).toBe(32);
+  });
+
+  test("follows its cells where only another field of the counts has changed", async () => {
+    const given = { ...before, presentSelector: selector, cells: [[30, 30]], countedSelectors: [other] } as const;
+    expect(minimum(await resolve({ maxUnavailable: 1 }, given))).toBe(29);
+  });
+
+  test("requires so also where an operator had others counted, which the next write ends", () => {
+    const spec = { selector: other, aggregationSelector: other };
+    const present = makeProtector([makeCell("a", 3, [], {}, makeSpec(spec))], spec);
+    expect([areUncounted(present, other), areUncounted(present, selector)]).toEqual([false, true]);
+  });
+
+  test.each<[string, Partial<Budget>]>([
+    ["nobody knows how many there should be", { countedIn: "core" }],
+    ["its limit can't be read", { maxUnavailable: "many", expectedPods: 4 }],
+  ])("keeps no number of those before where %s", async (_, limits) => {
+    const budget = { maxUnavailable: 1, ...limits };
+    expect(minimum(await resolve(budget, { pods: bare, present: 2, presentSelector: other }))).toBe(4);
+    expect(minimum(await resolve(budget, { pods: bare, present: 2, presentSelector: selector }))).toBe(2);
+  });
 });

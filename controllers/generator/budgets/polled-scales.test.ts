@@ -55,7 +55,7 @@ function rig(count: number) {
   const resolve = async (kept?: number) => {
     const [before, fromMs] = [paths.length, time.elapsedMs];
     const { signal } = new AbortController();
-    const presents = kept === undefined ? [] : [makeProtector([], { minAvailable: kept })];
+    const presents = kept === undefined ? [] : [makeProtector([], { minAvailable: kept, selector: {} })];
     let tookMs = 0;
     const asked = resolver.resolve({ key: "k", kind: pdb.kind, source, need, presents, signal });
     void asked.then(() => {

@@ -142,7 +142,7 @@ describe("the number of pods that there should be", () => {
     expect(erased).toMatchObject({ why: expect.stringContaining("no workload") });
     const stopped = workload("Deployment", "web", 0);
     expect(minimum(await resolve(budget, { pods, workloads: [["deployment/shop/web", stopped]], present: 8 }))).toBe(0);
-    expect(minimum(await resolve(budget, { pods }))).toBe(0);
+    expect(minimum(await resolve(budget, { pods, present: 0 }))).toBe(0);
     expect(await resolve(budget, { pods, present: 0 })).not.toHaveProperty("why");
   });
 
@@ -173,7 +173,7 @@ test.each([{}, { present: 0 }])("a limit that was never readable requires all po
 test("a limit that can't be read keeps its number, beside the pods and the suspension of the budget", async () => {
   const suspend = { enabled: true, reason: "x" };
   const wider = { matchExpressions: [{ key: "app", operator: "In" as const, values: ["web", "api"] }] };
-  const given = { ...ofDeployment, present: 3 };
+  const given = { ...ofDeployment, present: 3, presentSelector: wider };
   const resolution = await resolve({ maxUnavailable: "many", selector: wider, spec: { suspend } }, given);
   expect(resolution).toMatchObject({
     protectors: [{ spec: { minAvailable: 3, selector: wider, suspend } }],

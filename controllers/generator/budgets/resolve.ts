@@ -10,12 +10,12 @@ import {
 } from "../../../shared/decide/minimum/budget-minimum.ts";
 import {
   type DerivedMinimum,
+  INT32_MAX,
   podCount,
   runningMinimum,
   scaledMinimum,
   statedMinimum,
 } from "../../../shared/decide/minimum/workload-minimum.ts";
-import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import { DERIVATION_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
@@ -30,6 +30,7 @@ import {
 import { withRunningFloor } from "../sources/running-floor.ts";
 import { DEFAULT_MAX_UNAVAILABLE, whyNone } from "../sources/workload-kinds.ts";
 import type { BudgetPods } from "./budget-pods.ts";
+import { areUncounted, cellsOf, isForOthers, isOnlyCore, UNCOUNTED, waitsForCells } from "./cell-counts.ts";
 import type { FoundWorkload, WorkloadScales } from "./workload-scales.ts";
 
 export type Resolution =
@@ -93,8 +94,12 @@ type CoreCount =
   | Extract<Resolution, { readonly kind: "waiting" | "failed" }>;
 type KnownCoreCount = Extract<CoreCount, { readonly kind: "counted" | "unknown" }>;
 
-/** Workloads that a derivation names; the others are counted. */
+/** Workloads or cells that a derivation names; the others are counted. What ends it must not be cut off. */
 const MAX_NAMED = 5;
+function few(names: readonly string[]): string {
+  const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : "";
+  return `${names.slice(0, MAX_NAMED).join(", ")}${more}`;
+}
 
 export class Resolver {
   readonly #options: ResolverOptions;
@@ -251,8 +256,11 @@ const NOTHING: ExpectedPods = { count: 0, how: " (no workload matches)", recheck
 function isOverCells({ budget: { countedIn }, present }: BudgetRequest, own: KnownCoreCount): boolean {
   if (countedIn !== undefined) return countedIn === "cells";
   if (present?.spec.countExpectedPods === true) return true;
-  const isNowhere = own.kind === "counted" ? own.isNowhere === true : own.pods === 0;
-  return isNowhere || cellsOf(present).filter(({ totalReplicas }) => totalReplicas > 0).length > 1;
+  return isNowhere(own) || cellsOf(present).filter(({ totalReplicas }) => totalReplicas > 0).length > 1;
+}
+
+function isNowhere(own: KnownCoreCount): boolean {
+  return own.kind === "counted" ? own.isNowhere === true : own.pods === 0;
 }
 
 /**
@@ -260,57 +268,36 @@ function isOverCells({ budget: { countedIn }, present }: BudgetRequest, own: Kno
  * workloads of all cells.
  */
 function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCoreCount): Resolution {
-  const { present } = request;
+  const { present, budget } = request;
   const cells = cellsOf(present);
   const silent = cells.filter(({ expectedReplicas }) => expectedReplicas === undefined);
   const counted = { ...request, isOverCells: true };
+  // A smaller minimum would be in force while cells count, and one of 0 before that.
+  if ((cells.length > 0 || isNowhere(own)) && areUncounted(present, selector)) {
+    return required(counted, selector, { ...NOTHING, count: INT32_MAX, how: UNCOUNTED });
+  }
   if (cells.length === 0) {
     return own.kind === "unknown" ? unknown(counted, selector, own) : required(counted, selector, own);
   }
-  const isCore = silent.length > 0 && isOnlyCore(request, cells, own.pods);
+  const isCore = silent.length > 0 && budget.countedIn === undefined && isOnlyCore(cells, own.pods);
   if (isCore && own.kind === "counted") return required(request, selector, own);
   if (silent.length > 0) {
-    const names = silent.map(({ id }) => id).join(", ");
+    const names = few(silent.map(({ id }) => id));
     const pods = cells.reduce((sum, { totalReplicas }) => sum + totalReplicas, 0);
     const why = `cell ${names} has not said: no workload there has such pods, or its aggregator can't list a kind`;
     return unknown(counted, selector, { pods, why });
   }
   const sum = cells.reduce((total, { expectedReplicas = 0 }) => total + expectedReplicas, 0);
   if (own.kind === "counted" && own.count > sum) return required(counted, selector, own);
-  const how = ` (${cells.map(({ id, expectedReplicas }) => `cell ${id} ${expectedReplicas}`).join(", ")})`;
+  const how = ` (${few(cells.map(({ id, expectedReplicas }) => `cell ${id} ${expectedReplicas}`))})`;
   return required(counted, selector, { ...NOTHING, count: sum, how, recheck: own.kind === "counted" && own.recheck });
-}
-
-/**
- * True where the only cell is the core itself, which has all pods and their controllers. The cell reports no number
- * where the controllers' kind is not built in, and was asked because the budget is older than its pods.
- */
-function isOnlyCore({ budget: { countedIn } }: BudgetRequest, cells: readonly CellCount[], pods = 0): boolean {
-  const isAlone = cells.length === 1 && cells.every(({ totalReplicas }) => totalReplicas <= pods);
-  return countedIn === undefined && pods > 0 && isAlone;
-}
-
-interface CellCount {
-  readonly id: string;
-  readonly totalReplicas: number;
-  readonly expectedReplicas: number | undefined;
-}
-
-/** The cells that have counted the protector. The entry of a removed cell counts no pods. */
-function cellsOf(present: PodProtector | undefined): readonly CellCount[] {
-  return (present?.status?.cells ?? []).flatMap(({ cellID, aggregation }) => {
-    if (!aggregation || !isCounted(aggregation)) return [];
-    const { totalReplicas, expectedReplicas } = aggregation;
-    return [{ id: cellID, totalReplicas, expectedReplicas }];
-  });
 }
 
 function expectedOf(workloads: readonly FoundWorkload[]): ExpectedPods {
   const names = workloads.map(({ what, replicas }) => `${what} ${replicas}`).sort();
-  const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : "";
   return {
     count: workloads.reduce((sum, { replicas }) => sum + replicas, 0),
-    how: names.length === 0 ? NOTHING.how : ` (${names.slice(0, MAX_NAMED).join(", ")}${more})`,
+    how: names.length === 0 ? NOTHING.how : ` (${few(names)})`,
     recheck: workloads.some(({ scale }) => scale === undefined),
     soon: workloads.some(({ isKept }) => isKept),
   };
@@ -332,7 +319,7 @@ function required(request: BudgetRequest, selector: LabelSelector, expected: Exp
 function unreadable(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
   const why = "its minAvailable or maxUnavailable can't be read";
   const readable = readableMinimum(request.budget, expected.count, expected.how);
-  const kept = request.present?.spec.minAvailable ?? 0;
+  const kept = keptOf(request, selector) ?? 0;
   const all = {
     minAvailable: podCount(expected.count),
     derivation: `all of expected ${expected.count}${expected.how}`,
@@ -343,6 +330,12 @@ function unreadable(request: BudgetRequest, selector: LabelSelector, expected: E
   const derivation = `${minimum.derivation} (${why}${readable === undefined ? "" : " in one of its clusters"})`;
   const protectors = [budgetProtector(request, selector, { ...minimum, derivation })];
   return { kind: "resolved", protectors, recheck: expected.recheck, soon: expected.soon ?? false, why };
+}
+
+/** The previous minimum, where it is one of the same pods. */
+function keptOf({ present }: BudgetRequest, selector: LabelSelector): number | undefined {
+  const isOfThese = present !== undefined && !isForOthers(present, selector) && !waitsForCells(present);
+  return isOfThese ? present.spec.minAvailable : undefined;
 }
 
 /** Ends the derivation of a minimum that was never known. */
@@ -358,7 +351,7 @@ function unknown(
   selector: LabelSelector,
   { pods, why }: { readonly pods: number; readonly why: string },
 ): Resolution {
-  const kept = request.present?.spec.minAvailable;
+  const kept = keptOf(request, selector);
   const before = request.present?.metadata.annotations?.[DERIVATION_ANNOTATION] ?? "";
   // A minimum of 0 that does not come from a workload is not kept. A 0 that comes from a workload is: its last pods may
   // be disrupted.

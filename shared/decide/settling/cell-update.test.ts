@@ -339,6 +339,25 @@ describe("how many pods the workloads of the cell ask for", () => {
     expect(cellUpdate({ stored, pods, expected: "Unknown" }).entry.aggregation?.expectedReplicas).toBe(0);
   });
 
+  // It is of other pods: those of a cell that has none of these would count for good.
+  test.each<[string, CellUpdateInput["expected"], readonly Pod[], number | undefined]>([
+    ["nothing asks for these", none, [], 0],
+    ["these have another controller", none, pods, undefined],
+    ["the workloads are not listed", "Unknown", pods, undefined],
+  ])("of another selector is not kept where %s", (_, expected, all, published) => {
+    const aggregation = { expectedReplicas: 30, specHash: "of another selector" };
+    const { entry } = cellUpdate({ stored: makeCell("a", 3, [], aggregation), pods: all, expected });
+    expect(entry.aggregation?.expectedReplicas).toBe(published);
+  });
+
+  test("stays as it is where no hash is published", () => {
+    const stored = makeCell("a", 1, [], { expectedReplicas: 3 });
+    const { entry } = cellUpdate({ algorithm: "clock", stored, pods, expected: none });
+    expect(entry.aggregation).not.toHaveProperty("specHash");
+    const again = cellUpdate({ algorithm: "clock", stored: entry, pods, expected: none });
+    expect(again.entry.aggregation?.expectedReplicas).toBe(3);
+  });
+
   // A budget is often there before its pods.
   test.each<[string, number, readonly Pod[], number | undefined]>([
     ["when pods of another controller come", 0, pods, undefined],

@@ -163,6 +163,21 @@ describe("a budget over three clusters", () => {
     await untilPromised(8, 5);
   });
 
+  it("follows what it selects now, and not what its cells have said of other pods", async () => {
+    const moved = { app: "moved" };
+    const minimum = async () =>
+      (await readProtector(environment.core, "default", "poddisruptionbudget-moved")).spec.minAvailable;
+    await environment.core.apply([budget("moved", { maxUnavailable: 1 })]);
+    await expect.poll(() => minimum().catch(String)).toBe(8);
+    const spec = {
+      ...{ replicas: REPLICAS, selector: { matchLabels: moved }, serviceName: "moved" },
+      template: { metadata: { labels: moved }, spec: { containers: [{ name: "moved", image: "moved:1" }] } },
+    };
+    await environment.cell("a").admin.call("POST", STATEFUL_SET, { metadata: { name: "moved" }, spec });
+    await environment.core.apply([budget("moved", { maxUnavailable: 1, selector: { matchLabels: moved } })]);
+    await expect.poll(minimum).toBe(REPLICAS - 1);
+  });
+
   it("keeps the share of a cluster that goes away, until the cell is removed", async () => {
     await environment.aggregators.get("c")?.stop();
     await scale("c", 0);

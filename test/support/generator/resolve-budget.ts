@@ -9,9 +9,10 @@ import type {
   ProtectionSource,
   WorkloadRef,
 } from "../../../controllers/generator/sources/protection-source.ts";
+import { specHash } from "../../../shared/decide/availability/spec-facts.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 
 const all = plugins({ protectSelector: "", protectNonZero: true });
@@ -53,6 +54,10 @@ export interface GivenBudget {
   readonly present?: number;
   /** Of the number that is present. */
   readonly derivation?: string | undefined;
+  /** The pods that the protector is for; the budget's own where it is absent. */
+  readonly presentSelector?: LabelSelector;
+  /** The pods that each cell has counted, where the cells say so. */
+  readonly countedSelectors?: readonly LabelSelector[];
   /** Pods of each cell, and how many its workloads ask for; the protector was told that they count. */
   readonly cells?: readonly (readonly [pods: number, expected: number | undefined])[];
   readonly isCounted?: boolean;
@@ -93,7 +98,7 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
   const required = {
     name: "x",
     spec: {
-      ...{ minAvailable: given.present ?? 0, minReadySeconds: 0, selector },
+      ...{ minAvailable: given.present ?? 0, minReadySeconds: 0, selector: given.presentSelector ?? selector },
       ...(given.isCounted === true ? { countExpectedPods: true } : {}),
     },
     derivation: given.derivation ?? "",
@@ -106,17 +111,21 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
     kind,
     source,
     need: { kind: "budget", budget: { selector, spec: {}, owns: [], ...budget } },
-    presents: given.present === undefined ? [] : [{ metadata: stored, spec, status: statusOf(given.cells ?? []) }],
+    presents: given.present === undefined ? [] : [{ metadata: stored, spec, status: statusOf(given) }],
     signal: new AbortController().signal,
   });
 }
 
-function statusOf(cells: NonNullable<GivenBudget["cells"]>): NonNullable<PodProtector["status"]> {
+function statusOf({ cells = [], countedSelectors = [] }: GivenBudget): NonNullable<PodProtector["status"]> {
   return {
     cells: cells.map(([totalReplicas, expected], index) => {
-      const counted = { totalReplicas, availableReplicas: totalReplicas, resourceVersion: "1" };
+      const by = countedSelectors[index];
+      const counted = {
+        ...{ totalReplicas, availableReplicas: totalReplicas, resourceVersion: "1" },
+        ...(by === undefined ? {} : { specHash: specHash({ minAvailable: 0, minReadySeconds: 0, selector: by }) }),
+      };
       const aggregation = expected === undefined ? counted : { ...counted, expectedReplicas: expected };
-      return { cellID: "abc".charAt(index), aggregation };
+      return { cellID: "abc".charAt(index) || `in-a-region-far-away-${index}`, aggregation };
     }),
     summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
   };

@@ -1,0 +1,60 @@
+/** What the cells have counted of a budget's pods, and by which selector (docs/design.md#expected-pods). Pure. */
+import { specHash } from "../../../shared/decide/availability/spec-facts.ts";
+import { isCounted } from "../../../shared/decide/state/protector-state.ts";
+import { DERIVATION_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
+
+interface CellCount {
+  readonly id: string;
+  readonly totalReplicas: number;
+  readonly expectedReplicas: number | undefined;
+  /** Hash of the spec by which it has counted, where the cell says so. */
+  readonly specHash: string | undefined;
+}
+
+/** In the derivation of a minimum that waits for the cells' counts. */
+export const UNCOUNTED = " (no more than there can be, until its cells have counted these pods)";
+
+/** The cells that have counted the protector. The entry of a removed cell counts no pods. */
+export function cellsOf(present: PodProtector | undefined): readonly CellCount[] {
+  return (present?.status?.cells ?? []).flatMap(({ cellID, aggregation }) => {
+    if (!aggregation || !isCounted(aggregation)) return [];
+    const { totalReplicas, expectedReplicas: said, specHash: hash } = aggregation;
+    // A number below 0 would take from what the other cells ask for.
+    const expectedReplicas = said === undefined ? undefined : Math.max(0, said);
+    return [{ id: cellID, totalReplicas, expectedReplicas, specHash: hash }];
+  });
+}
+
+/** True where the protector is for other pods than those that `selector` selects. */
+export function isForOthers({ spec }: PodProtector, selector: LabelSelector): boolean {
+  const [has, wants] = [spec.selector, selector].map((one) => specHash({ ...NOTHING, selector: one }));
+  return has !== wants;
+}
+const NOTHING = { minAvailable: 0, minReadySeconds: 0 };
+
+export function waitsForCells(present: PodProtector | undefined): boolean {
+  return present?.metadata.annotations?.[DERIVATION_ANNOTATION]?.includes(UNCOUNTED) ?? false;
+}
+
+/**
+ * True while the cells' numbers are not those of the pods that `selector` selects: of a protector that no cell has
+ * counted, or from before a change of the selector. Other fields by which cells count do not change these numbers.
+ */
+export function areUncounted(present: PodProtector | undefined, selector: LabelSelector): boolean {
+  const cells = cellsOf(present);
+  if (present === undefined || cells.length === 0) return present === undefined || waitsForCells(present);
+  if (!isForOthers(present, selector) && !waitsForCells(present)) return false;
+  const { aggregationSelector: _, ...spec } = present.spec;
+  const wanted = specHash({ ...spec, selector });
+  return cells.some(({ specHash: counted }) => counted !== undefined && counted !== wanted);
+}
+
+/**
+ * True where the only cell is the core itself, which has all `pods` and their controllers. The cell reports no number
+ * where the controllers' kind is not built in, and was asked because the budget is older than its pods.
+ */
+export function isOnlyCore(cells: readonly CellCount[], pods = 0): boolean {
+  const isAlone = cells.length === 1 && cells.every(({ totalReplicas }) => totalReplicas <= pods);
+  return pods > 0 && isAlone;
+}
