@@ -49,7 +49,7 @@ async function read(
     const raw = name.includes("/") ? undefined : await core.find(podProtectorPath(namespace, name));
     if (raw !== undefined) return { core, protector: parsePodProtector(raw) };
     const others = await core.protectors(namespace);
-    return { core, protector: requireProtector(word, others, `namespace ${namespace} of ${core.name}`) };
+    return { core, protector: requireProtector(word, others, namespace, core) };
   });
 }
 
