@@ -196,7 +196,7 @@ async function explain(
     // Who may delete a pod may lack the permission to list all.
     cluster.list(podPath(namespace), {}, parseAnyPod).catch(orElse(() => [])),
   ]);
-  const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
+  const cell = cellOfWebhookConfiguration(configuration) ?? context.text("cell");
   const [known, unread] = typeof protectors === "string" ? [[], protectors] : [protectors];
   const opinions = covering(known, pod).map((one) => opinionOf(one, pod, kind, cell, pods, core.nowMs()));
   const about = { pod: { namespace, name, uid: pod.uid }, cluster: cluster.name, cell };
