@@ -216,7 +216,7 @@ test("backups, and what limits the accounts of components, are looked at where t
     ["aggregator", "podseidon-aggregator-config-maps"],
     ["update-trigger", "podseidon-update-trigger"],
   ])
-    expect(out).toMatch(new RegExp(`^WARN +c +${component} policy +the policy ${name} is missing: whoever`, "m"));
+    expect(out).toMatch(new RegExp(`^WARN +c +${component} policy +the policy ${name} is missing: everybody`, "m"));
   expect(out).toContain("apply the manifests of this release to this cluster again");
   const { out: without } = await examine(objects);
   expect(without).not.toMatch(/(?:generator|aggregator|update-trigger) policy/);

@@ -109,7 +109,7 @@ class Doctor {
     try {
       await this.#add(cluster, [await look()].flat());
     } catch (error) {
-      const advice = "see whether your user may read this (kubectl auth can-i)";
+      const advice = "see whether your user may read this (kubectl auth can-i --list)";
       await this.#add(cluster, [unknown(check, messageOf(error), advice)]);
     }
   }

@@ -10,6 +10,7 @@ import {
   cellFindings,
   certificateFinding,
   clockFinding,
+  type DoctorFinding,
   type Finding,
   findingsText,
   ownCertificateFinding,
@@ -271,7 +272,7 @@ test("a cluster without Deployments of the project is no question that stays", (
 });
 
 test.each([
-  [[], "ok callers: whoever reaches its port: docs/security.md#who-calls"],
+  [[], "ok callers: everybody who reaches its port: docs/security.md#who-calls"],
   [["--client-ca-file=/ca.crt"], "ok callers: known by client certificates"],
   [
     ["--client-ca-file=/ca.crt", "--client-name=apiserver", "--require-caller-token"],
@@ -324,7 +325,7 @@ describe("the namespaces in which the cluster asks", () => {
       "all, as shipped",
       shipped,
       [namespace("shop")],
-      ["ok enforced namespaces: asks in all 1 that have protected pods"],
+      ["ok enforced namespaces: asks in every namespace with protected pods (1)"],
     ],
     [
       "none",
@@ -385,8 +386,20 @@ test("the text has a line for each finding, then what to do", () => {
       "What to do:",
       "- east, webhook: bring it back",
       "",
-      "1 problem, 0 warnings, 1 in order, 0 could not be told.",
+      "1 problem, 0 warnings, 1 in order, 0 could not be checked.",
       "",
     ].join("\n"),
   );
+});
+
+test("one advice of a cluster is one line, with the checks that it is for", () => {
+  const advised = (cluster: string, check: string, advice: string): DoctorFinding => {
+    return { cluster, check, level: "unknown", found: "403", advice };
+  };
+  const text = findingsText([
+    ...[advised("core", "crd", "ask"), advised("core", "backups", "wait"), advised("core", "generator", "ask")],
+    ...[advised("core", "generator", "ask"), advised("east", "generator", "ask")],
+  ]);
+  const lines = ["- core, crd, generator: ask", "- core, backups: wait", "- east, generator: ask", ""];
+  expect(text).toContain(`\nWhat to do:\n${lines.join("\n")}`);
 });

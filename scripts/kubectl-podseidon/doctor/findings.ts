@@ -37,15 +37,17 @@ const MARKS: Readonly<Record<Level, string>> = { ok: "ok", warning: "WARN", prob
 
 export function findingsText(findings: readonly DoctorFinding[]): string {
   const rows = findings.map(({ level, cluster, check, found }) => [MARKS[level], cluster, check, found]);
-  const todo = findings
-    .filter(({ advice }) => advice !== "")
-    .map(({ cluster, check, advice }) => `- ${cluster}, ${check}: ${advice}\n`);
+  const advised = findings.filter(({ advice }) => advice !== "");
+  const todo = [...Map.groupBy(advised, ({ cluster, advice }) => `${cluster} ${advice}`).values()].map((same) => {
+    const checks = new Set(same.map(({ check }) => check));
+    return `- ${[same[0]?.cluster, ...checks].join(", ")}: ${same[0]?.advice}\n`;
+  });
   const count = (level: Level): number => findings.filter((one) => one.level === level).length;
   const sum =
     `${plural(count("problem"), "problem")}, ${plural(count("warning"), "warning")}, ` +
-    `${count("ok")} in order, ${count("unknown")} could not be told.\n`;
-  const advised = todo.length === 0 ? "" : `\nWhat to do:\n${todo.join("")}`;
-  return `${table(["", "CLUSTER", "CHECK", "FOUND"], rows)}${advised}\n${sum}`;
+    `${count("ok")} in order, ${count("unknown")} could not be checked.\n`;
+  const actions = todo.length === 0 ? "" : `\nWhat to do:\n${todo.join("")}`;
+  return `${table(["", "CLUSTER", "CHECK", "FOUND"], rows)}${actions}\n${sum}`;
 }
 
 const SLOW_RESERVATION_MS = 300_000;
