@@ -10,7 +10,6 @@ import {
   cellFindings,
   certificateFinding,
   clockFinding,
-  type DoctorFinding,
   type Finding,
   findingsText,
   ownCertificateFinding,
@@ -372,34 +371,29 @@ test.each<[readonly string[], unknown, readonly string[]]>([
   expect(gateFinding(asking, configuration).map(line)).toEqual(expected);
 });
 
-test("the text has a line for each finding, then what to do", () => {
+test("the text has a line for each finding, then each advice of a cluster once", () => {
   const text = findingsText([
     { cluster: "core", check: "crd", level: "ok", found: "fine", advice: "" },
     { cluster: "east", check: "webhook", level: "problem", found: "silent", advice: "bring it back" },
+    { cluster: "core", check: "backups", level: "problem", found: "none", advice: "bring it back" },
+    { cluster: "east", check: "backups", level: "problem", found: "none", advice: "bring it back" },
+    { cluster: "east", check: "backups", level: "warning", found: "old", advice: "bring it back" },
   ]);
   expect(text).toBe(
     [
       "       CLUSTER   CHECK     FOUND",
       "ok     core      crd       fine",
       "FAIL   east      webhook   silent",
+      "FAIL   core      backups   none",
+      "FAIL   east      backups   none",
+      "WARN   east      backups   old",
       "",
       "What to do:",
-      "- east, webhook: bring it back",
+      "- east, webhook, backups: bring it back",
+      "- core, backups: bring it back",
       "",
-      "1 problem, 0 warnings, 1 in order, 0 could not be checked.",
+      "3 problems, 1 warning, 1 in order, 0 could not be checked.",
       "",
     ].join("\n"),
   );
-});
-
-test("one advice of a cluster is one line, with the checks that it is for", () => {
-  const advised = (cluster: string, check: string, advice: string): DoctorFinding => {
-    return { cluster, check, level: "unknown", found: "403", advice };
-  };
-  const text = findingsText([
-    ...[advised("core", "crd", "ask"), advised("core", "backups", "wait"), advised("core", "generator", "ask")],
-    ...[advised("core", "generator", "ask"), advised("east", "generator", "ask")],
-  ]);
-  const lines = ["- core, crd, generator: ask", "- core, backups: wait", "- east, generator: ask", ""];
-  expect(text).toContain(`\nWhat to do:\n${lines.join("\n")}`);
 });

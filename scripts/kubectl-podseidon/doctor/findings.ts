@@ -8,7 +8,7 @@ import { isRecord } from "../../../shared/schema/check.ts";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
 import { namespacedName, STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
 import { SKEW_MS } from "../invocation/cluster.ts";
-import { age, plural, table } from "../invocation/output.ts";
+import { age, firstNames, plural, table } from "../invocation/output.ts";
 import type { ProtectorView } from "../view.ts";
 
 export type Level = "ok" | "warning" | "problem" | "unknown";
@@ -130,6 +130,7 @@ export function crdFinding(installed: unknown): Finding {
 }
 
 const NAMED = "NAME --namespace NAMESPACE";
+const MAX_NAMED = 3;
 
 type Trouble = readonly [typeof problem, what: string, isBad: (view: ProtectorView) => boolean, advice: string];
 
@@ -188,11 +189,10 @@ const TROUBLES: readonly Trouble[] = [
 ];
 
 export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
-  const named = (some: readonly ProtectorView[]): string =>
-    `${some.slice(0, 3).map(namespacedName).join(", ")}${some.length > 3 ? " ..." : ""}`;
   const findings = TROUBLES.flatMap(([level, what, isBad, advice]) => {
     const bad = views.filter(isBad);
-    return bad.length === 0 ? [] : [level("protectors", `${bad.length} ${what}: ${named(bad)}`, advice)];
+    const names = firstNames(bad.map(namespacedName), MAX_NAMED);
+    return bad.length === 0 ? [] : [level("protectors", `${bad.length} ${what}: ${names}`, advice)];
   });
   if (findings.length === 0) findings.push(ok("protectors", `${plural(views.length, "protector")}, none in trouble`));
   const oldestMs = Math.max(0, ...views.map(({ oldestReservationMs }) => oldestReservationMs ?? 0));
