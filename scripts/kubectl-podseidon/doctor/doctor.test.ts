@@ -240,3 +240,16 @@ test.each([
     expect(out).toMatch(/^ok +c +CA in the webhook configuration +valid for/m);
   },
 );
+
+test.each([
+  ["is not installed", [], false],
+  ["may not be read", ["/apis/podseidon.kubewharf.io/v1alpha1/podprotectors"], true],
+])("permissions are advised where PodProtector %s: %j", async (_, forbidden, expected) => {
+  const objects = clusterOf([namespace("shop", enforced)], ["shop"]);
+  const { out } = await examine(
+    { ...objects, "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": undefined },
+    forbidden,
+  );
+  expect(out).toMatch(/^\? +c +protectors /m);
+  expect(/^- c, protectors: see whether your user .* auth can-i --list\)$/m.test(out)).toBe(expected);
+});
