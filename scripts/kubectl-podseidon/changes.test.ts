@@ -128,7 +128,7 @@ describe("a suspension that is the budget's own", () => {
     ["resume", []],
   ])("%s does not promise what the generator takes back at once", async (command, flags) => {
     const { code, said, writes } = await against(present, command, "xpoddisruptionbudget-db", ...flags);
-    expect(said).toContain("suspend in its XPodDisruptionBudget db decides");
+    expect(said).toContain("spec.suspend of XPodDisruptionBudget db decides");
     expect([code, writes]).toEqual([2, []]);
   });
 
