@@ -252,7 +252,7 @@ function summarize(outcomes: readonly Outcome[]): number {
   }
   if (failures.length > 0) console.log(`\n=== what failed ===\n${failures.join("\n")}`);
   console.log();
-  // Again, without the messages: whoever sees only the end of a long output sees every name.
+  // Again, without the messages: a reader of only the end of a long output sees every name.
   for (const failure of failures) console.log(`FAILED  ${failure.split("\n", 1)[0]}`);
   for (const { title, passed, failed, seconds } of outcomes) {
     const mark = (failed > 0 ? "FAILED" : "ok").padEnd(8);

@@ -21,3 +21,14 @@ test("a --client-name without a name does not let every certificate in", async (
   expect(await parse("--client-name=")).toMatchObject({ kind: "exit", text: expect.stringContaining("has no name") });
   expect((await parse()).kind).not.toBe("exit");
 });
+
+test.each([
+  ["--probe-client-cert-file", "--probe-client-key-file"],
+  ["--probe-client-key-file", "--probe-client-cert-file"],
+])("%s needs %s", async (given, missing) => {
+  const args = ["--core", "core=/kubeconfig", "--cell=a", "--tls-cert-file=/crt", "--tls-private-key-file=/key"];
+  const parse = async (...more: readonly string[]) =>
+    await parseOptions(webhookOptions, [...args, `${given}=/a`, ...more], {}, async () => "");
+  expect(await parse()).toMatchObject({ kind: "exit", text: expect.stringContaining(missing) });
+  expect((await parse(`${missing}=/b`)).kind).not.toBe("exit");
+});

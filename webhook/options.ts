@@ -161,8 +161,10 @@ export const webhookOptions = defineOptions({
     ),
     ...observeOptions,
   },
-  check: ({ clientName, clientCaFile = "" }) => {
-    // Not every certificate: whoever gives the flag means to restrict them.
+  check: ({ clientName, clientCaFile = "", probeClientCertFile = "", probeClientKeyFile = "" }) => {
+    if ((probeClientCertFile === "") !== (probeClientKeyFile === ""))
+      return ["--probe-client-cert-file and --probe-client-key-file need each other"];
+    // Not every certificate: the flag is there to restrict them.
     if (clientName?.length === 0) return ["--client-name: it has no name"];
     if (clientName === undefined || clientCaFile !== "") return [];
     return ["--client-name: names of client certificates need --client-ca-file, the authorities that signed them"];

@@ -131,7 +131,7 @@ export class EvictionRetrier {
     return later(intervalMs);
   }
 
-  /** Whoever may create pods can put some on a node that are too large for one response: then a few at a time. */
+  /** A user who may create pods can put some on a node that are too large for one response: then a few at a time. */
   async #podsOf(node: string, signal: AbortSignal): Promise<ApiResult<readonly PlacedPod[]>> {
     const pods: PlacedPod[] = [];
     const fieldSelector = `spec.nodeName=${node}`;

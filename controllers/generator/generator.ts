@@ -42,7 +42,7 @@ export interface GeneratorObserver {
   /** `resource` is the plural of the watched kind. */
   readonly watch: (resource: string, event: ReflectorEvent) => void;
   readonly queue: (event: QueueEvent) => void;
-  /** A protector has changed, whoever changed it, while this process leads. */
+  /** Any client has changed a protector while this process leads. */
   readonly protector?: (before: PodProtector | undefined, after: PodProtector | undefined) => void;
 }
 
@@ -75,7 +75,7 @@ export class Generator {
     this.#history = new CoreHistory(options.ports.clock);
   }
 
-  /** The Lease has this version, whoever holds it. */
+  /** The Lease has this version, held by any process. */
   leaseSeen(version: string): void {
     this.#history.leaseSeen(version);
   }

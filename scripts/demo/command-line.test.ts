@@ -3,6 +3,14 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { shellWord } from "../kubectl-podseidon/invocation/printed-commands.ts";
+import { fold } from "./narrator.ts";
+
+test.each([
+  ["the head of a table whose first column has no name", "     CLUSTER   CHECK", 20, ["     CLUSTER   CHECK"]],
+  ["a long line", "one two three", 7, ["one two", "three"]],
+])("%s is folded with its columns", (_, text, width, lines) => {
+  expect(fold(text, width)).toEqual(lines);
+});
 
 test.each(["/tmp/plain-1.2_x/bin", "/home/me/My Projects/bin", "/home/zoë's/$HOME/`id`", ""])(
   "a shell reads %j as one word",

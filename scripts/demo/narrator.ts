@@ -24,15 +24,16 @@ function paint(code: number, text: string): string {
   return process.stdout.isTTY ? `\x1b[${code}m${text}\x1b[0m` : text;
 }
 
-/** Folds at blanks, so that no line is longer than `width`. */
-function fold(text: string, width: number): string[] {
+/** Folds at blanks, so that no line is longer than `width`; those at the beginning stay. */
+export function fold(text: string, width: number): string[] {
   const lines: string[] = [];
-  let line = "";
-  for (const word of text.split(" ")) {
+  const [first = "", ...words] = text.split(" ");
+  let line = first;
+  for (const word of words) {
     if (line !== "" && line.length + 1 + word.length > width) {
       lines.push(line);
       line = word;
-    } else line = line === "" ? word : `${line} ${word}`;
+    } else line = `${line} ${word}`;
   }
   return [...lines, line];
 }

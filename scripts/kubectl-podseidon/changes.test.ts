@@ -128,7 +128,7 @@ describe("a suspension that is the budget's own", () => {
     ["resume", []],
   ])("%s does not promise what the generator takes back at once", async (command, flags) => {
     const { code, said, writes } = await against(present, command, "xpoddisruptionbudget-db", ...flags);
-    expect(said).toContain("suspend in its XPodDisruptionBudget db decides");
+    expect(said).toContain("spec.suspend of XPodDisruptionBudget db decides");
     expect([code, writes]).toEqual([2, []]);
   });
 
@@ -322,10 +322,13 @@ test("what leave says is next names the kubeconfig and the namespace that it was
 });
 
 const KUBECONFIG = "/api/v1/namespaces/podseidon-system/secrets/podseidon-core-webhook";
+/** A Secret whose kubeconfig is not of the cell. */
+const OTHERS = { metadata: { name: "s", uid: "s", resourceVersion: "1" }, data: { kubeconfig: "eA==" } };
 const BOUND = "/api/v1/namespaces/podseidon-system/secrets/podseidon-cell.b";
 
 test.each<[string, Readonly<Record<string, unknown>>, string[], number, string]>([
   ["of an id that no cluster has", { [KUBECONFIG]: FORBIDDEN }, ["--yes"], 2, "no cluster has joined c as b"],
+  ["of an id that another cluster does not have", { [KUBECONFIG]: OTHERS }, [], 2, "no cluster has joined c as b"],
   ["that is only tried", { [KUBECONFIG]: FORBIDDEN, [BOUND]: {} }, [], 1, "c may have kubeconfigs, which stay there"],
   ["that is done", { [KUBECONFIG]: FORBIDDEN, [BOUND]: {} }, ["--yes"], 0, "may still have its kubeconfigs, which are"],
 ])("leave %s does not say that a cluster which can't be read has kubeconfigs", async (_, objects, yes, code, text) => {
@@ -338,9 +341,15 @@ test.each<[string, string, Readonly<Record<string, unknown>>]>([
   ["join", "kubectl --context 'my prod' apply -k manifests/overlays/core", {}],
 ])("what %s says is next can be pasted where a context has a blank in its name", async (command, text, objects) => {
   kubeconfigContext = "my prod";
-  const yes = command === "leave" ? ["--yes"] : [];
-  const { said } = await against(objects, command, "b", "--core-context", "my prod", ...yes);
+  const more = command === "leave" ? ["--yes"] : ["--context", "my prod"];
+  const { said } = await against(objects, command, "b", "--core-context", "my prod", ...more);
   expect(said).toContain(text);
+});
+
+test("join without --context does not take the core for the worker cluster", async () => {
+  const { code, said, writes } = await against({ [BOUND]: {} }, "join", "b", "--core-context", "c");
+  expect(said).toMatch(/^error: name the context of the worker cluster: --context WORKER/);
+  expect([code, writes]).toEqual([2, []]);
 });
 
 describe("who may not do all of it hears what is done already", () => {

@@ -49,7 +49,7 @@ async function read(
     const raw = name.includes("/") ? undefined : await core.find(podProtectorPath(namespace, name));
     if (raw !== undefined) return { core, protector: parsePodProtector(raw) };
     const others = await core.protectors(namespace);
-    return { core, protector: requireProtector(word, others, `namespace ${namespace} of ${core.name}`) };
+    return { core, protector: requireProtector(word, others, namespace, core) };
   });
 }
 
@@ -100,8 +100,8 @@ async function refuseWhereSourceDecides(core: ClusterClient, protector: PodProte
   if (!finalizers.includes(GENERATOR_FINALIZER) || !SUSPENDING_KINDS.includes(kind)) return;
   if ((await findSource(core, protector)) === undefined) return;
   throw new CommandError(
-    `of ${idOf(protector)} spec.suspend in its ${kind} ${sourceName(protector.metadata)} ` +
-      "decides, so the generator would take this back: change it there",
+    `spec.suspend of ${kind} ${sourceName(protector.metadata)} decides about ${idOf(protector)}, ` +
+      "so the generator would undo this change: change it there",
   );
 }
 
@@ -274,7 +274,7 @@ export const safe = "Without --yes the command is a dry run, and changes nothing
 export const suspend: Command = {
   name: "suspend",
   usage: "PROTECTOR",
-  summary: "Let everything pass for a while (an hour when not told otherwise).",
+  summary: "Allow every deletion for a while (default: an hour).",
   doing: "suspending the protector",
   description: `The suspension ends by itself. Each deletion that it lets pass carries a warning. ${safe}`,
   flags: {

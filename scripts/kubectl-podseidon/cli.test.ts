@@ -286,6 +286,15 @@ describe("kubeconfigs", () => {
     expect(clusters[0].cluster).toEqual({ server: "https://one", "certificate-authority": join(directory, "ca.pem") });
   });
 
+  test.each(["", "# nothing yet\n"])(
+    "an empty file beside another one is no error, as for kubectl: %j",
+    async (text) => {
+      writeFileSync(join(directory, "empty"), text);
+      const { contexts } = await readKubeconfigs([join(directory, "empty"), join(directory, "one")], false);
+      expect(contexts).toEqual(["one"]);
+    },
+  );
+
   test("a file that is none says so without its text", async () => {
     await expect(readKubeconfigs([join(directory, "broken")], true)).rejects.toThrow("is not YAML");
   });

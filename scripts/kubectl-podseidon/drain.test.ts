@@ -82,7 +82,7 @@ describe("the command", () => {
 
   test("ends with exit code 2 where nothing is in the way, and something could not be told", async () => {
     const { code, out } = await drainCheck([running, pod("web-1", "Running", "ReplicaSet")], ["web-1"]);
-    expect(out).toContain("1 could not be told");
+    expect(out).toContain("1 could not be checked");
     expect(code).toBe(2);
   });
 
@@ -95,7 +95,7 @@ describe("the command", () => {
     expect(out).toMatch(/^UNPROTECTED: the webhook is not called before pods of namespace shop go/);
     expect(out).toMatch(/^shop +web-0 +deployment-web +admitted +goes +the webhook is not called$/m);
     expect(out).toContain("2 pods can go at once, 0 wait");
-    expect(out).toContain("1 could not be told");
+    expect(out).toContain("1 could not be checked");
     expect(code).toBe(1);
   });
 

@@ -168,9 +168,9 @@ export function drainText(
   });
   const sum = [
     `${plural(count("goes"), "pod")} can go at once`,
-    `${count("waits")} wait until others have taken over`,
+    `${count("waits")} ${count("waits") === 1 ? "waits" : "wait"} until others have taken over`,
     `${count("never")} can't go as things are`,
-    ...(count("unknown") > 0 ? [`${count("unknown")} could not be told`] : []),
+    ...(count("unknown") > 0 ? [`${count("unknown")} could not be checked`] : []),
     ...(stay > 0 ? [`${stay} stay (DaemonSets or static pods)`] : []),
   ];
   const head = table(["NAMESPACE", "POD", "PROTECTOR", "ALONE", "TOGETHER", "WHY"], rows);
@@ -202,7 +202,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     pod,
     answer: await ask(cluster, "evict", pod),
   }));
-  const cell = context.text("cell") ?? cellOfWebhookConfiguration(configuration);
+  const cell = cellOfWebhookConfiguration(configuration) ?? context.text("cell");
   const plan = planDrain(answers, protectors, cell, core.nowMs());
   const namespaces = new Set(plan.filter(isAdmitted).map(({ namespace }) => namespace));
   const warned = answers.some(({ answer }) => answer.warnings.some((text) => text.startsWith("dry run: ")));

@@ -49,11 +49,16 @@ describe("a protector is found as people name it", () => {
 
   test.each([
     ["web", "web has several protectors: name one of deployment-web, statefulset-web"],
-    ["deployment-wbe", "there is no PodProtector deployment-wbe in shop; did you mean deployment-web?"],
-    ["deployment/apy", "there is no PodProtector deployment/apy in shop; did you mean deployment-api?"],
-    ["ppr/payments", "there is no PodProtector payments in shop"],
+    ["deployment-wbe", "there is no PodProtector deployment-wbe in namespace shop of c; did you mean deployment-web?"],
+    ["deployment/apy", "there is no PodProtector deployment/apy in namespace shop of c; did you mean deployment-api?"],
+    ["ppr/payments", "there is no PodProtector payments in namespace shop of c; see -n"],
   ])("%s is refused", (word, text) => {
-    expect(() => requireProtector(word, known, "shop")).toThrow(new CommandError(text));
+    expect(() => requireProtector(word, known, "shop", { name: "c" })).toThrow(new CommandError(text));
+  });
+
+  test("no other namespace is advised after a search in all", () => {
+    const text = "there is no PodProtector payments in any namespace of c";
+    expect(() => requireProtector("payments", known, undefined, { name: "c" })).toThrow(new CommandError(text));
   });
 });
 

@@ -56,26 +56,29 @@ export function findProtectors(word: string, protectors: readonly PodProtector[]
 }
 
 /**
- * As {@link findProtectors}, but without any, throws a sentence with similar names. `where` describes the searched
- * place.
+ * As {@link findProtectors}, but without any, throws a sentence with similar names. The protectors are all of this
+ * namespace, or of all namespaces (`undefined`).
  */
 export function requireProtectors(
   word: string,
   protectors: readonly PodProtector[],
-  where: string,
+  namespace: string | undefined,
+  { name }: { readonly name: string },
 ): readonly PodProtector[] {
   const found = findProtectors(word, protectors);
   if (found.length > 0) return found;
   const near = didYouMean(nearNames(word, protectors));
-  throw new CommandError(`there is no PodProtector ${ownName(word)} in ${where}${near}`);
+  const where = namespace === undefined ? "any namespace" : `namespace ${namespace}`;
+  const advice = near === "" && namespace !== undefined ? "; see -n" : near;
+  throw new CommandError(`there is no PodProtector ${ownName(word)} in ${where} of ${name}${advice}`);
 }
 
 /** As {@link requireProtectors}, but throws a sentence when there are several. */
-export function requireProtector(word: string, protectors: readonly PodProtector[], where: string): PodProtector {
-  const [one, ...others] = requireProtectors(word, protectors, where);
+export function requireProtector(...searched: Parameters<typeof requireProtectors>): PodProtector {
+  const [one, ...others] = requireProtectors(...searched);
   if (one === undefined || others.length > 0) {
     const names = [one, ...others].map((each) => each?.metadata.name).join(", ");
-    throw new CommandError(`${word} has several protectors: name one of ${names}`);
+    throw new CommandError(`${searched[0]} has several protectors: name one of ${names}`);
   }
   return one;
 }

@@ -52,7 +52,9 @@ test("a closed gate names who wrote it last, since when and why, and who should 
 
 test("a gate that nobody ever wrote, and containers that are not ready, are told", () => {
   const text = gatesText("shop/web-0", gatesOf(pod(["example.com/a"], []), NOW_MS));
-  expect(text).toContain("- example.com/a: is to be opened by a controller of the platform that nobody has heard of");
+  expect(text).toContain(
+    "- example.com/a: is to be opened by an unknown controller of the platform, which has not written it yet",
+  );
   expect(text).toContain("- its containers: ContainersReady is missing");
 });
 

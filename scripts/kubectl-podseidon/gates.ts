@@ -3,14 +3,13 @@
  * them.
  */
 import * as v from "valibot";
-import { podPath } from "../../shared/kube/client/api-path.ts";
 import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
 import { checker, valueAt } from "../../shared/schema/check.ts";
 import { parseMs } from "../../shared/schema/time.ts";
-import { statusOf } from "./invocation/cluster.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
-import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
+import { EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, plural, table } from "./invocation/output.ts";
+import { findPod } from "./question.ts";
 
 const Text = v.optional(v.string());
 const Condition = v.looseObject({
@@ -90,8 +89,9 @@ export function gatesText(pod: string, { gates, containersReady, ready }: GateRe
   ]);
   const closed = gates.filter(({ status }) => status !== "True");
   const advice = closed.map(({ type, status, writtenBy, setter }) => {
-    const known = writtenBy === undefined ? "nobody that the server knows of" : `${writtenBy}, which wrote it last`;
-    const who = setter ?? (status === "missing" ? "a controller of the platform that nobody has heard of yet" : known);
+    const known = writtenBy === undefined ? "an unknown controller" : `${writtenBy}, which wrote it last`;
+    const who =
+      setter ?? (status === "missing" ? "an unknown controller of the platform, which has not written it yet" : known);
     return `- ${type}: is to be opened by ${who}\n`;
   });
   const kubelet = containersReady === "True" ? "" : `- its containers: ContainersReady is ${containersReady}\n`;
@@ -104,15 +104,12 @@ export function gatesText(pod: string, { gates, containersReady, ready }: GateRe
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
-  const name = argument(args, 0, "a pod").replace(/^pods?\//, "");
+  const word = argument(args, 0, "a pod");
   const [cluster, namespace] = await Promise.all([context.cluster(), context.namespace()]);
-  const response = await context.progress.during(`reading pod ${namespace}/${name} of ${cluster.name}`, () =>
-    cluster.raw("GET", podPath(namespace, name)),
+  const { name, raw } = await context.progress.during(`reading pod ${namespace}/${word} of ${cluster.name}`, () =>
+    findPod(cluster, namespace, word),
   );
-  if (response.status === 404)
-    throw new CommandError(`there is no pod ${namespace}/${name} in ${cluster.name}; see -n and --context`);
-  if (response.status !== 200) throw new CommandError(`${cluster.name}: ${statusOf(response).message}`);
-  const report = gatesOf(JSON.parse(response.body), cluster.nowMs());
+  const report = gatesOf(raw, cluster.nowMs());
   context.print({ pod: { namespace, name }, ...report }, gatesText(`${namespace}/${name}`, report));
   return report.gates.every(({ status }) => status === "True") ? EXIT.yes : EXIT.no;
 }

@@ -28,8 +28,7 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   const { systemNamespace } = context;
   const namespace = words.length > 0 ? await context.namespace() : await context.namespaces();
   const all = await context.progress.during(`reading the protectors of ${core.name}`, () => core.protectors(namespace));
-  const where = `${namespace ?? "any namespace"} of ${core.name}`;
-  const named = words.length === 0 ? all : words.flatMap((word) => requireProtectors(word, all, where));
+  const named = words.length === 0 ? all : words.flatMap((word) => requireProtectors(word, all, namespace, core));
   const protectors = named.filter(({ status }) => {
     const aggregation = status?.cells?.find(({ cellID }) => cellID === cell)?.aggregation;
     return (aggregation?.resourceVersion ?? aggregation?.lastEventTime) !== undefined;
@@ -37,7 +36,10 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   const isForGood = namespace === undefined && !context.is("may-return");
   const acknowledges = isForGood && (await isAcknowledging(core, systemNamespace, cell));
   if (protectors.length === 0 && !acknowledges)
-    throw new CommandError(`no protector of ${namespace ?? "any namespace"} counts a cell ${cell}`);
+    throw new CommandError(
+      `no protector of ${namespace === undefined ? "any namespace" : `namespace ${namespace}`} counts a cell ${cell}` +
+        (words.length > 0 || namespace === undefined ? "" : "; -A looks in all namespaces"),
+    );
   const done = context.is("yes");
   const asked: string[] = [];
   const removed = await mapAtOnce(context, `removing cell ${cell}`, protectors, async (protector) => {

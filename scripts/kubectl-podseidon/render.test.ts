@@ -223,7 +223,7 @@ describe("drain-check", () => {
     const lines = planDrain(pods, [named(makeProtector([makeCell("a", 4)], { minAvailable: 2 }), "web")], "a", NOW_MS);
     expect(lines.map(({ together }) => together)).toEqual(["goes", "goes", "waits"]);
     expect(drainText("node-1", lines, 1)).toContain(
-      "2 pods can go at once, 1 wait until others have taken over, 0 can't go as things are, 1 stay",
+      "2 pods can go at once, 1 waits until others have taken over, 0 can't go as things are, 1 stay",
     );
   });
 

@@ -59,5 +59,5 @@ test("a named protector that is watched is shown as deleted, once, and again whe
 
 test("a named protector that there is not is not waited for", async () => {
   const { failure } = watching([named("web", 3)], "api");
-  expect(await failure).toContain("there is no PodProtector api in shop of core");
+  expect(await failure).toContain("there is no PodProtector api in namespace shop of core");
 });

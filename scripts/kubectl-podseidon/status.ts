@@ -85,11 +85,10 @@ async function waitingIn(context: Context, namespace: string | undefined): Promi
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
   const core = await context.core();
   const namespace = await context.namespaces();
-  const where = `${namespace ?? "any namespace"} of ${core.name}`;
   const style = { allNamespaces: namespace === undefined, isWide: context.isWide };
   const readBy = async (find: typeof requireProtectors): Promise<readonly ProtectorView[]> => {
     const found = await core.protectors(namespace);
-    const chosen = args.length === 0 ? found : args.flatMap((word) => find(word, found, where));
+    const chosen = args.length === 0 ? found : args.flatMap((word) => find(word, found, namespace, core));
     return chosen.map((protector) => viewProtector(protector, core.nowMs()));
   };
   const reading = `reading the protectors of ${core.name}`;

@@ -15,6 +15,8 @@ interface Answers {
   readonly refusal?: string;
   /** The status of the list of pods. */
   readonly pods?: number;
+  /** The cell of the webhook configuration, which can't be read without it. */
+  readonly cell?: string;
 }
 
 const why = (deletion: number, protectors: number, ...flags: readonly string[]) =>
@@ -22,7 +24,7 @@ const why = (deletion: number, protectors: number, ...flags: readonly string[]) 
 
 /** The deletion is answered by `deletion`, and the protectors by `protectors`. */
 async function whyWith(
-  { refusal = "pod shop/web-0 may not be deleted now", pods = 200 }: Answers,
+  { refusal = "pod shop/web-0 may not be deleted now", pods = 200, cell }: Answers,
   deletion: number,
   protectors: number,
   ...flags: readonly string[]
@@ -37,7 +39,9 @@ async function whyWith(
           ? [200, pod]
           : path === "/api/v1/namespaces/shop/pods"
             ? [pods, { metadata: { resourceVersion: "1" }, items: [pod] }]
-            : status(path.endsWith("/podprotectors") ? protectors : 403, "nobody\nmay read this");
+            : cell !== undefined && path.endsWith("/validatingwebhookconfigurations/podseidon")
+              ? [200, { webhooks: [{ name: "w", clientConfig: { service: { path: `/webhook/${cell}` } } }] }]
+              : status(path.endsWith("/podprotectors") ? protectors : 403, "nobody\nmay read this");
     response.writeHead(code).end(JSON.stringify(body));
   });
   let out = "";
@@ -89,4 +93,12 @@ test.each([
   const { code, out } = await whyWith({ refusal }, 403, 403);
   expect(out).toMatch(new RegExp(`^Deletion: +${text}`, "m"));
   expect(code).toBe(expected);
+});
+
+test.each([
+  ["the webhook configuration names another cell", "a", "a"],
+  ["the webhook configuration can't be read", undefined, "b"],
+])("--cell b where %s", async (_, cell, expected) => {
+  const { out } = await whyWith(cell === undefined ? {} : { cell }, 429, 200, "--cell", "b");
+  expect(out).toContain(`(cell ${expected})`);
 });

@@ -1,6 +1,6 @@
 /**
  * Counts the most frequent names separately, and all others together. So the number of names in a metric is bounded,
- * whoever chooses the names, and a quiet name makes room for an active one.
+ * even if a caller chooses the names, and a quiet name makes room for an active one.
  */
 
 /** Factor of each rank at each settlement: a name that is quiet for some twenty scrapes gives way to any other. */

@@ -23,8 +23,8 @@ function weightOf({ object: { metadata, spec } }: Lost): number {
 }
 
 /**
- * Lost protectors by key, within a bound. Whoever makes and deletes protectors without end, or forges a backup of many,
- * must not take the room of others: the group that has most gives way.
+ * Lost protectors by key, within a bound. A client that makes and deletes protectors without end, or forges a backup of
+ * many, must not take the room of others: the group that has most gives way.
  */
 export class BoundedLostProtectors<T extends Lost> {
   readonly #onOverflow: ((lost: T) => void) | undefined;
@@ -52,8 +52,8 @@ export class BoundedLostProtectors<T extends Lost> {
   }
 
   /**
-   * False when there is no room. A version that does not fit leaves the one before. The group is a namespace, or
-   * whoever claims that these are lost.
+   * False when there is no room. A version that does not fit leaves the one before. The group is a namespace, or the
+   * cell that claims that these are lost.
    */
   add(protector: T, group = protector.object.metadata.namespace ?? ""): boolean {
     const { key } = protector;

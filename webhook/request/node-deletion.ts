@@ -30,8 +30,8 @@ export type PodsOfNode =
   | { readonly kind: "failed"; readonly message: string };
 
 /**
- * Lists the pods of a node that are at stake, never from a cache that may be old. Whoever may create pods can put any
- * number of any size on a node: the others are read and dropped.
+ * Lists the pods of a node that are at stake, never from a cache that may be old. A user who may create pods can put
+ * any number of any size on a node: the others are read and dropped.
  */
 export type ListPods = (node: string, timeoutMs: number, isAtStake: (pod: Pod) => boolean) => Promise<PodsOfNode>;
 
@@ -64,8 +64,8 @@ export function removedNodeSince(
 
 /**
  * Name of the node that the request removes; undefined when it removes none. A node with finalizers stays until the
- * last one is taken off: whoever put one there drains the node first, and that update is what removes it. A deletion
- * removes a node that has only {@link COLLECTION_FINALIZERS}.
+ * last one is taken off. Its controller drains the node first, and the update that takes it off removes the node. A
+ * deletion removes a node that has only {@link COLLECTION_FINALIZERS}.
  */
 export function removedNode(request: AdmissionRequest): string | undefined {
   const { operation, object, oldObject } = request;

@@ -45,7 +45,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   for (const collector of collectors) collector.start();
   context.progress.end();
   context.terminal.out(`${server.url}\n`);
-  context.terminal.err("Whoever has this address may read the page. It is there until Ctrl-C.\n");
+  context.terminal.err("Everybody with this address can read the page. Ctrl-C ends it.\n");
   // A signal ends the process.
   return await new Promise<never>(() => {});
 }

@@ -3,7 +3,7 @@ import * as v from "valibot";
 import { readBackup, VERSIONS_KEY } from "../../../shared/recovery/backup/backup-format.ts";
 import { ConfigMap } from "../../../shared/schema/config-map.ts";
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
-import { age, plural } from "../invocation/output.ts";
+import { age, firstNames, plural } from "../invocation/output.ts";
 import { type Finding, ok, warning } from "./findings.ts";
 
 const CHECK = "backups";
@@ -42,13 +42,14 @@ export function backupFindings(
   const keys = new Set(readable.flatMap(({ data }) => Object.keys(data ?? {})).filter((key) => !broken.has(key)));
   const without = counted.filter(({ metadata }) => !keys.has(metadata.uid)).map(({ metadata }) => metadata);
   if (without.length > 0) {
-    const found = `missing of ${named(without.map(namespacedName))}: ${LOSS}`;
+    const found = `missing of ${firstNames(without.map(namespacedName), MAX_NAMED)}: ${LOSS}`;
     findings.push(warning(CHECK, found, `a new protector has one after some seconds; else: ${advice}`));
   }
   if (unreadable.length > 0) {
     const mend = `kubectl --namespace ${system} rollout restart deployment podseidon-aggregator`;
     const rest = "A key that is still there after that is of a protector that has no pods here: take it out";
-    findings.push(warning(CHECK, `can't be read: ${named(unreadable)}`, `${mend} writes them anew. ${rest}`));
+    const found = `can't be read: ${firstNames(unreadable, MAX_NAMED)}`;
+    findings.push(warning(CHECK, found, `${mend} writes them anew. ${rest}`));
   }
   const writtenMs = Math.max(...readable.map(lastWriteMs));
   if (nowMs - writtenMs > OLD_AFTER_MS)
@@ -63,9 +64,4 @@ function lastWriteMs(map: ConfigMap): number {
   const times = parsed.success ? parsed.output.metadata.managedFields.map(({ time }) => Date.parse(time)) : [];
   const known = times.filter(Number.isFinite);
   return known.length === 0 ? Number.POSITIVE_INFINITY : Math.max(...known);
-}
-
-function named(names: readonly string[]): string {
-  const others = names.length - MAX_NAMED;
-  return `${names.slice(0, MAX_NAMED).join(", ")}${others > 0 ? ` and ${others} more` : ""}`;
 }

@@ -131,10 +131,10 @@ function webhookFindings({ args, env }: v.InferOutput<typeof Container>): Findin
   // How the webhook knows its callers (docs/security.md#who-calls).
   const ways = [
     ...(has("client-ca-file") ? [`client certificates${has("client-name") ? " by name" : ""}`] : []),
-    ...(has("secret-path-file") ? ["a secret path (whoever reads the webhook configuration knows it)"] : []),
+    ...(has("secret-path-file") ? ["a secret path (every reader of the webhook configuration knows it)"] : []),
     ...(has("require-caller-token") ? ["identity tokens of apiservers"] : []),
   ];
   const known =
-    ways.length > 0 ? `known by ${ways.join(" and ")}` : "whoever reaches its port: docs/security.md#who-calls";
+    ways.length > 0 ? `known by ${ways.join(" and ")}` : "everybody who reaches its port: docs/security.md#who-calls";
   return [denies, ok("callers", known)];
 }

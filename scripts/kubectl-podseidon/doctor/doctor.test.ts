@@ -216,7 +216,7 @@ test("backups, and what limits the accounts of components, are looked at where t
     ["aggregator", "podseidon-aggregator-config-maps"],
     ["update-trigger", "podseidon-update-trigger"],
   ])
-    expect(out).toMatch(new RegExp(`^WARN +c +${component} policy +the policy ${name} is missing: whoever`, "m"));
+    expect(out).toMatch(new RegExp(`^WARN +c +${component} policy +the policy ${name} is missing: everybody`, "m"));
   expect(out).toContain("apply the manifests of this release to this cluster again");
   const { out: without } = await examine(objects);
   expect(without).not.toMatch(/(?:generator|aggregator|update-trigger) policy/);
@@ -240,3 +240,16 @@ test.each([
     expect(out).toMatch(/^ok +c +CA in the webhook configuration +valid for/m);
   },
 );
+
+test.each([
+  ["is not installed", [], false],
+  ["may not be read", ["/apis/podseidon.kubewharf.io/v1alpha1/podprotectors"], true],
+])("permissions are advised where PodProtector %s: %j", async (_, forbidden, expected) => {
+  const objects = clusterOf([namespace("shop", enforced)], ["shop"]);
+  const { out } = await examine(
+    { ...objects, "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": undefined },
+    forbidden,
+  );
+  expect(out).toMatch(/^\? +c +protectors /m);
+  expect(/^- c, protectors: see whether your user .* auth can-i --list\)$/m.test(out)).toBe(expected);
+});

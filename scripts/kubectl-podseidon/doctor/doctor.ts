@@ -109,8 +109,10 @@ class Doctor {
     try {
       await this.#add(cluster, [await look()].flat());
     } catch (error) {
-      const advice = "see whether your user may read this (kubectl auth can-i)";
-      await this.#add(cluster, [unknown(check, messageOf(error), advice)]);
+      const message = messageOf(error);
+      const isDenied = /\b403\b|forbidden/i.test(message);
+      const advice = isDenied ? "see whether your user may read this (kubectl auth can-i --list)" : "";
+      await this.#add(cluster, [unknown(check, message, advice)]);
     }
   }
 

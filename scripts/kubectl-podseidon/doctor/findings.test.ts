@@ -271,7 +271,7 @@ test("a cluster without Deployments of the project is no question that stays", (
 });
 
 test.each([
-  [[], "ok callers: whoever reaches its port: docs/security.md#who-calls"],
+  [[], "ok callers: everybody who reaches its port: docs/security.md#who-calls"],
   [["--client-ca-file=/ca.crt"], "ok callers: known by client certificates"],
   [
     ["--client-ca-file=/ca.crt", "--client-name=apiserver", "--require-caller-token"],
@@ -324,7 +324,7 @@ describe("the namespaces in which the cluster asks", () => {
       "all, as shipped",
       shipped,
       [namespace("shop")],
-      ["ok enforced namespaces: asks in all 1 that have protected pods"],
+      ["ok enforced namespaces: asks in every namespace with protected pods (1)"],
     ],
     [
       "none",
@@ -371,21 +371,28 @@ test.each<[readonly string[], unknown, readonly string[]]>([
   expect(gateFinding(asking, configuration).map(line)).toEqual(expected);
 });
 
-test("the text has a line for each finding, then what to do", () => {
+test("the text has a line for each finding, then each advice of a cluster once", () => {
   const text = findingsText([
     { cluster: "core", check: "crd", level: "ok", found: "fine", advice: "" },
     { cluster: "east", check: "webhook", level: "problem", found: "silent", advice: "bring it back" },
+    { cluster: "core", check: "backups", level: "problem", found: "none", advice: "bring it back" },
+    { cluster: "east", check: "backups", level: "problem", found: "none", advice: "bring it back" },
+    { cluster: "east", check: "backups", level: "warning", found: "old", advice: "bring it back" },
   ]);
   expect(text).toBe(
     [
       "       CLUSTER   CHECK     FOUND",
       "ok     core      crd       fine",
       "FAIL   east      webhook   silent",
+      "FAIL   core      backups   none",
+      "FAIL   east      backups   none",
+      "WARN   east      backups   old",
       "",
       "What to do:",
-      "- east, webhook: bring it back",
+      "- east, webhook, backups: bring it back",
+      "- core, backups: bring it back",
       "",
-      "1 problem, 0 warnings, 1 in order, 0 could not be told.",
+      "3 problems, 1 warning, 1 in order, 0 could not be checked.",
       "",
     ].join("\n"),
   );

@@ -8,7 +8,7 @@ import { isRecord } from "../../../shared/schema/check.ts";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
 import { namespacedName, STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
 import { SKEW_MS } from "../invocation/cluster.ts";
-import { age, plural, table } from "../invocation/output.ts";
+import { age, firstNames, plural, table } from "../invocation/output.ts";
 import type { ProtectorView } from "../view.ts";
 
 export type Level = "ok" | "warning" | "problem" | "unknown";
@@ -37,15 +37,17 @@ const MARKS: Readonly<Record<Level, string>> = { ok: "ok", warning: "WARN", prob
 
 export function findingsText(findings: readonly DoctorFinding[]): string {
   const rows = findings.map(({ level, cluster, check, found }) => [MARKS[level], cluster, check, found]);
-  const todo = findings
-    .filter(({ advice }) => advice !== "")
-    .map(({ cluster, check, advice }) => `- ${cluster}, ${check}: ${advice}\n`);
+  const advised = findings.filter(({ advice }) => advice !== "");
+  const todo = [...Map.groupBy(advised, ({ cluster, advice }) => `${cluster} ${advice}`).values()].map((same) => {
+    const checks = new Set(same.map(({ check }) => check));
+    return `- ${[same[0]?.cluster, ...checks].join(", ")}: ${same[0]?.advice}\n`;
+  });
   const count = (level: Level): number => findings.filter((one) => one.level === level).length;
   const sum =
     `${plural(count("problem"), "problem")}, ${plural(count("warning"), "warning")}, ` +
-    `${count("ok")} in order, ${count("unknown")} could not be told.\n`;
-  const advised = todo.length === 0 ? "" : `\nWhat to do:\n${todo.join("")}`;
-  return `${table(["", "CLUSTER", "CHECK", "FOUND"], rows)}${advised}\n${sum}`;
+    `${count("ok")} in order, ${count("unknown")} could not be checked.\n`;
+  const actions = todo.length === 0 ? "" : `\nWhat to do:\n${todo.join("")}`;
+  return `${table(["", "CLUSTER", "CHECK", "FOUND"], rows)}${actions}\n${sum}`;
 }
 
 const SLOW_RESERVATION_MS = 300_000;
@@ -128,6 +130,7 @@ export function crdFinding(installed: unknown): Finding {
 }
 
 const NAMED = "NAME --namespace NAMESPACE";
+const MAX_NAMED = 3;
 
 type Trouble = readonly [typeof problem, what: string, isBad: (view: ProtectorView) => boolean, advice: string];
 
@@ -186,11 +189,10 @@ const TROUBLES: readonly Trouble[] = [
 ];
 
 export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
-  const named = (some: readonly ProtectorView[]): string =>
-    `${some.slice(0, 3).map(namespacedName).join(", ")}${some.length > 3 ? " ..." : ""}`;
   const findings = TROUBLES.flatMap(([level, what, isBad, advice]) => {
     const bad = views.filter(isBad);
-    return bad.length === 0 ? [] : [level("protectors", `${bad.length} ${what}: ${named(bad)}`, advice)];
+    const names = firstNames(bad.map(namespacedName), MAX_NAMED);
+    return bad.length === 0 ? [] : [level("protectors", `${bad.length} ${what}: ${names}`, advice)];
   });
   if (findings.length === 0) findings.push(ok("protectors", `${plural(views.length, "protector")}, none in trouble`));
   const oldestMs = Math.max(0, ...views.map(({ oldestReservationMs }) => oldestReservationMs ?? 0));

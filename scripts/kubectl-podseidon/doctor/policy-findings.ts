@@ -136,11 +136,11 @@ export function componentPolicyFinding(
 ): Finding {
   const { name, component, otherwise } = wanted;
   const check = `${component} policy`;
-  const who = `whoever has the token of podseidon-${component} ${otherwise}`;
+  const who = `everybody with the token of podseidon-${component} ${otherwise}`;
   if (stored === undefined)
     return warning(check, `kube-apiserver has no ValidatingAdmissionPolicy: ${who}`, "upgrade the cluster to 1.30");
   const wrong = wrongWith(wanted, stored, system);
-  if (wrong === undefined) return ok(check, "its token writes nothing but what the component writes");
+  if (wrong === undefined) return ok(check, `its token writes only what ${name} allows`);
   const advice = `apply the manifests of this release to this cluster again: they have ${name} and its binding`;
   return warning(check, `the policy ${name} ${wrong}: ${who}`, advice);
 }

@@ -40,6 +40,5 @@ export async function reach(cluster: ClusterClient, nowMs: () => number): Promis
 
 /** The cluster, or what keeps this user from it, which keeps nobody from looking at the others. */
 export function reachable(name: string, cluster: Promise<ClusterClient>): Promise<ClusterClient | DoctorFinding> {
-  const advice = "is this context as it should be?";
-  return cluster.catch(orElse(({ message }) => ({ cluster: name, ...unknown("kubeconfig", message, advice) })));
+  return cluster.catch(orElse(({ message }) => ({ cluster: name, ...unknown("kubeconfig", message, "") })));
 }

@@ -25,7 +25,7 @@ test.each<[string, string, string, RegExp, RegExp]>([
   ["that nobody renewed", kubeconfig(0.9), "warning", /expires in 54m/, /join worker-2 issues another/],
   ["that has expired", kubeconfig(-1), "problem", /expired 60m ago/, /join worker-2/],
   ["of a kubeconfig made by hand", kubeconfig(5, {}), "ok", /podseidon does not renew it/, /^$/],
-  ["that is no JWT", kubeconfig(5, { token: "abc" }), "ok", /no token that says its end/, /^$/],
+  ["that is no JWT", kubeconfig(5, { token: "abc" }), "ok", /no token with a time of expiry/, /^$/],
   ["of no kubeconfig", "a: [s3cr3t", "problem", /not YAML/, /join/],
 ])("a token %s", async (_, text, level, found, advice) => {
   const finding = await tokenFinding("podseidon-core-webhook", text, NOW_MS, async () => undefined);

@@ -34,7 +34,8 @@ export async function tokenFinding(
   const certificate = user["client-certificate-data"];
   if (certificate && !user.token)
     return ownCertificateFinding(CHECK, Buffer.from(certificate, "base64").toString("utf8"), nowMs);
-  if (token === undefined) return ok(CHECK, `${secret} has no token that says its end: whoever made it renews it`);
+  if (token === undefined)
+    return ok(CHECK, `${secret} has no token with a time of expiry: podseidon does not renew it`);
   const home = homeOf(user);
   const advice =
     home === undefined

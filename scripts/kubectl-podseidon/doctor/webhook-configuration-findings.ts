@@ -184,7 +184,7 @@ export function namespaceFinding(validating: unknown, namespaces: readonly unkno
   if (!asks || known.length === 0) return [];
   const asked = new Set(askedNamespaces(validating, namespaces));
   const left = known.map(({ metadata }) => metadata.name).filter((name) => !asked.has(name));
-  if (left.length === 0) return [ok(check, `asks in all ${known.length} that have protected pods`)];
+  if (left.length === 0) return [ok(check, `asks in every namespace with protected pods (${known.length})`)];
   const shown = firstNames(left, MAX_NAMED);
   const advice =
     "its namespaceSelector leaves them out: label them podseidon.kubewharf.io/enforced-namespace=true, or take the " +

@@ -37,7 +37,7 @@ async function run(context: Context, words: readonly string[]): Promise<ExitCode
 export const explain: Command = {
   name: "explain",
   usage: "[NAME | TEXT]",
-  summary: "What does this denial, condition or hold mean, and what is to be done?",
+  summary: "What does this denial, condition or hold mean, and what can you do?",
   doing: "looking it up",
   description:
     "NAME is a cause (AtMinimum), a condition (CellStale), its reason, or the cause of a hold. TEXT is the message " +

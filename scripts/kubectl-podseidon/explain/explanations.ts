@@ -82,8 +82,8 @@ const QUOTA: Readonly<Record<QuotaCause, Meaning>> = {
     text: /was repeated for too long and has to settle/,
   },
   PreActivity: {
-    means: "An annotation of the pod says that something has to be done before it may be disrupted.",
-    act: "Whoever does that removes the annotation pre-activity.xpdb.form3.tech/... when it is done.",
+    means: "An annotation of the pod says that some work comes before its disruption.",
+    act: "Wait until the client that does this work removes the annotation pre-activity.xpdb.form3.tech/....",
     text: /waits for the pre-activities of this pod/,
   },
   TooManyTogether: {

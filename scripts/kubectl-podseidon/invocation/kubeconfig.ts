@@ -78,7 +78,8 @@ async function parse(path: string, text: string): Promise<v.InferOutput<typeof F
   const yaml = await import("js-yaml");
   let raw: unknown;
   try {
-    raw = yaml.load(text) ?? {};
+    // Like kubectl: an empty file has nothing, and of several documents the first one counts.
+    raw = yaml.loadAll(text)[0] ?? {};
   } catch {
     // The parser's message quotes the text, which contains credentials.
     throw new CommandError(`${path} is not YAML; check that it is a kubeconfig`);

@@ -87,9 +87,10 @@ export function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** The first names, and dots where there are more. */
+/** The first names, and how many more there are. */
 export function firstNames(names: readonly string[], most: number): string {
-  return `${names.slice(0, most).join(", ")}${names.length > most ? ", ..." : ""}`;
+  const others = names.length - most;
+  return `${names.slice(0, most).join(", ")}${others > 0 ? ` and ${others} more` : ""}`;
 }
 
 const UNITS: Readonly<Record<string, number>> = { s: SECOND_MS, m: MINUTE_MS, h: HOUR_MS, d: DAY_MS };

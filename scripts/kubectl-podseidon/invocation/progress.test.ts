@@ -129,7 +129,7 @@ const ARGUMENTS: Readonly<Record<string, readonly string[]>> = {
   doctor: [],
   suspend: ["web", "--yes"],
   resume: ["web"],
-  join: ["gone", "--core-context", "slow", "--server", "https://core:6443"],
+  join: ["gone", "--core-context", "slow", "--context", "slow", "--server", "https://core:6443"],
   leave: ["gone", "--core-context", "slow", "--yes"],
   "remove-cell": ["gone", "--yes"],
   release: ["web", "--yes"],

@@ -267,6 +267,10 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     throw new CommandError(`--duration ${text}: write it as 24h or 7d, and no shorter than an hour`);
   const target = await targetOf(context, args);
   const { cell, core, worker, namespace } = target;
+  if (worker === core && context.text("context") === undefined)
+    throw new CommandError(
+      `name the context of the worker cluster: --context WORKER (--context ${core.name} is for the core's own pods)`,
+    );
   const cluster = await context.progress.during("checking both clusters", () => checkBefore(target));
   const address = await addressOf(context, target);
   await checkCore(target, address);

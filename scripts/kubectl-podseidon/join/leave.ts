@@ -10,6 +10,7 @@ import { heldKubeconfig, type JoinTarget, type Step, stepsText, targetOf, tellin
 
 const GONE = "was not there";
 const DELETED = "deleted";
+const KEPT = "kept:";
 
 async function remove(cluster: ClusterClient, { name, path }: CellObject, done: boolean): Promise<Step> {
   const result = await cluster.api.delete(path, { timeoutMs: CALL_TIMEOUT_MS, dryRun: !done });
@@ -27,7 +28,8 @@ async function removeKubeconfigs(target: JoinTarget, done: boolean): Promise<rea
     const secret = kubeconfigSecret(component, namespace, "");
     const held = await heldKubeconfig(target, component);
     if (held === undefined || held.cell === cell) steps.push(await remove(worker, secret, done));
-    else steps.push({ cluster: worker.name, object: secret.name, outcome: `kept: it is of ${held.cell ?? "no cell"}` });
+    else
+      steps.push({ cluster: worker.name, object: secret.name, outcome: `${KEPT} it is of ${held.cell ?? "no cell"}` });
   }
   return steps;
 }
@@ -53,7 +55,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
       : "may have kubeconfigs, which stay there";
     left = `Warning: ${worker.name} ${what}: ${inLine(messageOf(error))}\n`;
   }
-  if (steps.every(({ outcome }) => outcome === GONE)) {
+  if (steps.every(({ outcome }) => outcome === GONE || outcome.startsWith(KEPT))) {
     const [flags] = await context.flagsFor(worker);
     throw new CommandError(`no cluster has joined ${core.name} as ${cell}; see kubectl podseidon doctor${flags}`);
   }

@@ -298,7 +298,7 @@ function isNamed(reservation: Reservation, podName: string | undefined): boolean
 }
 
 /**
- * The name that a packed reservation is found by; undefined where it keeps its UID instead. Whoever reaches the
+ * The name that a packed reservation is found by; undefined where it keeps its UID instead. A client of the
  * webhook's port may give a pod another name, and the reservation would be that of a pod that is gone.
  */
 function commonName(a: string | undefined, b: string | undefined): string | undefined {

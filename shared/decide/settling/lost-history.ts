@@ -80,7 +80,7 @@ export function checkHistory(input: HistoryCheckInput): HistoryCheck {
   const storedEpoch = stored?.aggregation?.epoch ?? 0;
   const lost = lossOf(input);
   if (lost === undefined) return { lost, epoch: storedEpoch, hold: stored?.aggregation?.hold };
-  // Whoever may write the status can set the highest number: then the epoch stays, and the hold alone tells of it.
+  // A user who may write the status can set the highest number: then the epoch stays, and the hold alone tells of it.
   const epoch = Math.min(Math.max(storedEpoch, known?.epoch ?? 0) + 1, Number.MAX_SAFE_INTEGER);
   return { lost, epoch, hold: holdOf(lost, token(), nowMs) };
 }

@@ -160,6 +160,9 @@ async function ownCredentialsOf(
 ): Promise<CredentialSource> {
   const { user, cluster, name } = selected;
   const where = `${path} (context ${name})`;
+  const hasCa = cluster["certificate-authority"] || cluster["certificate-authority-data"];
+  if (cluster["insecure-skip-tls-verify"] && hasCa)
+    throw new AccessError("malformed", `${where}: a certificate-authority beside insecure-skip-tls-verify: remove one`);
   const proxy = await proxyOf({ where, server: serverUrl(path, selected), proxyUrl: cluster["proxy-url"], env });
   // As in client-go, credentials in the file itself have precedence.
   const isGiven = [

@@ -57,7 +57,7 @@ export interface Listed<T> {
 /**
  * Lists a collection in pages of one version: by a quorum read, or, with `notOlderThan`, at that version or later.
  * Never `resourceVersion=0`. When the version of the pages changes or expires, the list starts again with larger pages.
- * A page that is too large for a response is asked for again in smaller ones: whoever may create objects makes some of
+ * A page that is too large for a response is asked for again in smaller ones: a user may create some of
  * megabytes, and the rest of the list must not pay for them. So are a page that began and did not arrive in its time,
  * and all behind it: a thin wire would never carry one. A page behind the first that a busy server puts off (429) is
  * asked for again, too: of hundreds one always is, and such a list would never end. Rejects with WatchFailure,

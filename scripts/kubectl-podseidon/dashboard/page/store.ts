@@ -27,6 +27,8 @@ export class Store {
   readonly reservations = signal<Reservations>({ all: 0, oldest: [] });
   /** Newest first. */
   readonly refusals = signal<readonly RefusalRow[]>([]);
+  /** By id, how often a refusal had happened when it was announced, or when the page began. */
+  #announced: ReadonlyMap<string, number> | undefined;
   readonly points = signal<readonly FleetPoint[]>([]);
   readonly watches = signal<Watches>([]);
   /** Unix milliseconds of the last message; 0 before the first. */
@@ -90,7 +92,18 @@ export class Store {
     });
   }
 
+  /** The refusals since the last call, newest first. Not by their times: an Event arrives later than it happened. */
+  takeUnannounced(): readonly RefusalRow[] {
+    const refusals = this.refusals.value;
+    const before = this.#announced;
+    // A stream that begins again has not sent them yet.
+    if (before === undefined || refusals.length === 0) return [];
+    this.#announced = countsOf(refusals);
+    return refusals.filter(({ id, count }) => (before.get(id) ?? 0) < count);
+  }
+
   #refuse(news: readonly RefusalRow[]): void {
+    this.#announced ??= countsOf(news);
     const ids = new Set(news.map(({ id }) => id));
     const others = this.refusals.value.filter(({ id }) => !ids.has(id));
     this.refusals.value = [...news.toReversed(), ...others]
@@ -104,5 +117,8 @@ export class Store {
     this.points.value = [...kept, point];
   }
 }
+
+const countsOf = (refusals: readonly RefusalRow[]): ReadonlyMap<string, number> =>
+  new Map(refusals.map(({ id, count }) => [id, count]));
 
 export const store = new Store();
