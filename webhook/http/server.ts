@@ -18,7 +18,13 @@ import { isNamed } from "./client-names.ts";
 import { ConnectionLimiter } from "./connection-limiter.ts";
 import { FlushBatcher } from "./flush-batcher.ts";
 import { InFlightLimiter, type InFlightLimits, type InFlightSlot } from "./in-flight-limiter.ts";
-import { MAX_BYTES_IN_FLIGHT, MAX_CONNECTIONS, MAX_REQUEST_BYTES, MAX_REQUESTS_IN_FLIGHT } from "./limits.ts";
+import {
+  MAX_BYTES_IN_FLIGHT,
+  MAX_CONNECTIONS,
+  MAX_REQUEST_BYTES,
+  MAX_REQUESTS_IN_FLIGHT,
+  MAX_VALUES_IN_FLIGHT,
+} from "./limits.ts";
 import type { ServingCertificate } from "./serving-certificate.ts";
 import { SlowCallers } from "./slow-callers.ts";
 
@@ -59,7 +65,12 @@ export const NODE_LIMITS = {
   requestTimeout: UNUSED_MS,
   connectionsCheckingInterval: 30_000,
 };
-const DEFAULT_LIMITS = { requests: MAX_REQUESTS_IN_FLIGHT, bytes: MAX_BYTES_IN_FLIGHT, connections: MAX_CONNECTIONS };
+const DEFAULT_LIMITS = {
+  requests: MAX_REQUESTS_IN_FLIGHT,
+  bytes: MAX_BYTES_IN_FLIGHT,
+  values: MAX_VALUES_IN_FLIGHT,
+  connections: MAX_CONNECTIONS,
+};
 const OTHER_METHODS = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"];
 const JSON_HEADERS = { "content-type": "application/json" };
 const TEXT_HEADERS = { "content-type": "text/plain; charset=utf-8" };
