@@ -354,6 +354,24 @@ describe("the serving certificate", () => {
     expect(await as(await shown(other))).toMatchObject({ status: 200 });
   });
 
+  test("an open connection by a certificate of an authority that is gone ends with its next response", async () => {
+    const mine = await createCertificateAuthority({ ...validity, commonName: "apiservers" });
+    const client = await issueCertificate(mine, { ...validity, commonName: "apiserver", usages: ["client"] });
+    const pair = await issue();
+    const running = await start(() => ({ status: 200, body: "fine" }), { ...pair, ca: mine.certificatePem });
+    const shown = { cert: client.certificatePem, key: client.privateKeyPem };
+    const agent = new Agent({ ...shown, keepAlive: true, maxSockets: 1 });
+    const asked = (): Promise<Answer> => ask(running.port, { agent });
+    const kept = { status: 200, connection: "keep-alive" };
+    expect(await asked()).toMatchObject(kept);
+    running.setCertificate({ ...(await issue()), ca: mine.certificatePem });
+    expect(await asked()).toMatchObject(kept);
+    const other = await createCertificateAuthority({ ...validity, commonName: "others" });
+    running.setCertificate({ ...pair, ca: other.certificatePem });
+    expect(await asked()).toMatchObject({ status: 200, connection: "close" });
+    await expect(asked()).rejects.toThrow();
+  });
+
   test("a new certificate is served from the next handshake on", async () => {
     const running = await start(() => ({ status: 200, body: "fine" }));
     const serial = (): Promise<string> =>
