@@ -21,3 +21,12 @@ test("a --client-name without a name does not let every certificate in", async (
   expect(await parse("--client-name=")).toMatchObject({ kind: "exit", text: expect.stringContaining("has no name") });
   expect((await parse()).kind).not.toBe("exit");
 });
+
+test.each([
+  ["a certificate without its key", ["--probe-client-cert-file=/crt"]],
+  ["a key without its certificate", ["--probe-client-key-file=/key"]],
+])("for the servers of probes, %s is no identity", async (_, flags) => {
+  const args = ["--core", "core=/kubeconfig", "--cell=a", "--tls-cert-file=/crt", "--tls-private-key-file=/key"];
+  const parsed = await parseOptions(webhookOptions, [...args, ...flags], {}, async () => "");
+  expect(parsed).toMatchObject({ kind: "exit", text: expect.stringContaining("--probe-client-cert-file: ") });
+});

@@ -161,11 +161,14 @@ export const webhookOptions = defineOptions({
     ),
     ...observeOptions,
   },
-  check: ({ clientName, clientCaFile = "" }) => {
+  check: ({ clientName, clientCaFile = "", probeClientCertFile = "", probeClientKeyFile = "" }) => {
+    const isPair = (probeClientCertFile === "") === (probeClientKeyFile === "");
+    const problems = isPair ? [] : ["--probe-client-cert-file: it needs --probe-client-key-file, and the key needs it"];
     // Not every certificate: whoever gives the flag means to restrict them.
-    if (clientName?.length === 0) return ["--client-name: it has no name"];
-    if (clientName === undefined || clientCaFile !== "") return [];
-    return ["--client-name: names of client certificates need --client-ca-file, the authorities that signed them"];
+    if (clientName?.length === 0) return [...problems, "--client-name: it has no name"];
+    if (clientName === undefined || clientCaFile !== "") return problems;
+    const needed = "names of client certificates need --client-ca-file, the authorities that signed them";
+    return [...problems, `--client-name: ${needed}`];
   },
 });
 
