@@ -121,7 +121,10 @@ async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise((resolve) => setImmediate(resolve));
 }
 
-test("KUBERNETES_EXEC_INFO is client-go's; the environment and a relative command, too", async () => {
+test.each([
+  ["a CA", async () => ({ "certificate-authority-data": base64((await authority()).certificatePem) })],
+  ["no check of the server", async () => ({ "insecure-skip-tls-verify": true })],
+])("KUBERNETES_EXEC_INFO is client-go's, with %s; the environment and a relative command, too", async (_, trust) => {
   writeFileSync(at("ca"), "PEM");
   writeFileSync(
     at("plugin.sh"),
@@ -129,8 +132,7 @@ test("KUBERNETES_EXEC_INFO is client-go's; the environment and a relative comman
     { mode: 0o755 },
   );
   const cluster = {
-    "insecure-skip-tls-verify": true,
-    "certificate-authority-data": Buffer.from((await authority()).certificatePem).toString("base64"),
+    ...(await trust()),
     "tls-server-name": "api",
     extensions: [{ name: "client.authentication.k8s.io/exec", extension: { audience: "x" } }],
   };
@@ -139,7 +141,7 @@ test("KUBERNETES_EXEC_INFO is client-go's; the environment and a relative comman
   const plain = { kind: "ExecCredential", apiVersion: API, spec: { interactive: false } };
   expect([JSON.parse(lines("info")[0] ?? ""), lines("info")[1]]).toEqual([plain, "yes"]);
   await (await credentialsOf("", { ...exec, provideClusterInfo: true }, cluster)).current(0);
-  const { extensions: _, ...fields } = cluster;
+  const { extensions: __, ...fields } = cluster;
   const spec = {
     cluster: { server: "https://127.0.0.1:6443", ...fields, config: { audience: "x" } },
     interactive: false,
@@ -147,6 +149,7 @@ test("KUBERNETES_EXEC_INFO is client-go's; the environment and a relative comman
   expect(JSON.parse(lines("info")[0] ?? "")).toEqual({ ...plain, spec });
 });
 
+const base64 = (text: string): string => Buffer.from(text).toString("base64");
 const authority = () => createCertificateAuthority({ ...VALID, commonName: "test" });
 
 test("a client certificate", async () => {

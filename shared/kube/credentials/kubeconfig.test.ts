@@ -269,6 +269,18 @@ describe("errors name the remedy, and no secret", () => {
       /proxy-url.*%25/,
     ],
     ["a token of two lines", "malformed", () => kubeconfig({ user: { token: `${SECRET}\nx` } }), /token/],
+    [
+      "a CA beside insecure-skip-tls-verify, by which nothing would be checked",
+      "certificate",
+      () =>
+        kubeconfig({
+          cluster: {
+            "insecure-skip-tls-verify": true,
+            "certificate-authority-data": base64(client.certificatePem),
+          },
+        }),
+      /remove one of them/,
+    ],
     ["groups of nobody", "malformed", () => kubeconfig({ user: { "as-groups": ["a"] } }), /no user; add as/],
     ["a user of two lines", "malformed", () => kubeconfig({ user: { as: `${SECRET}\nx` } }), /no text \(as\)/],
   ];
