@@ -3,9 +3,11 @@
  * handler decides what an AdmissionReview means. A request passes `connection-limiter`, `slow-callers`,
  * `in-flight-limiter` and `body`, then a route.
  */
+import { constants } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
 import type { Socket } from "node:net";
+import type { SecureContextOptions } from "node:tls";
 import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { Hono } from "hono/tiny";
@@ -77,6 +79,12 @@ const TEXT_HEADERS = { "content-type": "text/plain; charset=utf-8" };
 const CLOSING_JSON_HEADERS = { ...JSON_HEADERS, connection: "close" };
 const CLOSING_TEXT_HEADERS = { ...TEXT_HEADERS, connection: "close" };
 
+/** A resumed session would spare a client certificate that has expired its verification. Apiservers resume none. */
+function contextOf(certificate: ServingCertificate): SecureContextOptions {
+  const secureOptions = certificate.ca === undefined ? 0 : constants.SSL_OP_NO_TICKET;
+  return { ...certificate, minVersion: "TLSv1.2", secureOptions };
+}
+
 /** Reports whether the response was handed to the kernel before the connection closed. */
 function followDelivery(outgoing: ServerResponse, delivered: (isComplete: boolean) => void): void {
   if (outgoing.destroyed) delivered(false);
@@ -112,11 +120,10 @@ export class WebhookServer {
     this.#respond = getRequestListener((request, env) => app.fetch(request, env));
     this.#server = createServer(
       {
-        ...options.certificate,
+        ...contextOf(options.certificate),
         IncomingMessage: ReceivedRequest,
         requestCert: isMutual,
         rejectUnauthorized: isMutual,
-        minVersion: "TLSv1.2",
         ALPNProtocols: ["http/1.1"],
         ...NODE_LIMITS,
         noDelay: true,
@@ -172,7 +179,7 @@ export class WebhookServer {
   setCertificate(certificate: ServingCertificate): void {
     if (certificate.ca !== this.#certificate.ca) this.#accepted = new WeakSet();
     this.#certificate = certificate;
-    this.#server.setSecureContext({ ...certificate, minVersion: "TLSv1.2" });
+    this.#server.setSecureContext(contextOf(certificate));
   }
 
   /**
