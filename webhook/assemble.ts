@@ -146,7 +146,7 @@ function createCellClient(name: string, transport: Transport | undefined, parts:
   if (transport === undefined) return { id: name, readPod: undefined };
   const { ports, onEvent } = parts;
   const api = new ApiClient(transport);
-  const readPod = createPodReader(api, ports.clock);
+  const readPod = createPodReader(api, ports);
   let permissions: BypassPermissions | undefined;
   const markFailed = (error: string): void => onEvent({ kind: "markFailed", cell: name, error });
   const loadMark = loadOnce(async () => {

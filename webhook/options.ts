@@ -162,12 +162,13 @@ export const webhookOptions = defineOptions({
     ...observeOptions,
   },
   check: ({ clientName, clientCaFile = "", probeClientCertFile = "", probeClientKeyFile = "" }) => {
-    if ((probeClientCertFile === "") !== (probeClientKeyFile === ""))
-      return ["--probe-client-cert-file and --probe-client-key-file need each other"];
+    const isPair = (probeClientCertFile === "") === (probeClientKeyFile === "");
+    const problems = isPair ? [] : ["--probe-client-cert-file: it needs --probe-client-key-file, and the key needs it"];
     // Not every certificate: the flag is there to restrict them.
-    if (clientName?.length === 0) return ["--client-name: it has no name"];
-    if (clientName === undefined || clientCaFile !== "") return [];
-    return ["--client-name: names of client certificates need --client-ca-file, the authorities that signed them"];
+    if (clientName?.length === 0) return [...problems, "--client-name: it has no name"];
+    if (clientName === undefined || clientCaFile !== "") return problems;
+    const needed = "names of client certificates need --client-ca-file, the authorities that signed them";
+    return [...problems, `--client-name: ${needed}`];
   },
 });
 

@@ -54,7 +54,9 @@ export function readBody(
     if (isFirstBeyond && !isUpdate(chunks)) finish(tooLarge(MAX_SINGLE_OBJECT_BYTES));
   });
   incoming.on("end", () => {
-    finish(undefined);
+    if (isDone) return;
+    if (bytes <= LARGE_BODY_BYTES && limiter.countsValues) for (const one of chunks) values += valuesIn(one);
+    finish(slot.weigh(values) ? undefined : tooManyRequests());
   });
   incoming.on("error", (cause) => finish(endedEarly(cause)));
   // Fires after every request. An error with its stack costs a tenth of a request, so it is made only when needed.

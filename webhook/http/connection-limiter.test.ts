@@ -20,7 +20,7 @@ beforeEach(async () => {
     certificate,
     pathPrefix: "/webhook",
     cells: new Set(["east"]),
-    limits: { requests: 10, bytes: 1_000_000, connections: MAX },
+    limits: { requests: 10, bytes: 1_000_000, values: 1_000, connections: MAX },
   });
   server.serve({ handle: () => answer(), rejected: () => undefined, crashed: () => undefined });
   await server.listen(0, "127.0.0.1");

@@ -22,12 +22,14 @@ afterEach(async () => {
   await server.close();
 });
 
-async function start(limits: InFlightLimits, handle: CallHandler = () => ({ status: 200, body: "{}" })): Promise<void> {
+type Limits = Pick<InFlightLimits, "requests" | "bytes"> & Partial<InFlightLimits>;
+
+async function start(limits: Limits, handle: CallHandler = () => ({ status: 200, body: "{}" })): Promise<void> {
   server = new WebhookServer({
     certificate,
     pathPrefix: "/webhook",
     cells: new Set(["east"]),
-    limits: { ...limits, connections: MAX_CONNECTIONS },
+    limits: { values: 1_000, connections: MAX_CONNECTIONS, ...limits },
   });
   server.serve({ handle, rejected: (status) => rejected.push(status), crashed: () => undefined });
   await server.listen(0, "127.0.0.1");
@@ -110,4 +112,25 @@ test("a body in tiny chunks counts with the overhead of each chunk", async () =>
   const { heard } = await call(`${HEAD}Transfer-Encoding: chunked\r\n\r\n${"1\r\n \r\n".repeat(chunks)}`);
   await expect.poll(heard).toMatch(REFUSED);
   await expect.poll(() => server.bodyBytes).toBe(0);
+});
+
+test.each([
+  ["a body that is not large has", 40_000],
+  ["a large body has", 46_000],
+])("requests that wait hold so many values together, whatever %s", async (_what, arrays) => {
+  const gate = Promise.withResolvers<void>();
+  await start({ requests: 200, bytes: MAX_BYTES_IN_FLIGHT, values: 7 * arrays }, () =>
+    gate.promise.then(() => ({ status: 200, body: "{}" })),
+  );
+  const body = JSON.stringify(Array.from({ length: arrays }, () => []));
+  const request = `${HEAD}Content-Length: ${body.length}\r\n\r\n${body}`;
+  const sent = await Promise.all(Array.from({ length: 60 }, () => call(request)));
+  const answered = (status: number): number =>
+    sent.filter(({ heard }) => heard().startsWith(`HTTP/1.1 ${status} `)).length;
+  await expect.poll(() => server.inFlight + answered(503), { timeout: 10_000 }).toBe(sent.length);
+  expect(answered(503)).toBeGreaterThan(10);
+  gate.resolve();
+  await expect.poll(() => answered(200) + answered(503)).toBe(sent.length);
+  // Whoever has left has freed its room.
+  await expect.poll((await call(request)).heard).toMatch(/^HTTP\/1\.1 200 /);
 });

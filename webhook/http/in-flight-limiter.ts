@@ -1,15 +1,21 @@
+import { UNCOUNTED_BYTES_IN_FLIGHT } from "./limits.ts";
+
 /** Counted for each chunk beside its own bytes: a chunk of a single byte takes half a kilobyte of memory. */
 export const CHUNK_BYTES = 512;
 
 export interface InFlightLimits {
   readonly requests: number;
   readonly bytes: number;
+  /** JSON values of the bodies beyond the first {@link UNCOUNTED_BYTES_IN_FLIGHT}. */
+  readonly values: number;
 }
 
 /** What one request holds, from its headers to its response. */
 export interface InFlightSlot {
   /** Accounts for a chunk of the body, which may evict this request or slower ones. */
   keep(chunkBytes: number): void;
+  /** Accounts for the values of the complete body; false where there is no room for them. */
+  weigh(values: number): boolean;
   /** The body is complete, or known to be useless. The slot can no longer be evicted. */
   arrived(): void;
   /** Idempotent. */
@@ -17,7 +23,7 @@ export interface InFlightSlot {
 }
 
 /**
- * Bounds the requests in flight, by number and by the bytes of their bodies. A client can begin any number of requests
+ * Bounds the requests in flight, by number, and by the bytes and values of their bodies. A client can begin any number of requests
  * and leave them half sent, while an apiserver sends each request whole. So a new request evicts the one that has been
  * arriving for the longest; a body that arrives promptly is complete before its turn.
  */
@@ -27,6 +33,7 @@ export class InFlightLimiter {
   readonly #arriving = new Map<InFlightSlot, () => void>();
   #requests = 0;
   #bytes = 0;
+  #values = 0;
 
   constructor(limits: InFlightLimits) {
     this.#limits = limits;
@@ -37,12 +44,18 @@ export class InFlightLimiter {
     return this.#bytes;
   }
 
+  /** To count the values of a body costs a quarter of its parsing, so few requests are spared it. */
+  get countsValues(): boolean {
+    return this.#bytes > UNCOUNTED_BYTES_IN_FLIGHT;
+  }
+
   /** Undefined when complete requests hold all slots. `evicted` is called at most once, and only before `arrived`. */
   enter(evicted: () => void): InFlightSlot | undefined {
     if (this.#requests >= this.#limits.requests && !this.#evictSlowest()) return undefined;
     this.#requests++;
     let isHeld = true;
     let bytes = 0;
+    let weight = 0;
     const slot: InFlightSlot = {
       keep: (chunkBytes) => {
         if (!isHeld) return;
@@ -51,6 +64,12 @@ export class InFlightLimiter {
         // The loop ends with the eviction of this request at the latest.
         while (this.#bytes > this.#limits.bytes && this.#evictSlowest());
       },
+      weigh: (values) => {
+        if (!isHeld || this.#values + values > this.#limits.values) return false;
+        weight = values;
+        this.#values += values;
+        return true;
+      },
       arrived: () => this.#arriving.delete(slot),
       leave: () => {
         if (!isHeld) return;
@@ -58,6 +77,7 @@ export class InFlightLimiter {
         this.#arriving.delete(slot);
         this.#requests--;
         this.#bytes -= bytes;
+        this.#values -= weight;
       },
     };
     this.#arriving.set(slot, evicted);

@@ -35,6 +35,15 @@ export const MAX_REQUESTS_IN_FLIGHT = 10_000;
  */
 export const MAX_BYTES_IN_FLIGHT = 128 * 1024 * 1024;
 
+/** So many bytes may be any JSON: `[[` takes thirty times its bytes once it is parsed. */
+export const UNCOUNTED_BYTES_IN_FLIGHT = 4 * 1024 * 1024;
+
+/**
+ * JSON values, counted as for {@link MAX_JSON_VALUES}, of all other bodies in flight: some 7,000 usual pods have as
+ * many. A value takes up to 70 bytes while its request waits for a core or a cell, and the heap as shipped has 768 MB.
+ */
+export const MAX_VALUES_IN_FLIGHT = 5_000_000;
+
 /** HTTP/1.1 carries one request at a time. The other 2,000 are half open, or idle in a client's pool. */
 export const MAX_CONNECTIONS = MAX_REQUESTS_IN_FLIGHT + 2_000;
 

@@ -33,6 +33,21 @@ test("the segments of all published authorities are known, and those before them
   expect([isKnown("guess"), isKnown(pathSegment(THIRD))]).toEqual([false, true]);
 });
 
+test("of the authorities that were replaced, the oldest are forgotten", async () => {
+  const time = new VirtualTime();
+  const file = join(folder, "rotated.crt");
+  const authorities = ["A", "B", "C", "D", "E", "F", "G", "H", "I"].map((letter) => pem(letter.repeat(4)));
+  writeFileSync(file, FIRST);
+  const isKnown = secretPaths(file, time.clock, () => undefined);
+  for (const one of authorities) {
+    writeFileSync(file, one);
+    await time.advance(1_000);
+    expect(isKnown(pathSegment(one))).toBe(true);
+  }
+  const known = authorities.map((one) => isKnown(pathSegment(one)));
+  expect(known).toEqual([false, ...Array.from({ length: 8 }, () => true)]);
+});
+
 test.each([
   ["emptied", (file: string) => writeFileSync(file, ""), /no certificate/],
   ["half written", (file: string) => writeFileSync(file, FIRST.slice(0, 30)), /no certificate/],

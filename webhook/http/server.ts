@@ -3,9 +3,11 @@
  * handler decides what an AdmissionReview means. A request passes `connection-limiter`, `slow-callers`,
  * `in-flight-limiter` and `body`, then a route.
  */
+import { constants } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
 import type { Socket } from "node:net";
+import type { SecureContextOptions } from "node:tls";
 import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { Hono } from "hono/tiny";
@@ -18,7 +20,13 @@ import { isNamed } from "./client-names.ts";
 import { ConnectionLimiter } from "./connection-limiter.ts";
 import { FlushBatcher } from "./flush-batcher.ts";
 import { InFlightLimiter, type InFlightLimits, type InFlightSlot } from "./in-flight-limiter.ts";
-import { MAX_BYTES_IN_FLIGHT, MAX_CONNECTIONS, MAX_REQUEST_BYTES, MAX_REQUESTS_IN_FLIGHT } from "./limits.ts";
+import {
+  MAX_BYTES_IN_FLIGHT,
+  MAX_CONNECTIONS,
+  MAX_REQUEST_BYTES,
+  MAX_REQUESTS_IN_FLIGHT,
+  MAX_VALUES_IN_FLIGHT,
+} from "./limits.ts";
 import type { ServingCertificate } from "./serving-certificate.ts";
 import { SlowCallers } from "./slow-callers.ts";
 
@@ -59,12 +67,23 @@ export const NODE_LIMITS = {
   requestTimeout: UNUSED_MS,
   connectionsCheckingInterval: 30_000,
 };
-const DEFAULT_LIMITS = { requests: MAX_REQUESTS_IN_FLIGHT, bytes: MAX_BYTES_IN_FLIGHT, connections: MAX_CONNECTIONS };
+const DEFAULT_LIMITS = {
+  requests: MAX_REQUESTS_IN_FLIGHT,
+  bytes: MAX_BYTES_IN_FLIGHT,
+  values: MAX_VALUES_IN_FLIGHT,
+  connections: MAX_CONNECTIONS,
+};
 const OTHER_METHODS = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"];
 const JSON_HEADERS = { "content-type": "application/json" };
 const TEXT_HEADERS = { "content-type": "text/plain; charset=utf-8" };
 const CLOSING_JSON_HEADERS = { ...JSON_HEADERS, connection: "close" };
 const CLOSING_TEXT_HEADERS = { ...TEXT_HEADERS, connection: "close" };
+
+/** A resumed session would spare a client certificate that has expired its verification. Apiservers resume none. */
+function contextOf(certificate: ServingCertificate): SecureContextOptions {
+  const secureOptions = certificate.ca === undefined ? 0 : constants.SSL_OP_NO_TICKET;
+  return { ...certificate, minVersion: "TLSv1.2", secureOptions };
+}
 
 /** Reports whether the response was handed to the kernel before the connection closed. */
 function followDelivery(outgoing: ServerResponse, delivered: (isComplete: boolean) => void): void {
@@ -82,6 +101,8 @@ export class WebhookServer {
   readonly #respond: ReturnType<typeof getRequestListener>;
   /** Connections whose client certificate has none of the names. */
   readonly #strangers = new WeakSet<Socket>();
+  /** Connections that were accepted by the present authorities. */
+  #accepted = new WeakSet<Socket>();
   #certificate: ServingCertificate;
   #service: Service | undefined;
   #inFlight = 0;
@@ -99,11 +120,10 @@ export class WebhookServer {
     this.#respond = getRequestListener((request, env) => app.fetch(request, env));
     this.#server = createServer(
       {
-        ...options.certificate,
+        ...contextOf(options.certificate),
         IncomingMessage: ReceivedRequest,
         requestCert: isMutual,
         rejectUnauthorized: isMutual,
-        minVersion: "TLSv1.2",
         ALPNProtocols: ["http/1.1"],
         ...NODE_LIMITS,
         noDelay: true,
@@ -114,6 +134,7 @@ export class WebhookServer {
     this.#server.on("tlsClientError", () => undefined);
     const { clientNames = [] } = options;
     this.#server.on("secureConnection", (socket) => {
+      this.#accepted.add(socket);
       if (!isNamed(socket, clientNames)) this.#strangers.add(socket);
     });
     this.slowCallers = new SlowCallers(this.#server);
@@ -154,10 +175,11 @@ export class WebhookServer {
     this.#service = service;
   }
 
-  /** Serves this certificate from the next handshake on. */
+  /** Serves this certificate from the next handshake on. With other authorities, each open connection ends. */
   setCertificate(certificate: ServingCertificate): void {
+    if (certificate.ca !== this.#certificate.ca) this.#accepted = new WeakSet();
     this.#certificate = certificate;
-    this.#server.setSecureContext({ ...certificate, minVersion: "TLSv1.2" });
+    this.#server.setSecureContext(contextOf(certificate));
   }
 
   /**
@@ -215,6 +237,8 @@ export class WebhookServer {
   #receive(incoming: ReceivedRequest, outgoing: ServerResponse): void {
     const { socket } = incoming;
     this.slowCallers.requestBegan(socket);
+    // It is answered: an apiserver may have a new certificate, and no client repeats such a request.
+    if (!this.#accepted.has(socket)) outgoing.shouldKeepAlive = false;
     // No route depends on it, and Hono rejects an IPv6 address that is not in its shortest form.
     incoming.headers.host = "any";
     const slot =

@@ -1,6 +1,6 @@
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
-import { describeFailure } from "../../shared/kube/client/api-result.ts";
-import type { Clock } from "../../shared/runtime/clock.ts";
+import { type ApiFailure, describeFailure } from "../../shared/kube/client/api-result.ts";
+import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { User } from "./admission-request.ts";
 import type { BypassPermission } from "./bypass-permission.ts";
@@ -28,13 +28,27 @@ export interface CellClient {
   readonly mayBypass?: (user: User, namespace: string, timeoutMs: number) => Promise<BypassPermission>;
 }
 
-export function createPodReader(api: ApiClient, clock: Clock): NonNullable<CellClient["readPod"]> {
+export function createPodReader(
+  api: ApiClient,
+  ports: Pick<Ports, "clock" | "timers">,
+): NonNullable<CellClient["readPod"]> {
+  const { clock } = ports;
   return async (namespace, name, timeoutMs) => {
-    const sentMs = clock.monotonicMs();
-    const boundedMs = Math.max(1, Math.min(timeoutMs, MAX_READ_MS));
-    const result = await api.getPod(namespace, name, parseAnyPod, { timeoutMs: boundedMs });
-    if (result.kind === "ok") return { kind: "found", pod: result.object, sentMs };
-    if (result.kind === "gone") return { kind: "gone" };
-    return { kind: "failed", message: describeFailure(result) };
+    const endMs = clock.monotonicMs() + Math.max(1, Math.min(timeoutMs, MAX_READ_MS));
+    for (;;) {
+      const sentMs = clock.monotonicMs();
+      const result = await api.getPod(namespace, name, parseAnyPod, { timeoutMs: endMs - sentMs });
+      if (result.kind === "ok") return { kind: "found", pod: result.object, sentMs };
+      if (result.kind === "gone") return { kind: "gone" };
+      const retryMs = putOffMs(result);
+      if (clock.monotonicMs() + retryMs >= endMs) return { kind: "failed", message: describeFailure(result) };
+      await sleep(ports, retryMs);
+    }
   };
+}
+
+/** When a busy server wants to be asked again, as client-go would: the eviction would fail, and with it its drain. */
+function putOffMs(failure: ApiFailure): number {
+  const isPutOff = failure.kind === "unavailable" && failure.status === 429;
+  return (isPutOff ? failure.retryAfterMs : undefined) ?? Number.POSITIVE_INFINITY;
 }

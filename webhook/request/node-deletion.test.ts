@@ -193,7 +193,7 @@ test("nodes whose pods take long to list keep no read of a pod waiting, which ea
     createPodLister(api, systemPorts.clock)(`node-${node}`, 60_000, () => true),
   );
   await expect.poll(() => it.seen.length).toBeGreaterThanOrEqual(16);
-  expect(await createPodReader(api, systemPorts.clock)("default", "web-0", 3_000)).toMatchObject({ kind: "found" });
+  expect(await createPodReader(api, systemPorts)("default", "web-0", 3_000)).toMatchObject({ kind: "found" });
   it.transport.close();
   await Promise.all(lists);
 });

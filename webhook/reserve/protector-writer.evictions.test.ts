@@ -128,7 +128,7 @@ describe("the eviction of a pod that is not available", () => {
 test("a frozen server of a cell does not hold up the batch, though every connection to it is taken", async () => {
   const frozen = await startServer(() => {}, { maxRequestSockets: 1 });
   frozen.transport.request({ ...GET, timeoutMs: 3_600_000 }).catch(() => {});
-  const readPod = createPodReader(new ApiClient(frozen.transport), systemPorts.clock);
+  const readPod = createPodReader(new ApiClient(frozen.transport), systemPorts);
   const writer = writerOn(new ProtectorStore({ ports: systemPorts, object: protector(9) }), systemPorts);
   const time = { clock: systemPorts.clock, elapsedMs: 0 };
   const deadlineMs = systemPorts.clock.monotonicMs() + 3_600_000;

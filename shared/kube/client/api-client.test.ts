@@ -47,6 +47,7 @@ describe("results", () => {
     ["404 of something else", answer(404, status(404, { reason: "NotFound" })), { kind: "unavailable", sent: false }],
     ["422", answer(422, status(422, { reason: "Invalid" })), { kind: "rejected", status: 422 }],
     ["403", answer(403, status(403, { reason: "Forbidden" })), { kind: "rejected", status: 403 }],
+    ["408 of a proxy", answer(408, "Request Timeout"), { kind: "unavailable", sent: false, status: 408 }],
     ["401", answer(401, status(401)), { kind: "unavailable", sent: false, status: 401 }],
     [
       "429 for a day",

@@ -279,8 +279,15 @@ describe("failures are classified, and tell whether the request may have been se
   });
 
   test("a server without TLS", async () => {
-    const port = await listen(createTcpServer((socket) => socket.end("hello\n")));
+    let connections = 0;
+    const server = createTcpServer((socket) => {
+      connections++;
+      socket.end("hello\n");
+    });
+    const port = await listen(server);
     expect(await failure(plainTransport(port).request(GET))).toMatchObject({ tag: "tls", sent: false });
+    // With the same credentials, a second handshake would fail like the first.
+    expect(connections).toBe(1);
   });
 
   test("TLS that breaks after the request: the request was sent, and is not repeated", async () => {

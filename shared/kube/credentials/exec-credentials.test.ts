@@ -121,41 +121,35 @@ async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise((resolve) => setImmediate(resolve));
 }
 
-const trust = {
-  skipped: async () => ({ "insecure-skip-tls-verify": true }),
-  "by a CA": async () => ({
-    "certificate-authority-data": Buffer.from((await authority()).certificatePem).toString("base64"),
-  }),
-};
+test.each([
+  ["a CA", async () => ({ "certificate-authority-data": base64((await authority()).certificatePem) })],
+  ["no check of the server", async () => ({ "insecure-skip-tls-verify": true })],
+])("KUBERNETES_EXEC_INFO is client-go's, with %s; the environment and a relative command, too", async (_, trust) => {
+  writeFileSync(at("ca"), "PEM");
+  writeFileSync(
+    at("plugin.sh"),
+    `#!/bin/sh\nprintf '%s\\n' "$KUBERNETES_EXEC_INFO" "$GIVEN" > ${at("info")}; ${printing({ token: "t" })}`,
+    { mode: 0o755 },
+  );
+  const cluster = {
+    ...(await trust()),
+    "tls-server-name": "api",
+    extensions: [{ name: "client.authentication.k8s.io/exec", extension: { audience: "x" } }],
+  };
+  const exec = { command: "./plugin.sh", args: null, env: [{ name: "GIVEN", value: "yes" }] };
+  await (await credentialsOf("", exec, cluster)).current(0);
+  const plain = { kind: "ExecCredential", apiVersion: API, spec: { interactive: false } };
+  expect([JSON.parse(lines("info")[0] ?? ""), lines("info")[1]]).toEqual([plain, "yes"]);
+  await (await credentialsOf("", { ...exec, provideClusterInfo: true }, cluster)).current(0);
+  const { extensions: __, ...fields } = cluster;
+  const spec = {
+    cluster: { server: "https://127.0.0.1:6443", ...fields, config: { audience: "x" } },
+    interactive: false,
+  };
+  expect(JSON.parse(lines("info")[0] ?? "")).toEqual({ ...plain, spec });
+});
 
-test.each(["skipped", "by a CA"] as const)(
-  "KUBERNETES_EXEC_INFO is client-go's, with trust %s; so are the environment and a relative command",
-  async (how) => {
-    writeFileSync(at("ca"), "PEM");
-    writeFileSync(
-      at("plugin.sh"),
-      `#!/bin/sh\nprintf '%s\\n' "$KUBERNETES_EXEC_INFO" "$GIVEN" > ${at("info")}; ${printing({ token: "t" })}`,
-      { mode: 0o755 },
-    );
-    const cluster = {
-      ...(await trust[how]()),
-      "tls-server-name": "api",
-      extensions: [{ name: "client.authentication.k8s.io/exec", extension: { audience: "x" } }],
-    };
-    const exec = { command: "./plugin.sh", args: null, env: [{ name: "GIVEN", value: "yes" }] };
-    await (await credentialsOf("", exec, cluster)).current(0);
-    const plain = { kind: "ExecCredential", apiVersion: API, spec: { interactive: false } };
-    expect([JSON.parse(lines("info")[0] ?? ""), lines("info")[1]]).toEqual([plain, "yes"]);
-    await (await credentialsOf("", { ...exec, provideClusterInfo: true }, cluster)).current(0);
-    const { extensions: _, ...fields } = cluster;
-    const spec = {
-      cluster: { server: "https://127.0.0.1:6443", ...fields, config: { audience: "x" } },
-      interactive: false,
-    };
-    expect(JSON.parse(lines("info")[0] ?? "")).toEqual({ ...plain, spec });
-  },
-);
-
+const base64 = (text: string): string => Buffer.from(text).toString("base64");
 const authority = () => createCertificateAuthority({ ...VALID, commonName: "test" });
 
 test("a client certificate", async () => {

@@ -236,6 +236,17 @@ describe("a renewed kubeconfig", () => {
     expect(it.events).toEqual(["renewed"]);
   });
 
+  test("a context that was named is not replaced by the current one", async () => {
+    const it = await tokenServer();
+    const messages: string[] = [];
+    const onEvent = (event: KubeconfigEvent): void => void messages.push("error" in event ? event.error.message : "");
+    const path = it.write({ user: { token: "old" } });
+    const { credentials } = await loadClusterAccess(path, { context: "here", onEvent });
+    it.write({ context: "renamed", user: { token: "new" } });
+    expect((await credentials.current(5_000)).authorization).toBe("Bearer old");
+    expect(messages).toEqual([expect.stringContaining('no context "here"')]);
+  });
+
   test("a context of another name and another server is refused, and the error names both servers", async () => {
     const it = await tokenServer();
     const messages: string[] = [];

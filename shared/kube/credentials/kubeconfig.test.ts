@@ -79,7 +79,7 @@ describe("access from a kubeconfig", () => {
   test.each(["certificate-authority", "certificate-authority-data"])("insecure beside a %s is refused", async (ca) => {
     const cluster = { "insecure-skip-tls-verify": true, [ca]: base64(authority.certificatePem) };
     const error = await accessError(loadClusterAccess(kubeconfig({ cluster })));
-    expect([error.tag, error.message]).toEqual(["malformed", expect.stringContaining("certificate-authority")]);
+    expect(error.tag).toBe("certificate");
     expect(error.message).toContain("insecure-skip-tls-verify");
   });
 
@@ -276,6 +276,18 @@ describe("errors name the remedy, and no secret", () => {
       /proxy-url.*%25/,
     ],
     ["a token of two lines", "malformed", () => kubeconfig({ user: { token: `${SECRET}\nx` } }), /token/],
+    [
+      "a CA beside insecure-skip-tls-verify, by which nothing would be checked",
+      "certificate",
+      () =>
+        kubeconfig({
+          cluster: {
+            "insecure-skip-tls-verify": true,
+            "certificate-authority-data": base64(client.certificatePem),
+          },
+        }),
+      /remove one of them/,
+    ],
     ["groups of nobody", "malformed", () => kubeconfig({ user: { "as-groups": ["a"] } }), /no user; add as/],
     ["a user of two lines", "malformed", () => kubeconfig({ user: { as: `${SECRET}\nx` } }), /no text \(as\)/],
   ];

@@ -160,9 +160,7 @@ async function ownCredentialsOf(
 ): Promise<CredentialSource> {
   const { user, cluster, name } = selected;
   const where = `${path} (context ${name})`;
-  const hasCa = cluster["certificate-authority"] || cluster["certificate-authority-data"];
-  if (cluster["insecure-skip-tls-verify"] && hasCa)
-    throw new AccessError("malformed", `${where}: a certificate-authority beside insecure-skip-tls-verify: remove one`);
+  refuseIgnoredAuthority(where, cluster);
   const proxy = await proxyOf({ where, server: serverUrl(path, selected), proxyUrl: cluster["proxy-url"], env });
   // As in client-go, credentials in the file itself have precedence.
   const isGiven = [
@@ -186,6 +184,14 @@ async function ownCredentialsOf(
   const credentials = fileCredentials(path, selected, proxy, onEvent);
   await credentials.current(Number.NEGATIVE_INFINITY);
   return credentials;
+}
+
+/** As in client-go: whoever gives a CA means to have the server checked. */
+function refuseIgnoredAuthority(where: string, cluster: SelectedContext["cluster"]): void {
+  const hasAuthority = cluster["certificate-authority-data"] || cluster["certificate-authority"];
+  if (cluster["insecure-skip-tls-verify"] !== true || !hasAuthority) return;
+  const message = `${where}: a certificate authority and insecure-skip-tls-verify exclude each other`;
+  throw new AccessError("certificate", `${message}; remove one of them`);
 }
 
 function fileCredentials(
