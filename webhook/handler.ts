@@ -144,9 +144,9 @@ export class AdmissionHandler {
     return this.#inMode(response, disruptions);
   }
 
-  #denialContext(cell: string): DenialContext {
+  #denialContext(cell: string, username?: string): DenialContext {
     const { ownNamespace, cores = [], clock, settleMs = 0 } = this.#options;
-    return { ownNamespace, cell, hasSeveralCores: cores.length > 1, nowMs: clock.nowMs(), settleMs };
+    return { ownNamespace, cell, hasSeveralCores: cores.length > 1, nowMs: clock.nowMs(), settleMs, username };
   }
 
   async #gate(request: AdmissionRequest, cell: CellClient, isOptedIn: boolean): Promise<AdmissionResponse> {
@@ -235,7 +235,8 @@ export class AdmissionHandler {
         const { namespace, name } = target.pod;
         return this.#inMode(responseWithoutTarget({ kind: "unbound", namespace, name }));
       }
-      const response = responseToVerdict(verdict, target, bypass, () => this.#denialContext(cell.id));
+      const context = (): DenialContext => this.#denialContext(cell.id, request.user.username);
+      const response = responseToVerdict(verdict, target, bypass, context);
       return chain(this.#worded(response, verdict, target, cell.id), (worded) => this.#inMode(worded, [disruption]));
     });
   }

@@ -15,7 +15,12 @@ export interface DenialContext {
   readonly nowMs: number;
   /** How long a hold lasts. */
   readonly settleMs: number;
+  /** Who asks, as the request says. */
+  readonly username?: string | undefined;
 }
+
+/** The end of the name of who deletes the pods of an owner that is gone, or is being deleted in the foreground. */
+export const GARBAGE_COLLECTOR = ":generic-garbage-collector";
 
 /** When the hold of the denial's cell ends; "" where the time is not known, or has passed. */
 export function holdEnd(decision: Denial["decision"], { cell, nowMs, settleMs }: DenialContext): string {

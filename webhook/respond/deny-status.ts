@@ -8,7 +8,15 @@ import type { BypassResult } from "../request/bypass.ts";
 import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts";
 import { type Denial, idOf, isBusy, type OverloadCause } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
-import { type DenialContext, holdEnd, isHeldUp, isImpossible, stuckCells, waitsForCells } from "./denial-outlook.ts";
+import {
+  type DenialContext,
+  GARBAGE_COLLECTOR,
+  holdEnd,
+  isHeldUp,
+  isImpossible,
+  stuckCells,
+  waitsForCells,
+} from "./denial-outlook.ts";
 
 /** The disruption that is denied, for the first words of the text. */
 interface DeniedDisruption {
@@ -234,9 +242,13 @@ export function named(names: readonly string[]): string {
 
 /** What to wait for or to do; without detail where that depends on people or other programs. */
 export function adviceOn(denials: readonly Denial[], context: DenialContext): string {
-  if (denials.some(({ decision }) => isImpossible(decision)))
+  if (denials.some(({ decision }) => isImpossible(decision))) {
+    // Of a lower promise, each pod less would go for good.
+    if (context.username?.endsWith(GARBAGE_COLLECTOR) === true)
+      return "its owner is deleted, so no pod comes in its place: create the workload again, or end the promise";
     // A StatefulSet, for example, creates a pod again only when the terminating one is gone. No count shows such a pod.
     return `no more pods match than must be available: unless pods are missing or being replaced, ${PROMISE_LESS}`;
+  }
   const stuck = denials.flatMap(({ decision }) => stuckCells(decision, context));
   if (stuck.length > 0) {
     const end = stuck.some(({ isSilent }) => isSilent) ? "that aggregator writes again" : "that hold ends";

@@ -123,6 +123,18 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
     expect(source.why === undefined).toBe(!(selected && ignored));
   });
 
+  test.each<[string, object]>([
+    ["labelled", { labels: { [PROTECT]: "yes" } }],
+    ["annotated", { labels: {}, annotations: { [PROTECT]: "True" } }],
+  ])("%s with another word than true and false, says why it is not protected", (_, metadata) => {
+    const source = read(name, metadata);
+    expect(source).toMatchObject({ decision: "NotSelected", why: expect.stringContaining(`${PROTECT} is neither`) });
+    expect(requires(source)).toBe(false);
+    expect(read(name, { namespace: "bank", ...metadata }, narrow).why).toBeUndefined();
+    const [other] = plugins({ protectSelector: "team=a", protectNonZero: true });
+    expect(other?.interpret(object(other.name)).why).toBeUndefined();
+  });
+
   test.each<[string, string, boolean]>([
     ["in a covered namespace", "shop", true],
     ["in another namespace", "other", false],

@@ -64,9 +64,23 @@ export function plugins(options: PluginOptions): readonly SourcePlugin[] {
   return all.map((plugin) => withUnreadable(enforcing(plugin), context));
 }
 
-/** The same plugin with the stated enforcement in its sources. */
+/** The same plugin with the stated enforcement in its sources, and with what a misspelt request for protection needs. */
 function enforcing(plugin: SourcePlugin): SourcePlugin {
-  return { ...plugin, interpret: (raw) => withEnforcement(plugin.interpret(raw), parseMetadata(raw).metadata) };
+  return {
+    ...plugin,
+    interpret(raw) {
+      const { metadata } = parseMetadata(raw);
+      const source = withEnforcement(plugin.interpret(raw), metadata);
+      return source.decision === "NotSelected" && isMisspelt(metadata) ? { ...source, why: WHY_MISSPELT } : source;
+    },
+  };
+}
+
+const WHY_MISSPELT = `it is not protected: its label or annotation ${PROTECT_LABEL} is neither "true" nor "false"`;
+
+/** With another `--protect-selector`, the label "true" may select nothing. */
+function isMisspelt({ labels, annotations }: ObjectMeta): boolean {
+  return [labels?.[PROTECT_LABEL], annotations?.[PROTECT_ANNOTATION]].some((word) => (word ?? "true") !== "true");
 }
 
 function withEnforcement(source: ProtectionSource, { annotations }: ObjectMeta): ProtectionSource {

@@ -4,7 +4,7 @@
  */
 
 import { execFile } from "node:child_process";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { loadAll } from "js-yaml";
@@ -168,7 +168,7 @@ describe("the deletion of a protected workload that asks for replicas", () => {
     await gone(its);
   });
 
-  test.runIf(FULL)("by helm uninstall fails with the refusal, and is repeated once it is at zero", async () => {
+  test.runIf(FULL)("by helm uninstall fails and can be rolled back; helm upgrade does not tell of it", async () => {
     const directory = join(environment.core.directory, "chart");
     mkdirSync(join(directory, "templates"), { recursive: true });
     const released: Rolled = { name: "released", replicas: 2 };
@@ -180,10 +180,25 @@ describe("the deletion of a protected workload that asks for replicas", () => {
     await helm("install", "released", directory);
     const isHeld = (one: unknown): boolean => field(one, "metadata", "finalizers") !== undefined;
     await eventually(environment.core, path("released"), isHeld, WITHIN_MS);
+    const isKept = async (): Promise<void> => {
+      const kept = await environment.core.admin.get(path("released"));
+      expect(field(kept, "metadata", "deletionTimestamp")).toBeUndefined();
+    };
+    renameSync(join(directory, "templates"), join(directory, "left-out"));
+    const upgrade = ["upgrade", "released", directory];
+    expect((await helm(...upgrade)).stdout).toContain("has been upgraded");
+    await isKept();
+    await helm("rollback", "released", "1");
+    renameSync(join(directory, "left-out"), join(directory, "templates"));
     const uninstall = ["uninstall", "released", "--wait", "--timeout=2m", "--debug"];
     await expect(helm(...uninstall)).rejects.toThrow("it is protected and asks for 2 replicas");
-    const kept = await environment.core.admin.get(path("released"));
-    expect(field(kept, "metadata", "deletionTimestamp")).toBeUndefined();
+    await expect(helm("uninstall", "released")).rejects.toThrow("failed to delete release: released");
+    await isKept();
+    await expect(helm(...upgrade)).rejects.toThrow("has no deployed releases");
+    // Without a revision, a rollback goes to the one before.
+    await helm("rollback", "released", "3");
+    await helm(...upgrade);
+    await isKept();
     await kubectl("scale", "deployment", "released", "--replicas=0");
     await helm(...uninstall);
     await gone(path("released"));
