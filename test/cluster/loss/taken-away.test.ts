@@ -62,7 +62,7 @@ test("a deletion in the foreground leaves pods that nobody replaces, until the p
   await kubectl("delete", "deployment", "web", "--namespace=shop", "--cascade=foreground", "--wait=false");
   await waitUntilSettled(core, "shop", "web", 3, WITHIN_MS);
   const events = "/api/v1/namespaces/shop/events?fieldSelector=reason=DisruptionRefused";
-  const told = /its owner is deleted, so no pod comes in its place: create the workload again/;
+  const told = /its owner or namespace is deleted. Nobody replaces it: create the workload again/;
   const isTold = (list: unknown): boolean => items(list).some((one) => told.test(String(field(one, "message"))));
   await eventually(core, events, isTold, WITHIN_MS);
   await core.apply([shop]);
