@@ -19,8 +19,8 @@ export interface DenialContext {
   readonly username?: string | undefined;
 }
 
-/** The end of the name of who deletes the pods of an owner that is gone, or is being deleted in the foreground. */
-export const GARBAGE_COLLECTOR = ":generic-garbage-collector";
+/** Who deletes the pods of an owner that is gone, or is being deleted in the foreground, and those of a namespace. */
+export const OF_NO_OWNER = /:(generic-garbage-collector|namespace-controller)$/;
 
 /** When the hold of the denial's cell ends; "" where the time is not known, or has passed. */
 export function holdEnd(decision: Denial["decision"], { cell, nowMs, settleMs }: DenialContext): string {

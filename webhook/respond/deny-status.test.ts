@@ -80,14 +80,18 @@ describe("the text of a denial", () => {
     expect(text).toContain("unless pods are missing or being replaced, promise less");
   });
 
-  test("does not ask to promise less where the owner is deleted: each pod less would go, and none would come", () => {
-    const cells = [makeCell("a", 2, [], { totalReplicas: 2 })];
-    const username = "system:serviceaccount:kube-system:generic-garbage-collector";
-    expect(textOf(cells, {}, { ...CONTEXT, username })).toContain(
-      "; its owner is deleted, so no pod comes in its place: create the workload again, or end the promise. More: ",
-    );
-    expect(textOf(cells, {}, { ...CONTEXT, username: "alice" })).toContain("promise less");
-  });
+  test.each(["generic-garbage-collector", "namespace-controller"])(
+    "does not ask to promise less where the owner is deleted: each pod less would go for good (%s)",
+    (who) => {
+      const cells = [makeCell("a", 2, [], { totalReplicas: 2 })];
+      const username = `system:serviceaccount:kube-system:${who}`;
+      expect(textOf(cells, {}, { ...CONTEXT, username })).toContain(
+        "; its owner or namespace is deleted. Nobody replaces it: create the workload again, or end the " +
+          "promise. More: ",
+      );
+      expect(textOf(cells, {}, { ...CONTEXT, username: "alice" })).toContain("promise less");
+    },
+  );
 
   test("does not call a promise impossible while a StatefulSet waits for its terminating pod to be gone", () => {
     const pods = [makePod("web-0", { terminating: true }), makePod("web-1"), makePod("web-2")];

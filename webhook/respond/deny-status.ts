@@ -10,10 +10,10 @@ import { type Denial, idOf, isBusy, type OverloadCause } from "../reserve/verdic
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
 import {
   type DenialContext,
-  GARBAGE_COLLECTOR,
   holdEnd,
   isHeldUp,
   isImpossible,
+  OF_NO_OWNER,
   stuckCells,
   waitsForCells,
 } from "./denial-outlook.ts";
@@ -244,8 +244,8 @@ export function named(names: readonly string[]): string {
 export function adviceOn(denials: readonly Denial[], context: DenialContext): string {
   if (denials.some(({ decision }) => isImpossible(decision))) {
     // Of a lower promise, each pod less would go for good.
-    if (context.username?.endsWith(GARBAGE_COLLECTOR) === true)
-      return "its owner is deleted, so no pod comes in its place: create the workload again, or end the promise";
+    if (OF_NO_OWNER.test(context.username ?? ""))
+      return "its owner or namespace is deleted. Nobody replaces it: create the workload again, or end the promise";
     // A StatefulSet, for example, creates a pod again only when the terminating one is gone. No count shows such a pod.
     return `no more pods match than must be available: unless pods are missing or being replaced, ${PROMISE_LESS}`;
   }

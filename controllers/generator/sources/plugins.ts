@@ -64,7 +64,7 @@ export function plugins(options: PluginOptions): readonly SourcePlugin[] {
   return all.map((plugin) => withUnreadable(enforcing(plugin), context));
 }
 
-/** The same plugin with the stated enforcement in its sources, and with what a misspelt request for protection needs. */
+/** The same plugin with the stated enforcement in its sources, and with why a misspelt request gets nothing. */
 function enforcing(plugin: SourcePlugin): SourcePlugin {
   return {
     ...plugin,

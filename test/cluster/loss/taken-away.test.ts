@@ -53,7 +53,7 @@ async function podUids(namespace: string): Promise<string[]> {
     .map((pod) => String(field(pod, "metadata", "uid")));
 }
 
-test("a deletion in the foreground leaves pods that nobody replaces, until the page's commands take it back", async () => {
+test("a deletion in the foreground leaves pods that nobody replaces, and the page takes it back", async () => {
   const { core } = environment;
   const shop = web("shop", "web", 4, UNPROTECTED);
   await inNamespace("shop", shop);
@@ -62,7 +62,7 @@ test("a deletion in the foreground leaves pods that nobody replaces, until the p
   await kubectl("delete", "deployment", "web", "--namespace=shop", "--cascade=foreground", "--wait=false");
   await waitUntilSettled(core, "shop", "web", 3, WITHIN_MS);
   const events = "/api/v1/namespaces/shop/events?fieldSelector=reason=DisruptionRefused";
-  const told = /its owner is deleted, so no pod comes in its place: create the workload again/;
+  const told = /its owner or namespace is deleted. Nobody replaces it: create the workload again/;
   const isTold = (list: unknown): boolean => items(list).some((one) => told.test(String(field(one, "message"))));
   await eventually(core, events, isTold, WITHIN_MS);
   await core.apply([shop]);
@@ -117,7 +117,7 @@ test("a replacement takes off the annotation by which a workload is adopted", as
   expect(adoption(await core.admin.get(where))).toBeUndefined();
 });
 
-test("a namespace takes its budgets along, and protectors made by hand, and then the pods that they promised", async () => {
+test("a namespace takes its budgets and protectors made by hand along, and then the pods", async () => {
   const { core } = environment;
   const selector = { matchLabels: { app: "web" } };
   const budget = {
