@@ -22,7 +22,7 @@ const KB = 1000;
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
-  webhook: { entry: "webhook/main.ts", budget: 403 * KB },
+  webhook: { entry: "webhook/main.ts", budget: 404 * KB },
   generator: { entry: "controllers/generator/main.ts", budget: 363 * KB },
   aggregator: { entry: "controllers/aggregator/main.ts", budget: 404 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
