@@ -129,12 +129,13 @@ describe("protectors of one pod", () => {
 });
 
 describe("several cores", () => {
-  test("a core without a current cache fails the request when the others allow", async () => {
-    const w = world([good("a"), good("b", "b")]);
+  test.each([good, full])("a core without a current cache fails the request when the others allow", async (other) => {
+    const w = world([good("a"), other("b", "b")]);
     w.problems.set("b", "core cluster b is unreachable");
     const verdict = await w.decide(disruption(pod("web-0")));
     expect(verdict).toEqual({ kind: "failed", tag: "core-unavailable", message: "core cluster b is unreachable" });
     expect(writes(w)).toEqual({ "a/a": 0, "b/b": 0 });
+    expect(w.stores.get("b/b")?.reads).toBe(0);
   });
 
   test.each(["a", "b"])("core %s without a current cache may have a protector, so no other allows", async (core) => {

@@ -90,7 +90,7 @@ function inServiceSinceMs(pod: Pod, spec: AvailabilitySpec): number | undefined 
   return types.length === 0 || hasAll(pod, types) ? criterionSinceMs(pod, healthCriterion) : undefined;
 }
 
-/** True when each of these conditions is True, except for the counted one of a gated pod, which depends on the count. */
+/** True when each of these conditions is True, except for the counted one of a gated pod: it depends on the count. */
 function hasAll({ conditions, readinessGates }: Pod, types: readonly string[]): boolean {
   // A pod may have thousands of conditions, and a protector may ask for many of them.
   const missing = new Set(types);

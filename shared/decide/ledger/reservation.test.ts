@@ -26,6 +26,12 @@ test.each<[string, Partial<ReservationRecord>, Partial<ReservationRecord>, Parti
   }
 });
 
+test("a replica whose clock is behind makes no record newer, and none refreshable for longer", () => {
+  const behind = { operation: "DELETE", nonce: "b", podResourceVersion: "7", podGeneration: undefined } as const;
+  const refreshed = refreshRecord(recordOf("a", 9, {}), { ...behind, paid: false, atMicros: 5 });
+  expect(refreshed).toMatchObject({ nonces: ["a", "b"], startMicros: 9, firstMicros: 5 });
+});
+
 test.each<[Operation, boolean, Weight, Operation, boolean]>([
   ["DELETE", true, 1, "DELETE", true],
   ["DELETE", true, 1, "EVICT", true],
