@@ -1,7 +1,7 @@
 import "reflect-metadata";
 import { generateKeyPairSync, KeyObject, webcrypto, X509Certificate } from "node:crypto";
 import { BasicConstraintsExtension, SubjectKeyIdentifierExtension, X509CertificateGenerator } from "@peculiar/x509";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import {
   fingerprintOf,
   PUBLISHED_CONFIG_MAP,
@@ -153,6 +153,17 @@ function verifies(certificate: string, authorities: readonly string[], nowMs: nu
     .some((one) => valid(one) && valid(served) && served.verify(one.publicKey));
 }
 
+/** The seconds after which a cell did not trust what was served, of those that are looked at. */
+async function outages(time: VirtualTime, store: Store, cells: readonly Cell[], seconds: number, every: number) {
+  const broken: number[] = [];
+  for (let second = 0; second < seconds; second += every) {
+    await time.advance(every * SECOND_MS);
+    const served = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
+    if (!cells.every(({ trusted }) => verifies(served, trusted, time.clock.nowMs()))) broken.push(second);
+  }
+  return broken;
+}
+
 const step = (events: readonly CertificateEvent[], kind: string): number =>
   events.filter((event) => event.kind === kind).length;
 
@@ -165,12 +176,7 @@ test("over a day of short-lived authorities, two keepers always serve a certific
   const running = keepers.map((one) => one.run(ending.signal));
   const cells = [new Cell(time, store, "near", 30 * SECOND_MS), new Cell(time, store, "far", 600 * SECOND_MS)];
   await time.advance(HOUR_MS);
-  const broken: number[] = [];
-  for (let minute = 0; minute < 24 * 60; minute += 3) {
-    await time.advance(3 * 60 * SECOND_MS);
-    const served = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
-    if (!cells.every(({ trusted }) => verifies(served, trusted, time.clock.nowMs()))) broken.push(minute);
-  }
+  const broken = await outages(time, store, cells, 24 * 60 * 60, 180);
   ending.abort();
   await time.advance(0);
   await Promise.all(running);
@@ -179,22 +185,20 @@ test("over a day of short-lived authorities, two keepers always serve a certific
   expect(time.pendingTimers).toBe(cells.length);
 });
 
-describe("a rotation that an operator asks for", () => {
-  test("happens once and removes the annotation", async () => {
-    const { time, store, events } = start();
-    new Cell(time, store, "near", SECOND_MS);
-    await time.advance(300 * SECOND_MS);
-    const first = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
-    const secret = store.objects.get(`secrets/${AUTHORITY_SECRET}`);
-    store.put(`secrets/${AUTHORITY_SECRET}`, {
-      ...secret,
-      metadata: { resourceVersion: "", annotations: { [ROTATE_CA_ANNOTATION]: "true", other: "stays" } },
-    });
-    await time.advance(600 * SECOND_MS);
-    expect(store.text(`secrets/${SERVING_SECRET}`, "tls.crt")).not.toBe(first);
-    expect(step(events, "createAuthority")).toBe(2);
-    expect(store.objects.get(`secrets/${AUTHORITY_SECRET}`)?.metadata.annotations).toEqual({ other: "stays" });
+test("a rotation that an operator asks for happens once and removes the annotation", async () => {
+  const { time, store, events } = start();
+  new Cell(time, store, "near", SECOND_MS);
+  await time.advance(300 * SECOND_MS);
+  const first = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
+  const secret = store.objects.get(`secrets/${AUTHORITY_SECRET}`);
+  store.put(`secrets/${AUTHORITY_SECRET}`, {
+    ...secret,
+    metadata: { resourceVersion: "", annotations: { [ROTATE_CA_ANNOTATION]: "true", other: "stays" } },
   });
+  await time.advance(600 * SECOND_MS);
+  expect(store.text(`secrets/${SERVING_SECRET}`, "tls.crt")).not.toBe(first);
+  expect(step(events, "createAuthority")).toBe(2);
+  expect(store.objects.get(`secrets/${AUTHORITY_SECRET}`)?.metadata.annotations).toEqual({ other: "stays" });
 });
 
 test("an authority waits for the overlap even when the response to its publication was lost", async () => {
@@ -254,12 +258,7 @@ test("where all but the serving certificate is lost, cells go on trusting it unt
   const first = served();
   const objects = [`secrets/${AUTHORITY_SECRET}`, `configmaps/${PUBLISHED_CONFIG_MAP}`];
   for (const name of [...objects, `configmaps/${TRUSTED_CONFIG_MAP}`]) store.put(name, { data: {} });
-  const broken: number[] = [];
-  for (let second = 0; second < 900; second += 1) {
-    await time.advance(SECOND_MS);
-    if (!verifies(served(), cell.trusted, time.clock.nowMs())) broken.push(second);
-  }
-  expect(broken).toEqual([]);
+  expect(await outages(time, store, [cell], 900, 1)).toEqual([]);
   expect(served()).not.toBe(first);
 });
 
@@ -327,7 +326,6 @@ test.each<[string, (pem: string) => string, typeof createCertificateAuthority]>(
   expect([step(events, "publish"), step(events, "issue")]).toEqual([1, 1]);
 });
 
-// A certificate that is valid beyond it is not: apiservers accept it no more, and nobody would be in a hurry.
 test.each([
   ["in an hour and a half, beside a cell that trusts nothing", 90 * 60 + 30, { gone: "what was published before" }],
   ["in five minutes", 5 * 60 + 10, {}],
@@ -342,13 +340,7 @@ test.each([
   const { time, events } = start({ store });
   const cell = new Cell(time, store, "near", SECOND_MS);
   await time.advance(60 * SECOND_MS);
-  const broken: number[] = [];
-  for (let second = 60; second < 2 * seconds; second += 10) {
-    await time.advance(10 * SECOND_MS);
-    const served = store.text(`secrets/${SERVING_SECRET}`, "tls.crt");
-    if (!verifies(served, cell.trusted, time.clock.nowMs())) broken.push(second);
-  }
-  expect(broken).toEqual([]);
+  expect(await outages(time, store, [cell], 2 * seconds, 10)).toEqual([]);
   expect(step(events, "issue")).toBeLessThanOrEqual(4);
 });
 

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
+import { markOfCell } from "../../../shared/recovery/restore-protector.ts";
 import type { Enforcement, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
@@ -72,6 +73,7 @@ async function writes(
   present: readonly PodProtector[],
   lost: readonly PodProtector[] = [],
   resolve = unresolved,
+  of = source,
 ): Promise<string[]> {
   const made: string[] = [];
   const request = async ({ method, path, body }: ApiRequest): Promise<ApiResponse> => {
@@ -81,7 +83,7 @@ async function writes(
     return { status: method === "POST" ? 201 : 200, headers: {}, body: JSON.stringify({ ...object, metadata }) };
   };
   const reconcile = reconcilerOn(request, {
-    kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => source }]]),
+    kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => of }]]),
     resolver: { resolve, forget: () => {} },
     protectors: {
       of: () => [...present],
@@ -214,6 +216,22 @@ test.each<[string, PodProtector[], PodProtector[]]>([
     return { kind: "unresolved", why: "no workload is there" };
   });
   expect(asked).toEqual([9]);
+});
+
+// A worker cluster that is taken over makes it before the budget, so that the number of it is kept.
+test("what a cell alone says that the budget required is no number to keep", async () => {
+  const asked: (number | undefined)[] = [];
+  const annotations = { "podseidon.kubewharf.io/restored": markOfCell("a") };
+  const resolve: Resolve = async ({ presents }) => {
+    asked.push(presents[0]?.spec.minAvailable);
+    return { kind: "unresolved", why: "no workload is there" };
+  };
+  const isNew = { ...source, finalizers: [] };
+  await writes([protector({ annotations })], [], resolve, isNew);
+  await writes([], [protector({ annotations })], resolve, isNew);
+  // A budget that is held has had a protector, which the cell has restored.
+  await writes([protector({ annotations })], [], resolve);
+  expect(asked).toEqual([undefined, undefined, 9]);
 });
 
 test("a source counts as one in trouble until its problem is gone, or the source itself", async () => {

@@ -52,6 +52,18 @@ describe("a PodDisruptionBudget", () => {
     expect(budget("poddisruptionbudget", { minAvailable: 1 })).toBeUndefined();
     expect(budget("poddisruptionbudget", undefined)).toBeUndefined();
   });
+
+  test.each([undefined, {}, { targetRef: { apiVersion: "apps/v1", kind: "Deployment" } }])(
+    "that asks for protection and selects nothing says so: %j",
+    (spec) => {
+      const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "7" };
+      const whys = ["poddisruptionbudget", "podunavailablebudget"].map(
+        (name) => all.find((one) => one.name === name)?.interpret({ metadata, spec }).why,
+      );
+      const why = "it has no selector, so that it selects no pod; an empty one selects all pods of the namespace";
+      expect(whys).toEqual([why, why]);
+    },
+  );
 });
 
 describe("a PodUnavailableBudget", () => {

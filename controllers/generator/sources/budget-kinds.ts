@@ -44,6 +44,8 @@ export const BUDGET_KINDS: readonly BudgetKind[] = [
   },
 ];
 
+const WHY_NOTHING = "it has no selector, so that it selects no pod; an empty one selects all pods of the namespace";
+
 export function budgetPlugin({ read, ...plugin }: BudgetKind, context: PluginContext): SourcePlugin {
   return {
     name: pluginName(plugin.kind),
@@ -53,7 +55,7 @@ export function budgetPlugin({ read, ...plugin }: BudgetKind, context: PluginCon
       const decision = decide(context, metadata, 0);
       const selectsPods = budget.selector !== undefined || budget.targetRef !== undefined;
       return sourceOf(metadata, decision, {
-        ...(isProtected(decision) && selectsPods ? { need: { kind: "budget", budget } } : {}),
+        ...(isProtected(decision) ? (selectsPods ? { need: { kind: "budget", budget } } : { why: WHY_NOTHING }) : {}),
         ...(budgetStatus === undefined ? {} : { budgetStatus }),
       });
     },
