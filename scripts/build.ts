@@ -22,11 +22,11 @@ const KB = 1000;
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
-  webhook: { entry: "webhook/main.ts", budget: 403 * KB },
+  webhook: { entry: "webhook/main.ts", budget: 405 * KB },
   generator: { entry: "controllers/generator/main.ts", budget: 363 * KB },
   aggregator: { entry: "controllers/aggregator/main.ts", budget: 404 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
-  "eviction-retry": { entry: "controllers/eviction-retry/main.ts", budget: 253 * KB },
+  "eviction-retry": { entry: "controllers/eviction-retry/main.ts", budget: 254 * KB },
   certificates: { entry: "controllers/certificates/main.ts", budget: 590 * KB },
   "kubectl-podseidon": { entry: "scripts/kubectl-podseidon/main.ts", budget: 1890 * KB },
 } as const;
