@@ -60,6 +60,18 @@ describe("who may read the metrics", () => {
     expect(await readers.outcome("Bearer x")).toBe(403);
   });
 
+  test("a flood of forged tokens keeps no reader out that the cluster has let in before", async () => {
+    const { readers, time, told } = world({});
+    expect(await readers.outcome("Bearer reader")).toBe(200);
+    told.authenticated = false;
+    for (let index = 0; index < 100; index++) expect(await readers.outcome(`Bearer known${index}`)).toBe(401);
+    await time.advance(REMEMBERED_MS);
+    told.authenticated = true;
+    const forged = Array.from({ length: 100 }, (_, index) => readers.outcome(`Bearer ${index}`));
+    expect(await readers.outcome("Bearer reader")).toBe(200);
+    await Promise.all(forged);
+  });
+
   test("a flood of tokens asks no more than a few times at once", async () => {
     const { asked, readers } = world({ authenticated: false });
     const outcomes = await Promise.all(Array.from({ length: 100 }, (_, index) => readers.outcome(`Bearer ${index}`)));

@@ -48,11 +48,12 @@ const Authorized = v.object({ status: v.looseObject({ allowed: v.boolean() }) })
 
 type ReviewApi = Pick<ApiClient, "create">;
 
-/** Whether the bearer of a token may read /metrics. Remembers the answers of the cluster for a short time. */
+/** Whether the bearer of a token may read /metrics. For a short time, the cluster is not asked again about a reader. */
 export class MetricsReaders {
   readonly #api: ReviewApi;
   readonly #ports: Pick<Ports, "clock">;
-  readonly #known = new BoundedMap<string, { readonly outcome: Outcome; readonly atMs: number }>(MAX_REMEMBERED);
+  /** When the cluster let a reader in, last. Not whom it did not: anybody can send any number of tokens. */
+  readonly #known = new BoundedMap<string, number>(MAX_REMEMBERED);
   readonly #inFlight = new Map<string, Promise<Outcome>>();
 
   constructor(api: ReviewApi, ports: Pick<Ports, "clock">) {
@@ -65,14 +66,15 @@ export class MetricsReaders {
     const token = /^Bearer +(\S+)$/i.exec(authorization ?? "")?.[1];
     if (token === undefined) return 401;
     const key = hash("sha256", token, "base64");
-    const known = this.#known.get(key);
-    if (known !== undefined && this.#ports.clock.monotonicMs() - known.atMs < REMEMBERED_MS) return known.outcome;
+    const knownMs = this.#known.get(key);
+    if (knownMs !== undefined && this.#ports.clock.monotonicMs() - knownMs < REMEMBERED_MS) return 200;
     const inFlight = this.#inFlight.get(key);
     if (inFlight !== undefined) return inFlight;
-    if (this.#inFlight.size >= MAX_IN_FLIGHT) return 503;
+    if (this.#inFlight.size >= MAX_IN_FLIGHT && knownMs === undefined) return 503;
     const asked = this.#ask(token).then((outcome) => {
       this.#inFlight.delete(key);
-      if (outcome !== 503) this.#known.set(key, { outcome, atMs: this.#ports.clock.monotonicMs() });
+      if (outcome === 200) this.#known.set(key, this.#ports.clock.monotonicMs());
+      else if (outcome !== 503) this.#known.delete(key);
       return outcome;
     });
     this.#inFlight.set(key, asked);

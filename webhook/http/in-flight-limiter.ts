@@ -23,9 +23,9 @@ export interface InFlightSlot {
 }
 
 /**
- * Bounds the requests in flight, by number, and by the bytes and values of their bodies. A client can begin any number of requests
- * and leave them half sent, while an apiserver sends each request whole. So a new request evicts the one that has been
- * arriving for the longest; a body that arrives promptly is complete before its turn.
+ * Bounds the requests in flight, by number, and by the bytes and values of their bodies. A client can begin any number
+ * of requests and leave them half sent, while an apiserver sends each request whole. So a new request evicts the one
+ * that has been arriving for the longest; a body that arrives promptly is complete before its turn.
  */
 export class InFlightLimiter {
   readonly #limits: InFlightLimits;

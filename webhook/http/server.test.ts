@@ -1,14 +1,10 @@
 import { writeFileSync } from "node:fs";
-import { Agent, type AgentOptions } from "node:https";
+import { Agent } from "node:https";
 import { join } from "node:path";
-import { connect, type SecureVersion } from "node:tls";
+import { connect } from "node:tls";
 import { afterEach, describe, expect, test } from "vitest";
 import { httpsCall } from "../../scripts/control-plane/https-call.ts";
-import {
-  createCertificateAuthority,
-  issueCertificate,
-  type KeyAndCertificate,
-} from "../../shared/certificates/x509.ts";
+import { issueCertificate } from "../../shared/certificates/x509.ts";
 import { temporaryDirectory } from "../../test/support/runtime/temporary-directory.ts";
 import { authority, validity } from "../../test/support/webhook/loopback-certificate.ts";
 import { type AdmissionCall, HttpError, type HttpResponse } from "./call.ts";
@@ -334,67 +330,6 @@ describe("the serving certificate", () => {
     }
     expect(thrown).toBeInstanceOf(CertificateError);
     expect(thrown).toMatchObject({ tag, message: expect.stringMatching(text) });
-  });
-
-  test("with a client CA, callers without its certificate fail at the handshake; a new CA counts at once", async () => {
-    const mine = await createCertificateAuthority({ ...validity, commonName: "apiservers" });
-    const other = await createCertificateAuthority({ ...validity, commonName: "others" });
-    const shown = async (by: KeyAndCertificate): Promise<AgentOptions> => {
-      const client = await issueCertificate(by, { ...validity, commonName: "apiserver", usages: ["client"] });
-      return { cert: client.certificatePem, key: client.privateKeyPem };
-    };
-    const pair = await issue();
-    const running = await start(() => ({ status: 200, body: "fine" }), { ...pair, ca: mine.certificatePem });
-    const as = (client: AgentOptions): Promise<Answer> => ask(running.port, { agent: new Agent(client) });
-    await expect(as({})).rejects.toThrow();
-    await expect(as(await shown(other))).rejects.toThrow();
-    expect(await as(await shown(mine))).toMatchObject({ status: 200 });
-    running.setCertificate({ ...pair, ca: other.certificatePem });
-    await expect(as(await shown(mine))).rejects.toThrow();
-    expect(await as(await shown(other))).toMatchObject({ status: 200 });
-  });
-
-  test("no session of a client with a certificate is resumed, which would outlive it", async () => {
-    const mine = await createCertificateAuthority({ ...validity, commonName: "apiservers" });
-    const client = await issueCertificate(mine, { ...validity, commonName: "apiserver", usages: ["client"] });
-    const pair = { ...(await issue()), ca: mine.certificatePem };
-    const running = await start(() => ({ status: 200, body: "fine" }), pair);
-    let session: Buffer | undefined;
-    const isResumed = (maxVersion: SecureVersion): Promise<boolean> =>
-      new Promise((resolve, reject) => {
-        const shown = { cert: client.certificatePem, key: client.privateKeyPem, ca: authority.certificatePem };
-        const options = { ...shown, host: "127.0.0.1", port: running.port, maxVersion, session };
-        const socket = connect(options).on("session", (given: Buffer) => {
-          session = given;
-        });
-        socket.on("secureConnect", () => socket.write("GET / HTTP/1.1\r\nHost: webhook\r\nConnection: close\r\n\r\n"));
-        socket.on("error", reject).on("data", () => {});
-        socket.on("end", () => resolve(socket.isSessionReused()));
-      });
-    for (const version of ["TLSv1.2", "TLSv1.3"] as const)
-      for (const certificate of [pair, { ...(await issue()), ca: mine.certificatePem }]) {
-        session = undefined;
-        running.setCertificate(certificate);
-        expect([await isResumed(version), await isResumed(version)]).toEqual([false, false]);
-      }
-  });
-
-  test("an open connection by a certificate of an authority that is gone ends with its next response", async () => {
-    const mine = await createCertificateAuthority({ ...validity, commonName: "apiservers" });
-    const client = await issueCertificate(mine, { ...validity, commonName: "apiserver", usages: ["client"] });
-    const pair = await issue();
-    const running = await start(() => ({ status: 200, body: "fine" }), { ...pair, ca: mine.certificatePem });
-    const shown = { cert: client.certificatePem, key: client.privateKeyPem };
-    const agent = new Agent({ ...shown, keepAlive: true, maxSockets: 1 });
-    const asked = (): Promise<Answer> => ask(running.port, { agent });
-    const kept = { status: 200, connection: "keep-alive" };
-    expect(await asked()).toMatchObject(kept);
-    running.setCertificate({ ...(await issue()), ca: mine.certificatePem });
-    expect(await asked()).toMatchObject(kept);
-    const other = await createCertificateAuthority({ ...validity, commonName: "others" });
-    running.setCertificate({ ...pair, ca: other.certificatePem });
-    expect(await asked()).toMatchObject({ status: 200, connection: "close" });
-    await expect(asked()).rejects.toThrow();
   });
 
   test("a new certificate is served from the next handshake on", async () => {

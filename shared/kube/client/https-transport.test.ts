@@ -280,11 +280,7 @@ describe("failures are classified, and tell whether the request may have been se
 
   test("a server without TLS", async () => {
     let connections = 0;
-    const server = createTcpServer((socket) => {
-      connections++;
-      socket.end("hello\n");
-    });
-    const port = await listen(server);
+    const port = await listen(createTcpServer((socket) => socket.end(`hello ${++connections}\n`)));
     expect(await failure(plainTransport(port).request(GET))).toMatchObject({ tag: "tls", sent: false });
     // With the same credentials, a second handshake would fail like the first.
     expect(connections).toBe(1);

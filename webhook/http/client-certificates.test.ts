@@ -1,0 +1,88 @@
+import { Agent, type AgentOptions } from "node:https";
+import { connect } from "node:tls";
+import { afterEach, expect, test } from "vitest";
+import { httpsCall } from "../../scripts/control-plane/https-call.ts";
+import {
+  createCertificateAuthority,
+  issueCertificate,
+  type KeyAndCertificate,
+} from "../../shared/certificates/x509.ts";
+import { authority, certificate, validity } from "../../test/support/webhook/loopback-certificate.ts";
+import { WebhookServer } from "./server.ts";
+
+const mine = await createCertificateAuthority({ ...validity, commonName: "apiservers" });
+const other = await createCertificateAuthority({ ...validity, commonName: "others" });
+const { certificatePem: cert, privateKeyPem: key } = await issueCertificate(authority, {
+  ...{ ...validity, commonName: "webhook", ipAddresses: ["127.0.0.1"], usages: ["server"] },
+});
+let server: WebhookServer;
+
+afterEach(() => server.close());
+
+/** Accepts the clients of this authority. */
+const trusting = (by: KeyAndCertificate, pair = certificate) => ({ ...pair, ca: by.certificatePem });
+
+async function start(): Promise<void> {
+  server = new WebhookServer({ certificate: trusting(mine), pathPrefix: "/webhook", cells: new Set(["east"]) });
+  const handle = () => ({ status: 200, body: "fine" });
+  server.serve({ handle, rejected: () => undefined, crashed: () => undefined });
+  await server.listen(0, "127.0.0.1");
+}
+
+async function shown(by: KeyAndCertificate | undefined): Promise<Pick<AgentOptions, "cert" | "key">> {
+  if (by === undefined) return {};
+  const client = await issueCertificate(by, { ...validity, commonName: "apiserver", usages: ["client"] });
+  return { cert: client.certificatePem, key: client.privateKeyPem };
+}
+
+async function asked(agent: Agent): Promise<{ readonly status: number; readonly connection: string | undefined }> {
+  const headers = { "content-type": "application/json" };
+  const call = { method: "POST", ca: authority.certificatePem, headers, agent };
+  const { status, headers: given } = await httpsCall(`https://127.0.0.1:${server.port}/webhook/east`, call, "{}");
+  return { status, connection: given.connection };
+}
+
+test("with a client CA, callers without its certificate fail at the handshake; a new CA counts at once", async () => {
+  await start();
+  const as = async (by?: KeyAndCertificate): Promise<number> => (await asked(new Agent(await shown(by)))).status;
+  await expect(as()).rejects.toThrow();
+  await expect(as(other)).rejects.toThrow();
+  expect(await as(mine)).toBe(200);
+  server.setCertificate(trusting(other));
+  await expect(as(mine)).rejects.toThrow();
+  expect(await as(other)).toBe(200);
+});
+
+test("an open connection by a certificate of an authority that is gone ends with its next response", async () => {
+  await start();
+  const agent = new Agent({ ...(await shown(mine)), keepAlive: true, maxSockets: 1 });
+  const kept = { status: 200, connection: "keep-alive" };
+  expect(await asked(agent)).toEqual(kept);
+  server.setCertificate(trusting(mine, { cert, key }));
+  expect(await asked(agent)).toEqual(kept);
+  server.setCertificate(trusting(other));
+  expect(await asked(agent)).toEqual({ status: 200, connection: "close" });
+  await expect(asked(agent)).rejects.toThrow();
+});
+
+test.each(["TLSv1.2", "TLSv1.3"] as const)(
+  "no session of a client with a certificate is resumed, which would outlive it: %s",
+  async (maxVersion) => {
+    await start();
+    const client = { ...(await shown(mine)), ca: authority.certificatePem, host: "127.0.0.1", maxVersion };
+    let session: Buffer | undefined;
+    const isResumed = (): Promise<boolean> =>
+      new Promise((resolve, reject) => {
+        const socket = connect({ ...client, port: server.port, session }).on("session", (given: Buffer) => {
+          session = given;
+        });
+        socket.on("secureConnect", () => socket.write("GET / HTTP/1.1\r\nHost: webhook\r\nConnection: close\r\n\r\n"));
+        socket.on("error", reject).on("data", () => {});
+        socket.on("end", () => resolve(socket.isSessionReused()));
+      });
+    expect([await isResumed(), await isResumed()]).toEqual([false, false]);
+    server.setCertificate(trusting(mine, { cert, key }));
+    session = undefined;
+    expect([await isResumed(), await isResumed()]).toEqual([false, false]);
+  },
+);
