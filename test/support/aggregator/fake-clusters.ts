@@ -134,7 +134,8 @@ export class FakeCore {
         putPodProtectorStatus: async (identity, status, options) => {
           this.attempts++;
           const answer = this.script.shift() ?? this.answer;
-          if (answer === "late") await new Promise<void>((resolve) => void this.#time.timers.after(this.lateMs, resolve));
+          if (answer === "late")
+            await new Promise<void>((resolve) => void this.#time.timers.after(this.lateMs, resolve));
           if (answer === "hang") {
             await new Promise<void>((resolve) => {
               this.#time.timers.after(options.timeoutMs, resolve);
