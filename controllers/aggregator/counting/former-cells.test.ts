@@ -36,7 +36,7 @@ describe("a protector that counts the pods of the cell under an id that it had b
     expect([available(), told().length]).toEqual([3, 1]);
   });
 
-  test("where the entry is removed already when a process begins to lead, is counted a settle period later", async () => {
+  test("and whose old entry was removed before, is counted a settle period later", async () => {
     const { harness, available } = await leading(left("before", 0), () => new Set(["before"]));
     await harness.run(SETTLE_MS / 2);
     expect(available()).toBeUndefined();
