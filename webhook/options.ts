@@ -161,9 +161,9 @@ export const webhookOptions = defineOptions({
     ),
     ...observeOptions,
   },
-  check: ({ clientName, clientCaFile = "", probeClientCertFile = "", probeClientKeyFile = "" }) => {
-    if ((probeClientCertFile === "") !== (probeClientKeyFile === ""))
-      return ["--probe-client-cert-file and --probe-client-key-file need each other"];
+  check: ({ clientName, clientCaFile = "", probeClientCertFile, probeClientKeyFile }) => {
+    if (!probeClientCertFile !== !probeClientKeyFile)
+      return ["--probe-client-cert-file, --probe-client-key-file: give both"];
     // Not every certificate: the flag is there to restrict them.
     if (clientName?.length === 0) return ["--client-name: it has no name"];
     if (clientName === undefined || clientCaFile !== "") return [];

@@ -79,8 +79,7 @@ describe("access from a kubeconfig", () => {
   test.each(["certificate-authority", "certificate-authority-data"])("insecure beside a %s is refused", async (ca) => {
     const cluster = { "insecure-skip-tls-verify": true, [ca]: base64(authority.certificatePem) };
     const error = await accessError(loadClusterAccess(kubeconfig({ cluster })));
-    expect([error.tag, error.message]).toEqual(["malformed", expect.stringContaining("certificate-authority")]);
-    expect(error.message).toContain("insecure-skip-tls-verify");
+    expect([error.tag, error.message]).toEqual(["malformed", expect.stringContaining("insecure-skip-tls-verify")]);
   });
 
   test("an empty tls-server-name is none: the server is told the name of its URL", async () => {

@@ -98,7 +98,7 @@ async function fileAccess(path: string, options: LoadOptions): Promise<ClusterAc
   const selected = await parseKubeconfig(path, options.context, text);
   const server = serverUrl(path, selected);
   const source = await credentialsOf(path, selected, options);
-  const description = `${path} (context ${selected.name})`;
+  const description = whereOf(path, selected);
   const open = async (renewed: string): Promise<CredentialSource> => {
     const again = await contextOf(path, selected.name, renewed, options.context);
     if (serverUrl(path, again) === server) return await credentialsOf(path, again, options);
@@ -158,11 +158,8 @@ async function ownCredentialsOf(
   selected: SelectedContext,
   { env = process.env, ports = systemPorts, onEvent }: LoadOptions,
 ): Promise<CredentialSource> {
-  const { user, cluster, name } = selected;
-  const where = `${path} (context ${name})`;
-  const hasCa = cluster["certificate-authority"] || cluster["certificate-authority-data"];
-  if (cluster["insecure-skip-tls-verify"] && hasCa)
-    throw new AccessError("malformed", `${where}: a certificate-authority beside insecure-skip-tls-verify: remove one`);
+  const { user, cluster } = selected;
+  const where = whereOf(path, selected);
   const proxy = await proxyOf({ where, server: serverUrl(path, selected), proxyUrl: cluster["proxy-url"], env });
   // As in client-go, credentials in the file itself have precedence.
   const isGiven = [
@@ -188,27 +185,38 @@ async function ownCredentialsOf(
   return credentials;
 }
 
+const whereOf = (path: string, { name }: SelectedContext): string => `${path} (context ${name})`;
+
 function fileCredentials(
   path: string,
-  { user, cluster, name }: SelectedContext,
+  selected: SelectedContext,
   proxy: string | undefined,
   onEvent: LoadOptions["onEvent"],
 ): FileCredentials {
+  const { user, cluster } = selected;
   const given = (data: string | null | undefined, file: string | null | undefined, what: string): Given => {
     if (data) return Buffer.from(data, "base64").toString("utf8");
     return file ? new CredentialFile(resolve(dirname(path), file), what) : undefined;
   };
+  const ca = given(
+    cluster["certificate-authority-data"],
+    cluster["certificate-authority"],
+    "the certificate authority",
+  );
+  const skips = cluster["insecure-skip-tls-verify"] ?? false;
+  // As in client-go.
+  if (ca && skips) throw new AccessError("malformed", `${path}: insecure-skip-tls-verify beside a CA`);
   return new FileCredentials({
-    where: `${path} (context ${name})`,
+    where: whereOf(path, selected),
     // As in client-go, the file wins.
     token: given(undefined, user.tokenFile, "the token file") ?? (user.token || undefined),
     inlineToken: user.token || undefined,
     basic: user.username ? { username: user.username, password: user.password ?? "" } : undefined,
-    ca: given(cluster["certificate-authority-data"], cluster["certificate-authority"], "the certificate authority"),
+    ca,
     cert: given(user["client-certificate-data"], user["client-certificate"], "the client certificate"),
     key: given(user["client-key-data"], user["client-key"], "the client key"),
     serverName: cluster["tls-server-name"] || undefined,
-    skipVerification: cluster["insecure-skip-tls-verify"] ?? false,
+    skipVerification: skips,
     proxy,
     onEvent,
   });
