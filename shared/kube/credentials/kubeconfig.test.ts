@@ -248,7 +248,7 @@ describe("errors name the remedy, and no secret", () => {
       "a CA file that is not there",
       "missing",
       () => kubeconfig({ cluster: { "certificate-authority": "ca" } }),
-      /authority/,
+      /CA file/,
     ],
     [
       "a certificate without a key",

@@ -198,14 +198,10 @@ function fileCredentials(
     if (data) return Buffer.from(data, "base64").toString("utf8");
     return file ? new CredentialFile(resolve(dirname(path), file), what) : undefined;
   };
-  const ca = given(
-    cluster["certificate-authority-data"],
-    cluster["certificate-authority"],
-    "the certificate authority",
-  );
+  const ca = given(cluster["certificate-authority-data"], cluster["certificate-authority"], "the CA file");
   const skips = cluster["insecure-skip-tls-verify"] ?? false;
   // As in client-go.
-  if (ca && skips) throw new AccessError("malformed", `${path}: insecure-skip-tls-verify beside a CA`);
+  if (ca && skips) throw new AccessError("malformed", `${path}: insecure-skip-tls-verify and a CA`);
   return new FileCredentials({
     where: whereOf(path, selected),
     // As in client-go, the file wins.
