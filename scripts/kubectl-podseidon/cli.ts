@@ -165,6 +165,7 @@ Commands:
 ${commands.join("")}
 Flags of every command:
 ${flagsText(GLOBAL_FLAGS)}
+kubectl podseidon version prints the version.
 Without --yes, a command that loosens protection is only a dry run.
 Exit code 0: yes, or done. 1: no, or a problem was found. 2: not known.
 `;

@@ -3,13 +3,14 @@
  * them.
  */
 import * as v from "valibot";
+import { podPath } from "../../shared/kube/client/api-path.ts";
 import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
 import { checker, valueAt } from "../../shared/schema/check.ts";
 import { parseMs } from "../../shared/schema/time.ts";
+import { statusOf } from "./invocation/cluster.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
-import { EXIT, type ExitCode } from "./invocation/errors.ts";
+import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, plural, table } from "./invocation/output.ts";
-import { findPod } from "./question.ts";
 
 const Text = v.optional(v.string());
 const Condition = v.looseObject({
@@ -104,12 +105,16 @@ export function gatesText(pod: string, { gates, containersReady, ready }: GateRe
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
-  const word = argument(args, 0, "a pod");
+  const name = argument(args, 0, "a pod").replace(/^pods?\//, "");
   const [cluster, namespace] = await Promise.all([context.cluster(), context.namespace()]);
-  const { name, raw } = await context.progress.during(`reading pod ${namespace}/${word} of ${cluster.name}`, () =>
-    findPod(cluster, namespace, word),
+  // Not by `find`, which leaves out the managed fields.
+  const response = await context.progress.during(`reading pod ${namespace}/${name} of ${cluster.name}`, () =>
+    cluster.raw("GET", podPath(namespace, name)),
   );
-  const report = gatesOf(raw, cluster.nowMs());
+  if (response.status === 404)
+    throw new CommandError(`there is no pod ${namespace}/${name} in ${cluster.name}; see -n and --context`);
+  if (response.status !== 200) throw new CommandError(`${cluster.name}: ${statusOf(response).message}`);
+  const report = gatesOf(JSON.parse(response.body), cluster.nowMs());
   context.print({ pod: { namespace, name }, ...report }, gatesText(`${namespace}/${name}`, report));
   return report.gates.every(({ status }) => status === "True") ? EXIT.yes : EXIT.no;
 }

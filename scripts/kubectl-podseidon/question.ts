@@ -19,19 +19,6 @@ import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { type ClusterClient, type StatusText, statusOf } from "./invocation/cluster.ts";
-import { CommandError } from "./invocation/errors.ts";
-
-/** The pod, and its name where the word begins with the kind; throws a sentence without one. */
-export async function findPod(
-  cluster: Pick<ClusterClient, "find" | "name">,
-  namespace: string,
-  word: string,
-): Promise<{ readonly name: string; readonly raw: unknown }> {
-  const name = word.replace(/^pods?\//, "");
-  const raw = await cluster.find(podPath(namespace, name));
-  if (raw !== undefined) return { name, raw };
-  throw new CommandError(`there is no pod ${namespace}/${name} in ${cluster.name}; see -n and --context`);
-}
 
 /** The default of webhook and aggregator. Only affects deletions that were repeated for minutes. */
 const SETTLE_MS = 75_000;

@@ -15,7 +15,7 @@ import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import { type PodProtector, STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { holdText } from "./explain/explanations.ts";
 import { argument, type Command, type Context } from "./invocation/command.ts";
-import { EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
+import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, fields, inLine, plural, table } from "./invocation/output.ts";
 import {
   ask,
@@ -24,7 +24,6 @@ import {
   type DisruptionKind,
   type DryRunResult,
   decisionText,
-  findPod,
   requestFor,
   webhookConfigurationOf,
 } from "./question.ts";
@@ -161,11 +160,11 @@ function opinionText(opinion: ProtectorExplanation, own: string | undefined, fla
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
-  const word = argument(args, 0, "a pod");
+  const name = argument(args, 0, "a pod").replace(/^pods?\//, "");
   const kind: DisruptionKind = context.is("evict") ? "evict" : "delete";
   const [cluster, core, namespace] = await Promise.all([context.cluster(), context.core(), context.namespace()]);
-  const explanation = await context.progress.during(`asking ${cluster.name} about pod ${namespace}/${word}`, () =>
-    explain(context, cluster, core, namespace, word, kind),
+  const explanation = await context.progress.during(`asking ${cluster.name} about pod ${namespace}/${name}`, () =>
+    explain(context, cluster, core, namespace, name, kind),
   );
   const [flags] = await context.flagsFor(cluster);
   context.print(explanation, explanationText(explanation, flags));
@@ -182,10 +181,13 @@ async function explain(
   cluster: Client,
   core: Client,
   namespace: string,
-  word: string,
+  name: string,
   kind: DisruptionKind,
 ): Promise<Explanation> {
-  const { name, raw } = await findPod(cluster, namespace, word);
+  const raw = await cluster.find(podPath(namespace, name));
+  if (raw === undefined) {
+    throw new CommandError(`there is no pod ${namespace}/${name} in ${cluster.name}; see -n and --context`);
+  }
   const pod = parseAnyPod(raw);
   const [answer, configuration, protectors, pods] = await Promise.all([
     ask(cluster, kind, pod),

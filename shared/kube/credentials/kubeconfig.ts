@@ -186,7 +186,7 @@ async function ownCredentialsOf(
   return credentials;
 }
 
-/** As in client-go: whoever gives a CA means to have the server checked. */
+/** As in client-go: a CA in the kubeconfig asks for a check of the server. */
 function refuseIgnoredAuthority(where: string, cluster: SelectedContext["cluster"]): void {
   const hasAuthority = cluster["certificate-authority-data"] || cluster["certificate-authority"];
   if (cluster["insecure-skip-tls-verify"] !== true || !hasAuthority) return;
