@@ -58,6 +58,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a restored core has a released protector again, which is lost before lagging watches show it to all",
   },
   {
+    seed: 3339887,
+    features: ["backups"],
+    what: "the same, of a protector that the record of a later one of its name had ended",
+  },
+  {
     seed: 3267315,
     features: ["generator", "nodes"],
     what: "of two admissions that a lost protector had, the older one is written again first, and settles",

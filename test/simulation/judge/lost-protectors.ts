@@ -23,6 +23,8 @@ const PREFIX = "podprotectors/default/";
  * longer.
  */
 const KNOWN_AFTER_MS = 20_000;
+/** A record of a release ends the protectors of its name that are older by so much (docs/design.md#lost-protectors). */
+const CLOCKS_APART_MS = 30_000;
 /** No live read of a pod is older. Times of conditions are rounded to seconds. */
 const READ_MS = 2_000;
 /** Why an eviction passes by the last read of its pod. */
@@ -61,6 +63,8 @@ export class LostProtectors {
   readonly #lost = new Map<string, Loss>();
   /** UIDs of protectors that have been released or marked. */
   readonly #released = new Set<string>();
+  /** By `core/name`: when the youngest protector that was released was made, in Unix milliseconds. */
+  readonly #youngestReleased = new Map<string, number>();
   readonly #startedMs = new WeakMap<Replica, number>();
 
   constructor(world: World, backups: ReadonlyMap<string, StoredBackups>) {
@@ -171,14 +175,23 @@ export class LostProtectors {
     const isReleased = isMarked(before.value) || isDeleted || this.#isRecorded(core, uidOf(before));
     const wasKnown = atMs - sinceMs > KNOWN_AFTER_MS;
     const knowers = new Set(wasKnown ? replicas.filter(({ serving }) => serving) : []);
-    const revivedMs = !wasKnown && this.#released.has(uidOf(before)) ? sinceMs : undefined;
+    const revivedMs = !wasKnown && this.#wasReleased(id, before) ? sinceMs : undefined;
     const loss = { core: core.name, name, last: before, atMs, isReleased, isRaised: !wasKnown, revivedMs, knowers };
-    if (isReleased) this.#released.add(uidOf(before));
+    if (isReleased) {
+      this.#released.add(uidOf(before));
+      this.#youngestReleased.set(id, Math.max(this.#youngestReleased.get(id) ?? 0, madeMs(before)));
+    }
     this.#lost.set(id, loss);
     coverage.rule(isReleased ? "backups: a protector is released" : "backups: a protector is lost");
     if (!isReleased) return;
     for (const [cell, uids] of reservedUids(before)) for (const uid of uids) exemptions.add(name, cell, uid);
     exemptions.uncertain(name);
+  }
+
+  /** True where the protector was released, or a later one of its name, whose record ends it as well. */
+  #wasReleased(id: string, stored: EtcdObject): boolean {
+    const youngestMs = this.#youngestReleased.get(id) ?? Number.NEGATIVE_INFINITY;
+    return this.#released.has(uidOf(stored)) || youngestMs - CLOCKS_APART_MS >= madeMs(stored);
   }
 
   /** Says why this replica has to know of the loss in requests of this cell; undefined: it need not know. */
@@ -208,6 +221,10 @@ export class LostProtectors {
 
 function nameOf(key: string): string {
   return key.slice(PREFIX.length);
+}
+
+function madeMs({ value }: EtcdObject): number {
+  return Date.parse(text(metadataOf(value).creationTimestamp) ?? "");
 }
 
 export function uidOf({ value }: EtcdObject): string {
