@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import { Agent, type AgentOptions } from "node:https";
+import { connect as connectTcp, createServer } from "node:net";
 import { connect } from "node:tls";
 import { afterEach, expect, test } from "vitest";
 import { httpsCall } from "../../scripts/control-plane/https-call.ts";
@@ -35,10 +37,15 @@ async function shown(by: KeyAndCertificate | undefined): Promise<Pick<AgentOptio
   return { cert: client.certificatePem, key: client.privateKeyPem };
 }
 
-async function asked(agent: Agent): Promise<{ readonly status: number; readonly connection: string | undefined }> {
+interface Answer {
+  readonly status: number;
+  readonly connection: string | undefined;
+}
+
+async function asked(agent: Agent, port = server.port): Promise<Answer> {
   const headers = { "content-type": "application/json" };
   const call = { method: "POST", ca: authority.certificatePem, headers, agent };
-  const { status, headers: given } = await httpsCall(`https://127.0.0.1:${server.port}/webhook/east`, call, "{}");
+  const { status, headers: given } = await httpsCall(`https://127.0.0.1:${port}/webhook/east`, call, "{}");
   return { status, connection: given.connection };
 }
 
@@ -63,6 +70,30 @@ test("an open connection by a certificate of an authority that is gone ends with
   server.setCertificate(trusting(other));
   expect(await asked(agent)).toEqual({ status: 200, connection: "close" });
   await expect(asked(agent)).rejects.toThrow();
+});
+
+test("a handshake that began before its authority was taken out leads to one response at most", async () => {
+  await start();
+  const began = Promise.withResolvers<() => void>();
+  // Holds back what the client says after the server's part of the handshake.
+  const between = createServer((client) => {
+    const onward = connectTcp(server.port, "127.0.0.1").on("error", () => client.destroy());
+    onward.pipe(client);
+    client.once("data", (hello: Buffer) => {
+      client.pause();
+      onward.write(hello);
+      onward.once("data", () => began.resolve(() => client.pipe(onward)));
+    });
+  });
+  await once(between.listen(0, "127.0.0.1"), "listening");
+  const address = between.address();
+  const port = typeof address === "object" && address !== null ? address.port : 0;
+  const answer = asked(new Agent({ ...(await shown(mine)), keepAlive: true, maxSockets: 1 }), port);
+  const goOn = await began.promise;
+  server.setCertificate(trusting(other));
+  goOn();
+  expect(await answer).toEqual({ status: 200, connection: "close" });
+  between.close();
 });
 
 test.each(["TLSv1.2", "TLSv1.3"] as const)(

@@ -5,6 +5,7 @@ interface Connection {
   /** The socket as it was accepted. The TLS socket comes with the handshake, or never. */
   readonly socket: Socket;
   requests: number;
+  isOutdated: boolean;
 }
 
 /** Identifies a connection before and after its handshake, when Node hands out two different sockets. */
@@ -49,6 +50,15 @@ export class ConnectionLimiter {
       this.#idle.add(connection);
   }
 
+  /** Marks all present connections, also those whose handshake goes on by what was known when it began. */
+  outdate(): void {
+    for (const connection of this.#all) connection.isOutdated = true;
+  }
+
+  isOutdated(socket: Socket): boolean {
+    return this.#secured.get(socket)?.isOutdated !== false;
+  }
+
   /** `closeAllConnections` of Node leaves out those without a handshake, for which it waits two minutes. */
   closeAll(): void {
     for (const { socket } of this.#all) socket.destroy();
@@ -62,7 +72,7 @@ export class ConnectionLimiter {
       socket.destroy();
       return;
     }
-    const connection = { socket, requests: 0 };
+    const connection = { socket, requests: 0, isOutdated: false };
     this.#all.add(connection);
     this.#unused.add(connection);
     this.#byAddress.set(address, connection);

@@ -101,8 +101,6 @@ export class WebhookServer {
   readonly #respond: ReturnType<typeof getRequestListener>;
   /** Connections whose client certificate has none of the names. */
   readonly #strangers = new WeakSet<Socket>();
-  /** Connections that were accepted by the present authorities. */
-  #accepted = new WeakSet<Socket>();
   #certificate: ServingCertificate;
   #service: Service | undefined;
   #inFlight = 0;
@@ -134,7 +132,6 @@ export class WebhookServer {
     this.#server.on("tlsClientError", () => undefined);
     const { clientNames = [] } = options;
     this.#server.on("secureConnection", (socket) => {
-      this.#accepted.add(socket);
       if (!isNamed(socket, clientNames)) this.#strangers.add(socket);
     });
     this.slowCallers = new SlowCallers(this.#server);
@@ -177,7 +174,7 @@ export class WebhookServer {
 
   /** Serves this certificate from the next handshake on. With other authorities, each open connection ends. */
   setCertificate(certificate: ServingCertificate): void {
-    if (certificate.ca !== this.#certificate.ca) this.#accepted = new WeakSet();
+    if (certificate.ca !== this.#certificate.ca) this.#connections.outdate();
     this.#certificate = certificate;
     this.#server.setSecureContext(contextOf(certificate));
   }
@@ -238,7 +235,7 @@ export class WebhookServer {
     const { socket } = incoming;
     this.slowCallers.requestBegan(socket);
     // It is answered: an apiserver may have a new certificate, and no client repeats such a request.
-    if (!this.#accepted.has(socket)) outgoing.shouldKeepAlive = false;
+    if (this.#connections.isOutdated(socket)) outgoing.shouldKeepAlive = false;
     // No route depends on it, and Hono rejects an IPv6 address that is not in its shortest form.
     incoming.headers.host = "any";
     const slot =

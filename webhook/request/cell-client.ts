@@ -50,5 +50,6 @@ export function createPodReader(
 /** When a busy server wants to be asked again, as client-go would: the eviction would fail, and with it its drain. */
 function putOffMs(failure: ApiFailure): number {
   const isPutOff = failure.kind === "unavailable" && failure.status === 429;
-  return (isPutOff ? failure.retryAfterMs : undefined) ?? Number.POSITIVE_INFINITY;
+  // Not at once: a server that says 0 each time would be asked thousands of times.
+  return (isPutOff && failure.retryAfterMs) || Number.POSITIVE_INFINITY;
 }

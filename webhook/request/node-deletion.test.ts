@@ -177,6 +177,7 @@ describe("the pods of a node", () => {
     ["without permission", { status: 403, body: { kind: "Status", message: "pods is forbidden" } }, /forbidden/],
     ["by a server in trouble", { status: 500, body: {} }, /500/],
     ["without items", { body: {} }, /items/],
+    ["mixed up by a proxy", { body: { kind: "NodeList", metadata: {}, items: [] } }, /no PodList/],
     ["without end", page(["a"], "more"), /more than 2000 pods/],
   ])("%s are not known", async (_name, answer, message) => {
     expect(await lister([answer]).list()).toEqual({ kind: "failed", message: expect.stringMatching(message) });

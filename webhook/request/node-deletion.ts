@@ -6,6 +6,7 @@ import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { withQuery } from "../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import { isOversized } from "../../shared/kube/client/transport.ts";
+import { checkKind } from "../../shared/kube/stream/raw-object.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import { isRecord, valueAt } from "../../shared/schema/check.ts";
 import { MAX_NAME_LENGTH, requireShort } from "../../shared/schema/lengths.ts";
@@ -94,6 +95,7 @@ interface Page {
 }
 
 function parsePage(raw: unknown): Page {
+  checkKind(raw, "PodList");
   const items = valueAt(raw, "items");
   if (!Array.isArray(items)) throw new SchemaError("items", "is required");
   const token = valueAt(raw, "metadata", "continue");

@@ -1,4 +1,5 @@
 import type { Decision, DisruptionRequest } from "../../shared/decide/quota.ts";
+import { holdAt } from "../../shared/decide/state/hold.ts";
 import type { ProtectorState } from "../../shared/decide/state/protector-state.ts";
 import type { Ports, Timer } from "../../shared/runtime/clock.ts";
 import type { Operation } from "../../shared/schema/podprotector.ts";
@@ -78,7 +79,7 @@ export class PendingQueue {
   readonly #ports: Pick<Ports, "clock" | "timers">;
   readonly #waiting = new Map<PendingRequest, Timer>();
   /** Holds that could not be written. Nothing is reserved before they are. */
-  readonly #owed = new Set<PendingRequest>();
+  readonly #owed = new Map<PendingRequest, PendingReassert>();
   /** Message of the core's last failure, until a call succeeds. */
   coreFailure: string | undefined;
 
@@ -102,14 +103,18 @@ export class PendingQueue {
   settle(pending: PendingRequest, decision: ProtectorDecision): void {
     if (!this.remove(pending)) return;
     if (pending.kind === "reserve") pending.settle(decision);
-    else if (pending.kind === "reassert") this.#owed.add(pending);
+    else if (pending.kind === "reassert") this.#owed.set(pending, pending);
   }
 
   /** Queues the holds that could not be written, once more: to be called before a batch is planned. */
   addOwed(): void {
-    const nowMs = this.#ports.clock.monotonicMs();
-    for (const owed of this.#owed)
-      this.add({ ...owed, arrivedMs: nowMs, deadlineMs: nowMs + owed.deadlineMs - owed.arrivedMs });
+    const { clock } = this.#ports;
+    const nowMs = clock.monotonicMs();
+    for (const { hold, arrivedMs, deadlineMs, ...owed } of this.#owed.values()) {
+      const timed = { arrivedMs: nowMs, deadlineMs: nowMs + deadlineMs - arrivedMs };
+      // People read from a hold since when it is there.
+      this.add({ ...owed, ...timed, hold: holdAt(hold, clock.nowMs()) });
+    }
     this.#owed.clear();
   }
 

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { holdOf } from "../../shared/decide/state/hold.ts";
 import { pod, protector } from "../../test/support/webhook/fixtures.ts";
 import { ask, type Setup, setup } from "../../test/support/webhook/writer-harness.ts";
 
@@ -40,8 +41,18 @@ describe("a hold that the core does not take", () => {
     const asked = ask(time, writer, pod("web-0"));
     await time.advance(1_000);
     expect(asked.decision).toMatchObject({ kind: "denied", decision: { cause: "OnHold" } });
-    expect(store.object.status?.cells[0]?.aggregation?.hold).toBe("WentBack/1-t");
+    expect(store.object.status?.cells[0]?.aggregation?.hold).toMatch(/^WentBack\/\d+-t$/);
     expect(store.writes).toBe(1);
+  });
+
+  test("has the time of the write that stores it, however long that was refused", async () => {
+    const { time, writer, store } = lost();
+    store.faults.push("rejected");
+    await time.advance(3_600_000);
+    const written = holdOf("WentBack", "t", time.clock.nowMs());
+    ask(time, writer, pod("web-0"));
+    await time.advance(1_000);
+    expect(store.object.status?.cells[0]?.aggregation?.hold).toBe(written);
   });
 
   test("lets nothing be reserved while the core refuses it again, and is written once", async () => {

@@ -26,8 +26,11 @@ interface Item {
   readonly podLabels?: Readonly<Record<string, string>> | null;
 }
 
-/** The workloads of a cell by the plural of their kind; null where the kind is not served. */
-type Workloads = Readonly<Record<string, readonly Item[] | null | "down">>;
+/**
+ * The workloads of a cell by the plural of their kind; null where the kind is not served; "mixed up" where a proxy
+ * answers with an empty list of another kind.
+ */
+type Workloads = Readonly<Record<string, readonly Item[] | null | "down" | "mixed up">>;
 
 function objectOf(kind: string, item: Item, index: number) {
   const { replicas, owner, resourceVersion = "5", podLabels = labels } = item;
@@ -57,8 +60,10 @@ class Cell {
       const found = this.workloads[kind];
       if (found === null) return { status: 404, headers: {}, body: "404 page not found" };
       if (found === "down") return { status: 500, headers: {}, body: "" };
-      const items = (found ?? []).map((item, index) => objectOf(kind, item, index));
-      const body = JSON.stringify({ metadata: { resourceVersion: this.#version }, items });
+      const isMixedUp = found === "mixed up";
+      const items = isMixedUp ? [] : (found ?? []).map((item, index) => objectOf(kind, item, index));
+      const mixedUp = isMixedUp ? { kind: "SecretList" } : {};
+      const body = JSON.stringify({ ...mixedUp, metadata: { resourceVersion: this.#version }, items });
       return { status: 200, headers: {}, body };
     };
     const stream = async (asked: ApiRequest): Promise<ApiStream> => {
@@ -148,6 +153,11 @@ test.each([null, { app: "other" }])(
 test("a kind of --scalable that this cell does not serve keeps nobody from counting", async () => {
   const found = await expected({ deployments: [{ replicas: 3 }], pools: null }, 60_000);
   expect(found).toEqual({ workloads: 1, replicas: 3 });
+});
+
+test("a list of another kind, which a proxy has mixed up, takes no workload out of the number", async () => {
+  const mixedUp = { deployments: "mixed up", statefulsets: asking([3]) } as const;
+  expect(await expected(mixedUp)).toBe("Unknown");
 });
 
 test("the number is unknown while a kind is not listed, and workloads of other namespaces don't count", async () => {

@@ -40,7 +40,12 @@ export interface ExpectedPodsOptions {
   readonly onChanged: (tracked: TrackedProtector) => void;
 }
 
-const BUILT_IN = ["apps/v1/deployments", "apps/v1/statefulsets", "apps/v1/replicasets", "v1/replicationcontrollers"];
+const BUILT_IN: ReadonlyMap<string, string> = new Map([
+  ["apps/v1/deployments", "Deployment"],
+  ["apps/v1/statefulsets", "StatefulSet"],
+  ["apps/v1/replicasets", "ReplicaSet"],
+  ["v1/replicationcontrollers", "ReplicationController"],
+]);
 const NO_LABELS: Labels = {};
 /**
  * A cell lacks a kind after this many 404s in a row, most of a minute: an apiserver that starts serves no custom
@@ -96,7 +101,7 @@ export class ExpectedPods {
   /** Starts to watch. */
   constructor(options: ExpectedPodsOptions) {
     this.#onChanged = options.onChanged;
-    const watched = [...BUILT_IN, ...options.scalable].map((resource) => {
+    const watched = [...BUILT_IN.keys(), ...options.scalable].map((resource) => {
       const onEvent = (event: ReflectorEvent): void => this.#observe(resource, event);
       return [resource, watchOf(resource, options, onEvent)] as const;
     });
@@ -196,12 +201,14 @@ function watchOf(
   const { transport, ports, namespace, onWatch } = options;
   const parts = resource.split("/");
   const plural = parts.at(-1) ?? "";
+  const kind = BUILT_IN.get(resource);
   const version = [parts.length === 2 ? "/api" : "/apis", ...parts.slice(0, -1)].join("/");
   return new Reflector<Workload>({
     name: plural,
     transport,
     ports,
     path: `${version}${namespace === "" ? "" : `/namespaces/${namespace}`}/${plural}`,
+    ...(kind === undefined ? {} : { kind }),
     parse: (raw) => workloadOf(resource, raw),
     // The same key that the reflector gives to an unreadable object.
     keyOf: ({ key }) => key.slice(resource.length + 1),

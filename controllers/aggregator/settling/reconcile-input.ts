@@ -93,6 +93,7 @@ export function gather(tracked: TrackedProtector, state: ReconcileState, context
     sharesPodsWith: namesOf(tracked, context.membership.sharersOf(tracked)),
     gone: [...state.gone.values()],
     expected: protector.spec.countExpectedPods === true ? context.expectedOf(tracked) : undefined,
+    isSelectorKept: state.selector !== undefined && sameSelector(state.selector, protector.spec.selector),
   };
   const isSelectorCurrent = sameSelector(countedSelector(protector), countedSelector(tracked.protector));
   return {

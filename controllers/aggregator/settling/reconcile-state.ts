@@ -1,9 +1,10 @@
+import { specHash } from "../../../shared/decide/availability/spec-facts.ts";
 import { FirstSeenTimes } from "../../../shared/decide/settling/first-seen.ts";
 import type { KnownEntry } from "../../../shared/decide/settling/lost-history.ts";
 import type { UnsettledRecord } from "../../../shared/decide/settling/settle-history.ts";
 import type { VanishedPod } from "../../../shared/decide/settling/vanished-pods.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
-import type { CellStatus, PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { CellStatus, LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { isOlderVersion } from "../../../shared/schema/resource-version.ts";
 
 /** Pause after an own write, in times of that write: a webhook farther away can read and write in it. */
@@ -23,6 +24,8 @@ export class ReconcileState {
   readonly seen = new FirstSeenTimes();
   /** The cell's entry that this leader last wrote or read. An older or missing entry means lost history. */
   known: KnownEntry | undefined;
+  /** The protector's selector when the stored entry was counted under its spec. */
+  selector: LabelSelector | undefined;
   /** The snapshot is newer than this epoch. */
   adoptedEpoch = 0;
   /** A stored epoch that is not adopted yet, and when this process first saw it (monotonic). */
@@ -108,6 +111,7 @@ export class ReconcileState {
       position: aggregation?.resourceVersion,
       etcdRestoreID,
     };
+    if (aggregation?.specHash === specHash(protector.spec)) this.selector = protector.spec.selector;
   }
 
   /** A write that began at `startedMs` has published the changes before it. Returns the age of the oldest. */

@@ -43,6 +43,8 @@ export interface CellUpdateInput extends SettleInput {
   readonly gone?: readonly VanishedPod[];
   /** Undefined where the protector does not need the number. */
   readonly expected?: ExpectedReplicas | undefined;
+  /** The stored counts are known to be by the present selector, whatever else of the spec has changed. */
+  readonly isSelectorKept?: boolean;
 }
 
 /**
@@ -182,12 +184,13 @@ function entryOf(
  * The number of expected pods to publish. Without a workload, the number is unknown: present pods may have a controller
  * of another kind, and a workload that asked for pods may have been erased. So the published number stays. A 0 from
  * before the first pods is removed when pods appear. A 0 of a workload that is gone before its last pods allows their
- * disruption. A number that was counted by another selector is of other pods, and does not stay.
+ * disruption. A number that was counted by another selector is of other pods, and does not stay. Where it is not known
+ * whether only other fields have changed, it passes for one.
  */
-function expectedOf({ expected, stored, spec }: CellUpdateInput, pods: number): number | undefined {
+function expectedOf({ expected, stored, spec, isSelectorKept }: CellUpdateInput, pods: number): number | undefined {
   if (expected === undefined) return undefined;
   const { expectedReplicas, totalReplicas = 0, specHash = spec.specHash } = stored?.aggregation ?? {};
-  const before = specHash === spec.specHash ? expectedReplicas : undefined;
+  const before = isSelectorKept === true || specHash === spec.specHash ? expectedReplicas : undefined;
   if (expected === "Unknown") return before;
   if (expected.workloads > 0 || (pods === 0 && !before)) return expected.replicas;
   return before === 0 && pods > totalReplicas ? undefined : before;
