@@ -33,7 +33,12 @@ export const updateTriggerOptions = defineOptions({
         "the namespace of the kubeconfig or of the process.",
     ),
     interval: option(duration({ minMs: 50, maxMs: 3_600_000 }), 5_000, "Pause between two patches, with jitter."),
-    podName: option(text("NAME"), UPDATE_TRIGGER_POD, "Name of the dummy pod."),
+    podName: option(
+      text("NAME"),
+      UPDATE_TRIGGER_POD,
+      "Name of the dummy pod. Aggregators read the counter of a pod of the default name alone: with another one, a " +
+        "restore of the cell shows only in versions and lists.",
+    ),
     podLabel: option(
       list("KEY=VALUE"),
       [],

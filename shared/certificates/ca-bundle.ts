@@ -54,8 +54,3 @@ export const SECRET_SEGMENT = /^\/(?:~[\w-]{43}|secret-([0-9a-f]{64}))(?=\/)/;
 export function isForHost(certificate: X509Certificate, host: string): boolean {
   return (isIP(host) === 0 ? certificate.checkHost(host) : certificate.checkIP(host)) !== undefined;
 }
-
-/** A cell's id as a key of a ConfigMap, which allows fewer characters than a path segment. */
-export function cellKey(cell: string): string {
-  return cell.replace(/[^-._a-zA-Z0-9]/g, "_");
-}

@@ -77,23 +77,23 @@ export function observeRecovery(
     { log },
     {
       vanished: row("error", "A protector vanished from its core without a release"),
-      ended: row("warn", "A protector that was made by hand is not in its core any more, and has ended"),
-      recreated: row("warn", "A lost protector was restored from this cell's backup"),
+      ended: row("warn", "A protector made by hand is gone from its core, and has ended"),
+      recreated: row("warn", "A lost protector was restored from its backup"),
       recreateFailed: {
-        ...row("error", "A lost protector cannot be restored yet"),
+        ...row("error", "A lost protector can't be restored yet"),
         fields: ({ kind: _, ...fields }) => limited(fields.core, fields),
       },
-      copied: row("debug", "Backups of protectors were written"),
-      copyFailed: row("error", "The backups of protectors cannot be read or written in this cell"),
+      copied: row("debug", "Backups were written"),
+      copyFailed: row("error", "This cell's backups can't be read or written"),
       unreadable: {
         level: "error",
-        message: "Backups of protectors in this cell can't be read",
+        message: "Backups in this cell can't be read",
         fields: ({ keys }) => ({ keys: keys.slice(0, MAX_NAMED), more: Math.max(0, keys.length - MAX_NAMED) }),
         count: ({ keys }) => events.inc({ event: "unreadable" }, keys.length),
       },
-      noRoom: row("error", "There is no room for the backup of a protector"),
+      noRoom: row("error", "No room for the backup of a protector"),
       acknowledged: row("debug", "Releases were acknowledged"),
-      acknowledgeFailed: row("warn", "Releases cannot be acknowledged in a core"),
+      acknowledgeFailed: row("warn", "Releases can't be acknowledged in a core"),
       coreWentBack: row("error", "A core is older than this cell has seen it"),
     },
   );
@@ -113,7 +113,7 @@ export function recoveryMetrics(metrics: Metrics, keeper: ShownBackups, cell: st
       name: "aggregator_backup_trouble",
       help:
         "Backups in this cell that are not current. failing: 1 while they can't be read or written; noRoom: " +
-        "protectors that have none, because there is no room. Absent on a standby.",
+        "protectors that have none. Absent on a standby.",
       labels: { cell: [cell], trouble: TROUBLES },
     },
     (set) => {

@@ -1,6 +1,6 @@
 /** The CA injector against a cluster that is a table of objects. */
 import { expect, test } from "vitest";
-import { cellKey, PUBLISHED_CONFIG_MAP } from "../../../shared/certificates/ca-bundle.ts";
+import { PUBLISHED_CONFIG_MAP } from "../../../shared/certificates/ca-bundle.ts";
 import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { ConfigurationTable } from "../../../test/support/aggregator/configuration-table.ts";
@@ -17,14 +17,14 @@ const VALIDATING = "validatingwebhookconfigurations/podseidon";
 const MUTATING = "mutatingwebhookconfigurations/podseidon";
 const GATE = "mutatingwebhookconfigurations/podseidon-gate";
 
-function start() {
+function start(cellID = CELL) {
   const time = new VirtualTime();
   const cell = new ConfigurationTable(PEM);
   for (const path of [VALIDATING, MUTATING]) cell.put(path);
   const events: CaInjectorEvent[] = [];
   const lease = { mayWrite: true };
   const injector = new CaInjector({
-    cellID: CELL,
+    cellID,
     watches: new ConfigurationWatches({ transport: cell, ports: time, onEvent: () => {} }),
     api: new ApiClient(cell),
     publisher: new ApiClient(cell),
@@ -61,7 +61,7 @@ test("both webhook configurations get the published authority, and the counted g
     path: "/webhook/cell",
   });
   expect(injector.isTrusting).toBe(true);
-  expect(cell.acknowledgements).toEqual([{ data: { [cellKey(CELL)]: expect.any(String) } }]);
+  expect(cell.acknowledgements).toEqual([{ data: { [CELL]: expect.any(String) } }]);
 
   cell.put(GATE);
   await time.advance(2_000);
@@ -99,6 +99,19 @@ test("where deletions pass without an answer, nothing waits", async () => {
   expect([VALIDATING, MUTATING, GATE].map((path) => cell.bundles(path))).toEqual([
     ...[[undefined, undefined], trusted, trusted],
   ]);
+  await end();
+});
+
+test.each([
+  ["a~b", ["a_b", "a_.b"]],
+  ["a_b", ["a_b", "a__b"]],
+  ["a__b", ["a____b"]],
+])("cell %s acknowledges for no other cell, and takes back what it wrote for two before", async (id, keys) => {
+  const { time, cell, lead } = start(id);
+  const end = lead();
+  await time.advance(2_000);
+  const data = Object.fromEntries(keys.map((key) => [key, keys.at(-1) === key ? expect.any(String) : null]));
+  expect(cell.acknowledgements).toEqual([{ data }]);
   await end();
 });
 

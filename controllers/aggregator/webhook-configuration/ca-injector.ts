@@ -4,7 +4,6 @@
  * only when every cell has acknowledged it.
  */
 import {
-  cellKey,
   fingerprintOf,
   PUBLISHED_CONFIG_MAP,
   PUBLISHED_KEY,
@@ -17,6 +16,7 @@ import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { configMapPath } from "../../../shared/kube/client/api-path.ts";
 import { type ApiFailure, describeFailure } from "../../../shared/kube/client/api-result.ts";
 import { isCertificate } from "../../../shared/kube/credentials/authorities.ts";
+import { acknowledgementKey } from "../../../shared/recovery/register/register-format.ts";
 import { sleep } from "../../../shared/runtime/clock.ts";
 import { type ConfigurationOptions, configurationPath, type OpenWatch, whenCounted } from "./configuration-watch.ts";
 import {
@@ -168,9 +168,12 @@ export class CaInjector {
     if (last?.fingerprint === fingerprint && nowMs - last.atMs < ACKNOWLEDGE_EVERY_MS) return;
     if (!mayWrite()) return;
     const path = configMapPath(namespace, TRUSTED_CONFIG_MAP);
-    const patch = { data: { [cellKey(cellID)]: fingerprint } };
+    // The key of before, which cells could share. No cell has it now, unless it looks like an escape.
+    const former = cellID.replaceAll("~", "_");
+    const data: Record<string, string | null> = /_[_.]/.test(former) ? {} : { [former]: null };
+    data[acknowledgementKey(cellID)] = fingerprint;
     const call = { timeoutMs, fieldManager: FIELD_MANAGER };
-    const result = await publisher.patch(path, "application/merge-patch+json", patch, parseConfigMapData, call);
+    const result = await publisher.patch(path, "application/merge-patch+json", { data }, parseConfigMapData, call);
     if (result.kind !== "ok") return this.#failed(TRUSTED_CONFIG_MAP, result);
     this.#acknowledged = { fingerprint, atMs: nowMs };
     if (last?.fingerprint !== fingerprint) onEvent({ kind: "acknowledged", fingerprint });

@@ -9,7 +9,7 @@ import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
 import { entryText } from "../../../shared/recovery/register/register-format.ts";
-import { RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { GENERATOR_FINALIZER, RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { isDeleting, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { type ApiCalls, updateProtector, withoutFinalizer } from "./calls.ts";
 import type { ReleaseReason } from "./plan.ts";
@@ -32,17 +32,13 @@ export async function release(
   const marked = await mark(calls, protector, `${reason} ${time}`);
   if (marked.kind === "gone") return GONE;
   if (marked.kind !== "ok") return marked;
-  const isHeld = hasGeneratorFinalizer(marked.object);
-  // Without a finalizer, the deletion removes the protector at once.
-  const early = isHeld ? undefined : await record(calls, protector, reason, time);
-  if (early !== undefined) return early;
   const deleted = await remove(calls, marked.object);
   if (deleted.kind !== "ok" && deleted.kind !== "gone") return deleted;
   // The only precondition of the deletion is the UID, because each count changes the version. A client that has removed
   // the mark since wants the protector to stay in force.
   if (deleted.kind === "ok" && !isMarkedReleased(deleted.object))
     return { kind: "conflict", message: "its release was taken back" };
-  const recorded = isHeld ? await record(calls, protector, reason, time) : undefined;
+  const recorded = await record(calls, protector, reason, time);
   if (recorded !== undefined) return recorded;
   if (deleted.kind === "gone" || !hasGeneratorFinalizer(deleted.object)) return GONE;
   const freed = await updateProtector(calls, withoutFinalizer(deleted.object));
@@ -60,11 +56,19 @@ async function record(
   return result.kind === "unavailable" || result.kind === "conflict" ? result : undefined;
 }
 
+/** With the finalizer, which somebody may have taken off: without it nothing can be recorded after the deletion. */
 async function mark(calls: ReleaseCalls, protector: PodProtector, text: string): Promise<ApiResult<PodProtector>> {
   const { metadata } = protector;
-  if (isMarkedReleased(protector)) return { kind: "ok", object: protector };
-  const annotations = { ...metadata.annotations, [RELEASED_ANNOTATION]: text };
-  return await updateProtector(calls, { ...protector, metadata: { ...metadata, annotations } });
+  const { finalizers = [], annotations } = metadata;
+  // Nothing that is being deleted gets a finalizer.
+  const isHeld = hasGeneratorFinalizer(protector) || isDeleting(metadata);
+  if (isMarkedReleased(protector) && isHeld) return { kind: "ok", object: protector };
+  const marked = {
+    ...metadata,
+    annotations: { [RELEASED_ANNOTATION]: text, ...annotations },
+    finalizers: isHeld ? finalizers : [...finalizers, GENERATOR_FINALIZER],
+  };
+  return await updateProtector(calls, { ...protector, metadata: marked });
 }
 
 async function remove(calls: ReleaseCalls, protector: PodProtector): Promise<ApiResult<PodProtector>> {

@@ -33,6 +33,18 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     expect(reports).toEqual([{ kind: "versionWentBack", from: "10", to: "7" }]);
   });
 
+  test("is reported where its stream has shown it, although the list after that has passed the position", async () => {
+    const it = reflectorHarness();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.transport.lists.push(page("12", [raw("a", "9"), raw("b", "6")]));
+    stream.event("MODIFIED", raw("a", "9"));
+    await it.time.advance(5000);
+    expect(it.state()).toBe("12: a@9 b@6");
+    const reports = it.events.filter(({ kind }) => kind === "versionWentBack");
+    expect(reports).toEqual([{ kind: "versionWentBack", from: "10", to: "9" }]);
+  });
+
   test("makes earlier quorum checks worthless as evidence", async () => {
     const it = reflectorHarness({ confirmEveryMs: 3000 });
     await it.start(new ScriptedStream(), new ScriptedStream());

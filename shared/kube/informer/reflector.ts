@@ -7,8 +7,7 @@
  * - Watches are short, and a quorum LIST precedes their last bookmark, so that the position of a quiet stream advances.
  * - Quorum checks prove what a stream contains (`quorum-check.ts`).
  * - After an outage, and after a stall of this process, the reflector lists again: the server may have been restored
- *   and may have passed the position since, and a resumed stream would miss what happened before
- *   (`stream-continuity.ts`).
+ *   and may have passed the position since. A resumed stream would miss what was before (`stream-continuity.ts`).
  * - A server whose versions went back was restored. All its objects are then reported as changed.
  *
  * Read beside it: `informer.ts` (what readers see), `object-store.ts` (objects, position, handlers),
@@ -59,7 +58,7 @@ export class Reflector<T> implements LearningInformer<T> {
   #stream = new AbortController();
   /** The server was found to be restored, or an event is missing. Ends the stream; the next list is a quorum read. */
   #distrust: WatchFailure | undefined;
-  /** The versions by which a quorum check found the restore. The next list may be newer than all known versions. */
+  /** The versions that have shown the restore. The next list may be newer than all known versions. */
   #wentBack: { readonly from: string; readonly to: string } | undefined;
   #historyInDoubt = false;
   #hasUnparsable = false;
@@ -345,8 +344,7 @@ export class Reflector<T> implements LearningInformer<T> {
     if (signal.aborted || isLate) return false;
     this.#backoff.reset();
     this.#emit({ kind: "ended", durationMs, ...seen });
-    // A restored server is silent until its versions pass the position again. A quorum check notices the restore
-    // earlier.
+    // A restored server is silent until its versions pass the position again. A quorum check notices it earlier.
     if (seen.events + seen.bookmarks === 0) this.#quorumCheck.request();
     return this.#quorumCheck.streamEnded(startedMs);
   }
@@ -354,9 +352,11 @@ export class Reflector<T> implements LearningInformer<T> {
   #apply(type: Exclude<EventType, "ERROR">, raw: unknown): void {
     const version = isRawObject(raw) ? raw.metadata.resourceVersion : undefined;
     if (version === undefined || version === "") throw new WatchFailure("corrupt", "an event has no resourceVersion");
-    const { position } = this.#store;
-    if (isOlderVersion(version, position))
-      throw new WatchFailure("ahead-of-server", `the stream went back from ${position} to ${version}`);
+    const { position: from = "" } = this.#store;
+    if (isOlderVersion(version, from)) {
+      this.#wentBack = { from, to: version };
+      throw new WatchFailure("ahead-of-server", `the stream went back from ${from} to ${version}`);
+    }
     this.#heard();
     this.#quorumCheck.passing(version);
     if (type === "BOOKMARK") {

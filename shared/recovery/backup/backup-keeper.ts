@@ -17,6 +17,7 @@ import { BackupChunks, type BackupChunksOptions } from "./backup-chunks.ts";
 import { type BackupContents, decodeBackup, encodeBackup, type ProtectorBackup } from "./backup-format.ts";
 import { BackupRestorer, type BackupRestorerOptions } from "./backup-restorer.ts";
 import { askIfBehind, type CoreWatch } from "./core-lag.ts";
+import { CoreRestores } from "./core-restores.ts";
 import { CoreVersions, isBehindAny } from "./core-versions.ts";
 import { Lanes } from "./lanes.ts";
 
@@ -75,8 +76,7 @@ const LEAST_DENIALS = 3;
 
 export class BackupKeeper {
   readonly #options: BackupKeeperOptions;
-  /** Restored cores, until their relist. */
-  readonly #relisting = new Set<string>();
+  readonly #restores = new CoreRestores();
   #run: KeeperRun | undefined;
 
   constructor(options: BackupKeeperOptions) {
@@ -105,8 +105,7 @@ export class BackupKeeper {
 
   /** Takes every event of a core's reflector of protectors. */
   watched(core: string, event: ReflectorEvent): void {
-    if (event.kind === "versionWentBack") this.#relisting.add(core);
-    if (event.kind === "listed") this.#relisting.delete(core);
+    this.#restores.watched(core, event, this.#options.ports.clock.monotonicMs());
   }
 
   /**
@@ -120,7 +119,7 @@ export class BackupKeeper {
   /** Keeps backups while this process leads; resolves soon after `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
     for (const { releases } of this.#options.cores) releases.start();
-    const run = new KeeperRun(this.#options, (core) => this.#relisting.has(core));
+    const run = new KeeperRun(this.#options, this.#restores);
     this.#run = run;
     await run.run(signal);
     this.#run = undefined;
@@ -142,7 +141,7 @@ class KeeperRun {
   /** When the backups of protectors that have successors end, by UID. */
   readonly #replaced = new Map<string, number>();
   readonly #options: BackupKeeperOptions;
-  readonly #isRelisting: (core: string) => boolean;
+  readonly #restores: CoreRestores;
   readonly #changed = new Set<CountedProtector>();
   /** Stored backups that are not compared with their core yet. */
   #uncompared: readonly ProtectorBackup[] = [];
@@ -154,11 +153,11 @@ class KeeperRun {
   /** Calls to the cores. */
   readonly #lanes = new Lanes();
 
-  constructor(options: BackupKeeperOptions, isRelisting: (core: string) => boolean) {
+  constructor(options: BackupKeeperOptions, restores: CoreRestores) {
     const { cellApi: api, cellID, namespace, adopts = false, timeoutMs, ports, headStartMs, settleMs } = options;
     const { membership, cores, mayWrite, coreRestored, onEvent } = options;
     this.#options = options;
-    this.#isRelisting = isRelisting;
+    this.#restores = restores;
     this.chunks = new BackupChunks({ api, cellID, namespace, adopts, timeoutMs });
     this.#acknowledgements = new Map(
       cores.map((core) => [
@@ -175,7 +174,7 @@ class KeeperRun {
       onEnded: (backup) => this.#end(backup),
     });
     this.#versions = new CoreVersions({
-      settleMs,
+      ...{ settleMs, wentBackMs: restores.wentBackMs },
       onRestored: (core, from, to) => {
         onEvent({ kind: "coreWentBack", core, from, to });
         coreRestored(core);
@@ -296,7 +295,7 @@ class KeeperRun {
     if (!this.#knownCores.has(id.core)) return;
     // Of the status, what this cell may write: its own reservations. The other cells are on hold all the same.
     const backup = decodeBackup(encodeBackup(id.core, protector, this.#options.cellID));
-    this.#lose(backup, this.#isRelisting(id.core));
+    this.#lose(backup, this.#restores.relisting.has(id.core));
   }
 
   /** The backup says for good that a restore took its protector away: the next leader could not tell. */
@@ -374,7 +373,8 @@ class KeeperRun {
 
   async #writeVersions(isWriting: boolean, signal: AbortSignal): Promise<void> {
     const nowMs = this.#options.ports.clock.monotonicMs();
-    if (!isWriting && nowMs < this.#versionsDueMs) return;
+    if (!isWriting && nowMs < this.#versionsDueMs && !this.#restores.isNews) return;
+    this.#restores.isNews = false;
     this.#versionsDueMs = nowMs + VERSIONS_EVERY_MS;
     for (const name of this.#knownCores) this.#observeVersion(name);
     const result = await this.chunks.putVersions(this.#versions.highest, signal);

@@ -28,11 +28,20 @@ test.each([
 test.each([
   ["rises", "100@0=100 101@1=101 x@2=101", []],
   [
-    "stays for a settle period after a restore, which is told once, and is the lower one then",
-    "100@0=100 90@10=100! 91@1009=100! 92@1010=92 80@1020=92!",
+    "is above all others for a settle period after a restore, which is told once, and is the lower one then",
+    "100@0=100 90@10=100090! 91@1009=100091! 92@1010=92 80@1020=100080!",
     ["100 > 90", "92 > 80"],
   ],
-  ["is the one that passes that of before a restore", "100@0=100 90@1=100! 101@2=101", ["100 > 90"]],
+  [
+    "is above all others for a settle period, too, where the core passes that of before its restore",
+    "100@0=100 90@1=100090! 101@2=100101! 102@1001=102",
+    ["100 > 90"],
+  ],
+  [
+    "from before a restore stays while it is high enough",
+    "9000000@0=9000000 90@1=9000000! 91@1001=91",
+    ["9000000 > 90"],
+  ],
   [
     "stays for a settle period where it was raised, which loses no history",
     "1@0=1 900000001@1=1! 900000001@1001=900000001",
@@ -42,7 +51,7 @@ test.each([
 ])("the highest version that was seen of a core %s", (_, observed, told) => {
   const restored: string[] = [];
   const onRestored = (_core: string, from: string, to: string) => restored.push(`${from} > ${to}`);
-  const versions = new CoreVersions({ settleMs: 1_000, onRestored });
+  const versions = new CoreVersions({ settleMs: 1_000, wentBackMs: new Map(), onRestored });
   for (const one of observed.split(" ")) {
     const [, position = "", atMs, expected] = /(.+)@(.+)=(.+)/.exec(one) ?? [];
     versions.observe("core", position, Number(atMs));

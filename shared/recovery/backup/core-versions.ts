@@ -1,10 +1,12 @@
-import { compareVersions, isComparableVersion, isOlderVersion } from "../../schema/resource-version.ts";
+import { isComparableVersion, isOlderVersion } from "../../schema/resource-version.ts";
 
 /**
  * A restored etcd should continue a billion versions higher (`etcdutl snapshot restore --bump-revision`). Aggregators
  * note the versions that they see every half minute; as many writes take days.
  */
 const LEAST_BUMP = 900_000_000;
+/** By so much what is noted of a restored core is above its version: more than the writes until it is noted again. */
+const ABOVE = 100_000n;
 
 /** True when a core at `version` is older than one of those that were noted. */
 export function isBehindAny(version: string | undefined, noted: readonly (string | undefined)[]): boolean {
@@ -19,18 +21,21 @@ export function isBumped(position: string | undefined, versions: readonly (strin
 
 interface CoreVersionsOptions {
   readonly settleMs: number;
+  /** When a list or a read last showed (monotonic) that a core was restored. */
+  readonly wentBackMs: ReadonlyMap<string, number>;
   readonly onRestored: (core: string, from: string, to: string) => void;
 }
 
 /**
  * The highest resourceVersion that this cell has seen of each core. A core that is older was restored, and so was one
- * whose versions were raised, of which no lost history can be told. The version from before is kept for a settle
- * period, so that every process that starts meanwhile learns of the restore.
+ * whose versions were raised, of which no lost history can be told. For a settle period a higher version than the
+ * core's is noted, so that every process that starts meanwhile learns of the restore: the core may soon pass the one
+ * from before. That of a core whose versions were raised is kept.
  */
 export class CoreVersions {
   readonly #options: CoreVersionsOptions;
   #highest: Readonly<Record<string, string>> = {};
-  /** Since when (monotonic) each restored core has been older. */
+  /** Since when (monotonic) each restored core is known to be one. */
   readonly #restoredSinceMs = new Map<string, number>();
 
   constructor(options: CoreVersionsOptions) {
@@ -53,17 +58,22 @@ export class CoreVersions {
   /** `position` is the newest version that the core has shown. */
   observe(core: string, position: string | undefined, nowMs: number): void {
     if (!isComparableVersion(position)) return;
-    const highest = this.#highest[core];
-    const isOlder = isComparableVersion(highest) && compareVersions(position, highest) < 0;
-    if (isOlder || isBumped(position, [highest])) {
-      const sinceMs = this.#restoredSinceMs.get(core);
-      if (sinceMs === undefined) {
-        this.#restoredSinceMs.set(core, nowMs);
-        if (isOlder) this.#options.onRestored(core, highest, position);
-      }
-      if (nowMs - (sinceMs ?? nowMs) < this.#options.settleMs) return;
+    const { settleMs, wentBackMs, onRestored } = this.#options;
+    const highest = this.#highest[core] ?? "";
+    const isOlder = isOlderVersion(position, highest);
+    const isRaised = isBumped(position, [highest]);
+    let sinceMs = this.#restoredSinceMs.get(core);
+    if (sinceMs === undefined) {
+      if (isOlder) onRestored(core, highest, position);
+      sinceMs = isOlder || isRaised ? nowMs : wentBackMs.get(core);
     }
-    this.#restoredSinceMs.delete(core);
-    this.#highest = { ...this.#highest, [core]: position };
+    let next = position;
+    if (sinceMs === undefined || nowMs - sinceMs >= settleMs) this.#restoredSinceMs.delete(core);
+    else {
+      this.#restoredSinceMs.set(core, sinceMs);
+      next = String(BigInt(position) + ABOVE);
+      if (isRaised || isOlderVersion(next, highest)) return;
+    }
+    this.#highest = { ...this.#highest, [core]: next };
   }
 }

@@ -54,7 +54,8 @@ export function parseEntry(text: string): { readonly key: string; readonly madeM
 }
 
 /**
- * The key of a cell in {@link ACKNOWLEDGEMENTS}. Cell ids may contain a `~`, keys may not; the escape is unambiguous.
+ * The key of a cell in {@link ACKNOWLEDGEMENTS}, and where cells acknowledge authorities. Cell ids may contain a `~`,
+ * keys may not; the escape is unambiguous.
  */
 export function acknowledgementKey(cellID: string): string {
   return cellID.replaceAll("_", "__").replaceAll("~", "_.");

@@ -84,9 +84,10 @@ describe("a segment is deleted", () => {
   /** The segment has version 101. */
   test.each<[string, string, Readonly<Record<string, string>>, boolean]>([
     ["when all entries are old and no cell is registered", "2025-12-30T00:00:00Z", {}, true],
-    ["when every cell has acknowledged it", "2025-12-30T00:00:00Z", { a: "101", b: "900" }, true],
+    ["when every cell has acknowledged it", "2025-12-30T00:00:00Z", { a: "101", b: "102" }, true],
     ["not before one cell has acknowledged it", "2025-12-30T00:00:00Z", { a: "101", b: "100" }, false],
     ["not while an acknowledgement is unreadable", "2025-12-30T00:00:00Z", { a: "?" }, false],
+    ["not by a number of another core, which the core has not reached", "2025-12-30T00:00:00Z", { a: "900" }, false],
     ["not within a day", "2025-12-31T12:00:00Z", { a: "101" }, false],
     ["not with an entry without a time", "by hand", { a: "101" }, false],
   ])("%s", async (_name, time, cells, expected) => {
@@ -114,7 +115,7 @@ describe("the register is bounded", () => {
     maps.put("podseidon-released-0", entries(1, "a"));
     maps.put("podseidon-released-by-hand", entries(1, "b"));
     maps.put("podseidon-released-1", { fresh: `${new Date(time.clock.nowMs() - DAY_MS / 2).toISOString()} a/b x` });
-    maps.put(ACKNOWLEDGEMENTS, { "cell-1": "100000" });
+    maps.put(ACKNOWLEDGEMENTS, { "cell-1": "103" });
     await register.collect(new AbortController().signal);
     expect([...maps.maps.keys()]).toEqual(["podseidon-released-by-hand", "podseidon-released-1", ACKNOWLEDGEMENTS]);
     expect(dropped).toEqual([1]);
@@ -127,7 +128,7 @@ describe("the register is bounded", () => {
   test("when there are too many, deletes the oldest that every cell has acknowledged, however young", async () => {
     const { maps, register, time, dropped, blocked } = rig();
     fill(maps, `${new Date(time.clock.nowMs()).toISOString()} a/b x`);
-    maps.put(ACKNOWLEDGEMENTS, { "cell-1": "102", "cell-2": "900" });
+    maps.put(ACKNOWLEDGEMENTS, { "cell-1": "102", "cell-2": "203" });
     await register.collect(new AbortController().signal);
     expect(maps.maps.has("podseidon-released-1")).toBe(false);
     expect(maps.maps.has("podseidon-released-2")).toBe(true);
@@ -137,7 +138,7 @@ describe("the register is bounded", () => {
   test("keeps what a lagging cell has not acknowledged, however many there are, and names the cell", async () => {
     const { maps, register, dropped, blocked } = rig();
     fill(maps, "2020-01-01T00:00:00Z a/b x");
-    maps.put(ACKNOWLEDGEMENTS, { [acknowledgementKey("old~one_1")]: "0", live: "900" });
+    maps.put(ACKNOWLEDGEMENTS, { [acknowledgementKey("old~one_1")]: "0", live: "203" });
     await register.collect(new AbortController().signal);
     expect(maps.maps.size).toBe(MAX_SEGMENTS + 4);
     expect([dropped, blocked]).toEqual([[], [["old~one_1"]]]);

@@ -10,7 +10,7 @@ import type { ApiResult } from "../../kube/client/api-result.ts";
 import { mergeIntoConfigMap } from "../../kube/client/config-maps.ts";
 import { type Ports, sleep } from "../../runtime/clock.ts";
 import { type ConfigMap, parseConfigMap } from "../../schema/config-map.ts";
-import { compareVersions, isComparableVersion } from "../../schema/resource-version.ts";
+import { compareVersions, isComparableVersion, isOlderVersion } from "../../schema/resource-version.ts";
 import {
   ACKNOWLEDGEMENTS,
   acknowledgingCell,
@@ -120,7 +120,7 @@ export class RegisterWriter {
     const call = { ...this.#call(), signal };
     const acknowledged = await api.get(configMapPath(namespace, ACKNOWLEDGEMENTS), parseConfigMap, call);
     if (acknowledged.kind !== "ok" && acknowledged.kind !== "gone") return;
-    const cells = acknowledged.kind === "ok" ? (acknowledged.object.data ?? {}) : {};
+    const cells = acknowledged.kind === "ok" ? acknowledged.object : undefined;
     let dropped = 0;
     const blocking = new Set<string>();
     for (const [index, segment] of segments.entries()) {
@@ -158,12 +158,15 @@ function isOld(segment: ConfigMap, nowMs: number): boolean {
   return times.every((timeMs) => nowMs - timeMs > KEEP_MS);
 }
 
-/** The cells that have not processed the segment's current version, by the data of {@link ACKNOWLEDGEMENTS}. */
-function laggingCells({ metadata }: ConfigMap, cells: Readonly<Record<string, string>>): string[] {
+/** The cells that have not processed the segment's current version, by {@link ACKNOWLEDGEMENTS}. */
+function laggingCells({ metadata }: ConfigMap, cells: ConfigMap | undefined): string[] {
   const { resourceVersion } = metadata;
-  return Object.entries(cells).flatMap(([key, version]) => {
+  return Object.entries(cells?.data ?? {}).flatMap(([key, version]) => {
     const isReadable =
       v.is(Acknowledgement, version) && isComparableVersion(resourceVersion) && isComparableVersion(version);
-    return isReadable && compareVersions(version, resourceVersion) >= 0 ? [] : [acknowledgingCell(key)];
+    // One that is newer than its ConfigMap is another core's, or of a history that a restore has ended.
+    const isForeign = isOlderVersion(cells?.metadata.resourceVersion, version);
+    const hasProcessed = isReadable && !isForeign && compareVersions(version, resourceVersion) >= 0;
+    return hasProcessed ? [] : [acknowledgingCell(key)];
   });
 }
