@@ -276,6 +276,24 @@ describe("the permission", () => {
     expect(await later).toBe("allowed");
   });
 
+  test.each([
+    ["once it wants that", 1_000, "allowed", 2],
+    ["but not where there is no time for it", 2_000, "unknown", 1],
+  ])("is asked of a busy apiserver (429) again %s", async (_, retryAfterMs, expected, calls) => {
+    const busy: ApiResult<unknown> = {
+      kind: "unavailable",
+      error: new Error(),
+      sent: false,
+      status: 429,
+      retryAfterMs,
+    };
+    const results = [busy];
+    const { time, permissions, asked } = harness(() => results.shift() ?? allowed());
+    const answer = permissions.mayBypass(USER, "shop", 9_000);
+    await time.advance(2_000);
+    expect([await answer, asked.length]).toEqual([expected, calls]);
+  });
+
   test("remembered permissions are bounded", async () => {
     const { time, permissions, asked } = harness(allowed);
     for (let count = 0; count < 1_100; count++) {
