@@ -158,12 +158,12 @@ function createCellClient(name: string, transport: Transport | undefined, parts:
     readPod,
     listPods: async (...asked) => {
       const { createPodLister } = await import("./request/node-deletion.ts");
-      return createPodLister(api, ports.clock)(...asked);
+      return createPodLister(api, ports)(...asked);
     },
-    mayBypass: async (user, namespace, timeoutMs) => {
+    mayBypass: async (...asked) => {
       const { BypassPermissions } = await import("./request/bypass-permission.ts");
       permissions ??= new BypassPermissions(api, ports);
-      return permissions.mayBypass(user, namespace, timeoutMs);
+      return permissions.mayBypass(...asked);
     },
     markPending: (pod) => {
       if (parts.markPendingDisruptions !== true) return;

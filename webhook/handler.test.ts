@@ -5,6 +5,7 @@ import { protector } from "../test/support/webhook/fixtures.ts";
 import {
   ALLOWED,
   admissionReview,
+  CALLER,
   DENIED,
   deletion,
   eviction,
@@ -147,9 +148,9 @@ describe("requests that need no protector", () => {
 });
 
 test("user fields that an authenticator left empty are valid", async () => {
-  const asked: User[] = [];
-  const mayBypass: CellClient["mayBypass"] = async (user) => {
-    asked.push(user);
+  const asked: [User, string | undefined][] = [];
+  const mayBypass: CellClient["mayBypass"] = async (user, _namespace, _timeoutMs, address) => {
+    asked.push([user, address]);
     return "allowed";
   };
   const cells = new Map([["cell-1", { id: "cell-1", readPod: undefined, mayBypass }]]);
@@ -158,7 +159,7 @@ test("user fields that an authenticator left empty are valid", async () => {
   const userInfo = { username: "eve", groups: null, extra: { scopes: null, teams: ["a"] } };
   const reply = await ask(admissionReview({ oldObject: podJson({ metadata: { annotations } }), userInfo }));
   expect(responseOf(reply)).toMatchObject({ allowed: true });
-  expect(asked).toMatchObject([{ username: "eve", groups: [], extra: { scopes: [], teams: ["a"] } }]);
+  expect(asked).toMatchObject([[{ username: "eve", groups: [], extra: { scopes: [], teams: ["a"] } }, CALLER]]);
 });
 
 describe("a malformed AdmissionReview", () => {

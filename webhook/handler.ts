@@ -187,11 +187,11 @@ export class AdmissionHandler {
     return this.#options.pipeline.countsUnready?.(pod) === true;
   }
 
-  async #bypass(pod: Pod, { request: { user }, cell, deadlineMs }: ParsedCall, isLive: boolean): Promise<BypassResult> {
+  async #bypass(pod: Pod, { request, cell, call, deadlineMs }: ParsedCall, isLive: boolean): Promise<BypassResult> {
     const { checkBypass } = await import("./request/bypass.ts");
     const { bypassNeedsPermission: needsPermission = false, clock } = this.#options;
-    const timeoutMs = this.#leftMs(deadlineMs);
-    return checkBypass(pod, { user, cell, nowMs: clock.nowMs(), timeoutMs, needsPermission, isLive });
+    const caller = { user: request.user, address: call.address, timeoutMs: this.#leftMs(deadlineMs) };
+    return checkBypass(pod, { ...caller, cell, nowMs: clock.nowMs(), needsPermission, isLive });
   }
 
   /**
@@ -200,11 +200,11 @@ export class AdmissionHandler {
    */
   #mayChooseCriterion(
     { criterion, pod }: DisruptionTarget,
-    { request: { user }, cell, deadlineMs }: ParsedCall,
+    { request: { user }, cell, call, deadlineMs }: ParsedCall,
   ): MaybePromise<boolean> {
     if (criterion === "Available" || this.#options.bypassNeedsPermission !== true) return false;
     return chain(
-      cell.mayBypass?.(user, pod.namespace, this.#leftMs(deadlineMs)),
+      cell.mayBypass?.(user, pod.namespace, this.#leftMs(deadlineMs), call.address),
       (permission) => permission === "allowed",
     );
   }

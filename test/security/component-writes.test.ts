@@ -9,6 +9,7 @@ import { field } from "../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay } from "../../scripts/demo/install.ts";
 import { createCellAccounts } from "../../scripts/environment/cell-accounts.ts";
+import { POLICIES, policyFinding } from "../../scripts/kubectl-podseidon/doctor/policy-findings.ts";
 import { installCrd } from "../support/generator/generator-harness.ts";
 
 const TRIGGER = "podseidon-update-trigger";
@@ -159,6 +160,15 @@ describe("the generator", () => {
 test("a cell that has joined a single cluster asks for no token that outlives its Secret", async () => {
   const path = "/api/v1/namespaces/podseidon-system/serviceaccounts/podseidon-aggregator.worker-2/token";
   expect(await as("aggregator.worker-2", "POST", path, { spec: {} })).toMatch(/^422 .*is bound to the Secret/);
+});
+
+test("doctor knows the policies about cells as a kube-apiserver has them", async () => {
+  const stored = POLICIES.map(async (name) => ({
+    name,
+    policy: await get(`${WEBHOOKS}/validatingadmissionpolicies/${name}`),
+    binding: await get(`${WEBHOOKS}/validatingadmissionpolicybindings/${name}`),
+  }));
+  expect(policyFinding(await Promise.all(stored), "podseidon-system")).toMatchObject({ level: "ok" });
 });
 
 describe("the update trigger", () => {

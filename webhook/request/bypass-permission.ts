@@ -5,8 +5,9 @@
  */
 import { hash } from "node:crypto";
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
+import { putOffMs } from "../../shared/kube/client/api-result.ts";
 import { BoundedMap } from "../../shared/runtime/bounded-map.ts";
-import type { Ports } from "../../shared/runtime/clock.ts";
+import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import { GROUP, PLURAL } from "../../shared/schema/annotations.ts";
 import { valueAt } from "../../shared/schema/check.ts";
 import type { User } from "./admission-request.ts";
@@ -17,10 +18,16 @@ export type BypassPermission = "allowed" | "denied" | "unknown";
 export const REMEMBERED_MS = 10_000;
 /** Permissions that are remembered; the oldest go first. */
 const MAX_REMEMBERED = 1_000;
-/** SubjectAccessReviews in flight; at this number, another permission is unknown at once. */
+/**
+ * SubjectAccessReviews in flight for one caller; at this number, another permission is unknown to it at once. A caller
+ * can make up users, but not its address.
+ */
 const MAX_IN_FLIGHT = 32;
 /** Longest user, with its attributes, as JSON: credentials come in HTTP headers, which are shorter. */
 const MAX_USER_LENGTH = 256 * 1024;
+/** All callers with longer users count as one: they take memory. */
+const MAX_OWN_LENGTH = 8 * 1024;
+/** Of asking about one permission, with what a busy server puts off. */
 const MAX_CALL_MS = 2_000;
 /** Part of its time that an admission request waits for the permission. The rest is for deciding without it. */
 const WAITED_FRACTION = 0.5;
@@ -33,14 +40,16 @@ export class BypassPermissions {
     MAX_REMEMBERED,
   );
   readonly #inFlight = new Map<string, Promise<BypassPermission>>();
+  /** How many of them each caller has begun. */
+  readonly #begun = new Map<string, number>();
 
   constructor(api: Pick<ApiClient, "create">, ports: Pick<Ports, "clock" | "timers">) {
     this.#api = api;
     this.#ports = ports;
   }
 
-  /** Never rejects; resolves within half of `timeoutMs`. */
-  async mayBypass(user: User, namespace: string, timeoutMs: number): Promise<BypassPermission> {
+  /** Never rejects; resolves within half of `timeoutMs`. `address` is the caller's. */
+  async mayBypass(user: User, namespace: string, timeoutMs: number, address = ""): Promise<BypassPermission> {
     const text = JSON.stringify([namespace, user.username, user.uid, user.groups, user.extra]);
     // No apiserver authenticates such a user, and the cell must not receive a forged one.
     if (text.length > MAX_USER_LENGTH) return "unknown";
@@ -48,12 +57,21 @@ export class BypassPermissions {
     const known = this.#known.get(key);
     if (known !== undefined && this.#ports.clock.monotonicMs() - known.atMs < REMEMBERED_MS) return known.permission;
     const inFlight = this.#inFlight.get(key);
-    if (inFlight === undefined && this.#inFlight.size >= MAX_IN_FLIGHT) return "unknown";
-    return this.#waitFor(inFlight ?? this.#start(key, user, namespace), timeoutMs * WAITED_FRACTION);
+    const caller = text.length > MAX_OWN_LENGTH ? "large" : address;
+    if (inFlight === undefined && (this.#begun.get(caller) ?? 0) >= MAX_IN_FLIGHT) return "unknown";
+    return this.#waitFor(inFlight ?? this.#start(key, caller, user, namespace), timeoutMs * WAITED_FRACTION);
   }
 
-  #start(key: string, user: User, namespace: string): Promise<BypassPermission> {
+  #count(caller: string, change: 1 | -1): void {
+    const begun = (this.#begun.get(caller) ?? 0) + change;
+    if (begun > 0) this.#begun.set(caller, begun);
+    else this.#begun.delete(caller);
+  }
+
+  #start(key: string, caller: string, user: User, namespace: string): Promise<BypassPermission> {
+    this.#count(caller, 1);
     const call = this.#call(user, namespace).then((permission) => {
+      this.#count(caller, -1);
       this.#inFlight.delete(key);
       if (permission !== "unknown") this.#known.set(key, { permission, atMs: this.#ports.clock.monotonicMs() });
       return permission;
@@ -85,9 +103,15 @@ export class BypassPermissions {
         resourceAttributes: { group: GROUP, resource: PLURAL, verb: "bypass", namespace },
       },
     };
-    const result = await this.#api.create(PATH, body, isAllowed, { timeoutMs: MAX_CALL_MS });
-    if (result.kind !== "ok") return "unknown";
-    return result.object ? "allowed" : "denied";
+    const { clock } = this.#ports;
+    const endMs = clock.monotonicMs() + MAX_CALL_MS;
+    for (;;) {
+      const result = await this.#api.create(PATH, body, isAllowed, { timeoutMs: endMs - clock.monotonicMs() });
+      if (result.kind === "ok") return result.object ? "allowed" : "denied";
+      const retryMs = putOffMs(result);
+      if (clock.monotonicMs() + retryMs >= endMs) return "unknown";
+      await sleep(this.#ports, retryMs);
+    }
   }
 }
 

@@ -258,6 +258,42 @@ describe("the permission", () => {
     expect(asked).toHaveLength(1);
   });
 
+  test.each([
+    ["from another address", "", "10.0.0.9"],
+    ["with long users", "x".repeat(20_000), "10.0.0.1"],
+  ])("is asked for a caller, whatever users others make up at the same time %s", async (_, more, address) => {
+    const { time, permissions } = harness(allowed);
+    const forged = Array.from({ length: 40 }, (_, count) =>
+      permissions.mayBypass({ ...USER, username: `forged-${count}`, groups: [more] }, "shop", 500, address),
+    );
+    const real = permissions.mayBypass(USER, "shop", 500, "10.0.0.1");
+    await time.advance(5);
+    expect(await real).toBe("allowed");
+    // The others are as many as one caller may ask for at once.
+    expect((await Promise.all(forged)).filter((one) => one === "allowed")).toHaveLength(32);
+    const later = permissions.mayBypass({ ...USER, username: "later", groups: [more] }, "shop", 500, address);
+    await time.advance(5);
+    expect(await later).toBe("allowed");
+  });
+
+  test.each([
+    ["once it wants that", 1_000, "allowed", 2],
+    ["but not where there is no time for it", 2_000, "unknown", 1],
+  ])("is asked of a busy apiserver (429) again %s", async (_, retryAfterMs, expected, calls) => {
+    const busy: ApiResult<unknown> = {
+      kind: "unavailable",
+      error: new Error(),
+      sent: false,
+      status: 429,
+      retryAfterMs,
+    };
+    const results = [busy];
+    const { time, permissions, asked } = harness(() => results.shift() ?? allowed());
+    const answer = permissions.mayBypass(USER, "shop", 9_000);
+    await time.advance(2_000);
+    expect([await answer, asked.length]).toEqual([expected, calls]);
+  });
+
   test("remembered permissions are bounded", async () => {
     const { time, permissions, asked } = harness(allowed);
     for (let count = 0; count < 1_100; count++) {

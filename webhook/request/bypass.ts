@@ -21,6 +21,8 @@ export interface BypassResult {
 
 export interface BypassContext {
   readonly user: User;
+  /** Of the caller. */
+  readonly address?: string | undefined;
   readonly cell: CellClient;
   /** Wall clock, Unix milliseconds: people choose the expiry, and no accounting depends on it. */
   readonly nowMs: number;
@@ -101,10 +103,10 @@ async function notOnThePod(
 
 async function permissionMissing(
   namespace: string,
-  { user, cell, timeoutMs }: BypassContext,
+  { user, address, cell, timeoutMs }: BypassContext,
   ignored: Ignored,
 ): Promise<BypassResult | undefined> {
-  const permission = (await cell.mayBypass?.(user, namespace, timeoutMs)) ?? "unknown";
+  const permission = (await cell.mayBypass?.(user, namespace, timeoutMs, address)) ?? "unknown";
   if (permission === "allowed") return undefined;
   if (permission === "unknown")
     return ignored("unchecked", `it could not be checked whether ${user.username} may use it`);

@@ -37,7 +37,7 @@ describe("a busy apiserver of a cell that puts the read of a pod off (429)", () 
     ["where there is no time for it", { "retry-after": "1" }, 900],
     ["where it wants more time than a read has", { "retry-after": "8" }, 10_000],
     ["where it does not say when", {}, 10_000],
-    ["where it wants it at once, which it may say each time", { "retry-after": "0" }, 10_000],
+    ["where it says at once", { "retry-after": "0" }, 10_000],
   ])("is not asked again %s", async (_, headers, timeoutMs) => {
     const { time, read, sentMs } = reading(1, headers, timeoutMs);
     await time.advance(1);

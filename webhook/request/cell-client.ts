@@ -1,9 +1,8 @@
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
-import { type ApiFailure, describeFailure } from "../../shared/kube/client/api-result.ts";
+import { describeFailure, putOffMs } from "../../shared/kube/client/api-result.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
-import type { User } from "./admission-request.ts";
-import type { BypassPermission } from "./bypass-permission.ts";
+import type { BypassPermissions } from "./bypass-permission.ts";
 import type { ListPods } from "./node-deletion.ts";
 
 /** No live read takes longer, whatever the deadline of the admission request is. */
@@ -25,7 +24,7 @@ export interface CellClient {
   /** Marks a pod whose disruption waits for a pre-activity. Undefined where marking is not configured. */
   readonly markPending?: (pod: Pod) => void;
   /** Whether a user may bypass the protectors of a namespace. Undefined where the cell can't be asked. */
-  readonly mayBypass?: (user: User, namespace: string, timeoutMs: number) => Promise<BypassPermission>;
+  readonly mayBypass?: BypassPermissions["mayBypass"];
 }
 
 export function createPodReader(
@@ -45,11 +44,4 @@ export function createPodReader(
       await sleep(ports, retryMs);
     }
   };
-}
-
-/** When a busy server wants to be asked again, as client-go would: the eviction would fail, and with it its drain. */
-function putOffMs(failure: ApiFailure): number {
-  const isPutOff = failure.kind === "unavailable" && failure.status === 429;
-  // Not at once: a server that says 0 each time would be asked thousands of times.
-  return (isPutOff && failure.retryAfterMs) || Number.POSITIVE_INFINITY;
 }

@@ -111,7 +111,7 @@ describe("the pods of a node", () => {
       stream: () => Promise.reject(new Error("unused")),
       close: () => {},
     };
-    const listPods = createPodLister(new ApiClient(transport), new VirtualTime().clock);
+    const listPods = createPodLister(new ApiClient(transport), new VirtualTime());
     return { paths, list: (isAtStake = () => true) => listPods("node-1", 1_000, isAtStake) };
   }
   const page = (names: readonly string[], token?: string): { body: JsonObject } => ({
@@ -168,9 +168,32 @@ describe("the pods of a node", () => {
       stream: () => Promise.reject(new Error("unused")),
       close: () => {},
     };
-    const listPods = createPodLister(new ApiClient(transport), new VirtualTime().clock);
+    const listPods = createPodLister(new ApiClient(transport), new VirtualTime());
     expect(await listPods("node-1", 1_000, () => true)).toMatchObject({ kind: "listed" });
     expect(asked).toEqual(["500", "8", "8 more"]);
+  });
+
+  test.each([
+    ["when it wants it, from where the list stood", "1", "listed", ["0 ", "0 more", "1000 more"]],
+    ["not where there is no time for it", "7", "failed", ["0 ", "0 more"]],
+    ["not where it does not say when", "", "failed", ["0 ", "0 more"]],
+  ])("are asked of a busy apiserver (429) again %s", async (_, retryAfter, kind, expected) => {
+    const time = new VirtualTime();
+    const asked: string[] = [];
+    const startMs = time.clock.monotonicMs();
+    const transport: Transport = {
+      async request({ path }) {
+        const token = new URLSearchParams(path.split("?")[1]).get("continue") ?? "";
+        asked.push(`${time.clock.monotonicMs() - startMs} ${token}`);
+        if (asked.length === 2) return { status: 429, headers: { "retry-after": retryAfter }, body: "" };
+        return { status: 200, headers: {}, body: JSON.stringify(page(["a"], token === "" ? "more" : "").body) };
+      },
+      stream: () => Promise.reject(new Error("unused")),
+      close: () => {},
+    };
+    const listed = createPodLister(new ApiClient(transport), time)("node-1", 10_000, () => true);
+    await time.advance(2_000);
+    expect([(await listed).kind, asked]).toEqual([kind, expected]);
   });
 
   test.each<[string, { status?: number; body: JsonObject }, RegExp]>([
@@ -191,7 +214,7 @@ test("nodes whose pods take long to list keep no read of a pod waiting, which ea
   });
   const api = new ApiClient(it.transport);
   const lists = Array.from({ length: 20 }, (_, node) =>
-    createPodLister(api, systemPorts.clock)(`node-${node}`, 60_000, () => true),
+    createPodLister(api, systemPorts)(`node-${node}`, 60_000, () => true),
   );
   await expect.poll(() => it.seen.length).toBeGreaterThanOrEqual(16);
   expect(await createPodReader(api, systemPorts)("default", "web-0", 3_000)).toMatchObject({ kind: "found" });

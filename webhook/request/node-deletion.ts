@@ -4,10 +4,10 @@
  */
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { withQuery } from "../../shared/kube/client/api-path.ts";
-import { describeFailure } from "../../shared/kube/client/api-result.ts";
+import { describeFailure, putOffMs } from "../../shared/kube/client/api-result.ts";
 import { isOversized } from "../../shared/kube/client/transport.ts";
 import { checkKind } from "../../shared/kube/stream/raw-object.ts";
-import type { Clock } from "../../shared/runtime/clock.ts";
+import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import { isRecord, valueAt } from "../../shared/schema/check.ts";
 import { MAX_NAME_LENGTH, requireShort } from "../../shared/schema/lengths.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
@@ -102,7 +102,8 @@ function parsePage(raw: unknown): Page {
   return { pods: items.map(parseAnyPod), token: typeof token === "string" && token !== "" ? token : undefined };
 }
 
-export function createPodLister(api: Pick<ApiClient, "get">, clock: Clock): ListPods {
+export function createPodLister(api: Pick<ApiClient, "get">, ports: Pick<Ports, "clock" | "timers">): ListPods {
+  const { clock } = ports;
   return async (node, timeoutMs, isAtStake) => {
     const pods: Pod[] = [];
     const endMs = clock.monotonicMs() + timeoutMs * LIST_FRACTION;
@@ -115,7 +116,12 @@ export function createPodLister(api: Pick<ApiClient, "get">, clock: Clock): List
         limit = SMALL_PAGE_SIZE;
         continue;
       }
-      if (result.kind !== "ok") return { kind: "failed", message: describeFailure(result) };
+      if (result.kind !== "ok") {
+        const retryMs = putOffMs(result);
+        if (clock.monotonicMs() + retryMs >= endMs) return { kind: "failed", message: describeFailure(result) };
+        await sleep(ports, retryMs);
+        continue;
+      }
       pods.push(...result.object.pods.filter(isAtStake));
       if (pods.length > MAX_PODS) return { kind: "failed", message: `there are more than ${MAX_PODS} pods on it` };
       token = result.object.token;

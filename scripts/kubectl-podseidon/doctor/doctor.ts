@@ -205,8 +205,8 @@ class Doctor {
   async #policies(core: ClusterClient): Promise<Finding> {
     const accounts = await core.list(corePath("serviceaccounts", this.#system));
     if (!hasCellAccounts(accounts)) return ok("cell policies", "no cell has accounts of its own");
-    if (!servesPolicies(await core.find(ADMISSION_API))) return policyFinding(undefined);
-    return policyFinding(await Promise.all(POLICIES.map((name) => storedPolicy(core, name))));
+    if (!servesPolicies(await core.find(ADMISSION_API))) return policyFinding(undefined, this.#system);
+    return policyFinding(await Promise.all(POLICIES.map((name) => storedPolicy(core, name))), this.#system);
   }
 
   /** Of the components that have an account in this cluster. */

@@ -23,12 +23,32 @@ const stored = (name: string, policy: object = {}, binding: object = {}): Stored
   policy: { spec: { failurePolicy: "Fail", ...policy } },
   binding: { spec: { policyName: name, validationActions: ["Deny"], ...binding } },
 });
-const others = POLICIES.slice(1).map((name) => stored(name));
+const Shipped = v.looseObject({
+  kind: v.string(),
+  metadata: v.object({ name: v.string() }),
+  spec: v.looseObject({ matchConstraints: v.optional(v.looseObject({})) }),
+});
+
+/** A policy as the manifests have it, with changes of its spec and of its binding's. */
+function shippedIn(file: string, name: string, policy: object = {}, binding: object = {}): StoredPolicy {
+  const text = readFileSync(join(root, "manifests/base", file), "utf8");
+  const objects = loadAll(text).map((raw) => v.parse(Shipped, raw));
+  const [rules, bound] = objects.filter(({ metadata }) => metadata.name === name).map(({ spec }) => spec);
+  return { name, policy: { spec: { ...rules, ...policy } }, binding: { spec: { ...bound, ...binding } } };
+}
+
+const Stored = v.object({ name: v.string(), policy: v.unknown(), binding: v.unknown() });
+const fileOf = (name: string): string =>
+  name === "podseidon-cell-tokens"
+    ? "cell-tokens/policy.yaml"
+    : `cell-policy/${name.slice("podseidon-cell-".length)}.yaml`;
+const ofCells = (name: string, policy?: object, binding?: object) => shippedIn(fileOf(name), name, policy, binding);
+const others = POLICIES.slice(1).map((name) => ofCells(name));
 const first = POLICIES[0] ?? "";
 
 describe("the policies of a core", () => {
   test.each<[string, readonly StoredPolicy[] | undefined, string, string]>([
-    ["all in force", [stored(first), ...others], "ok", "each cell's accounts write what that cell says"],
+    ["all in force", [ofCells(first), ...others], "ok", "each cell's accounts write what that cell says"],
     ["of an old kube-apiserver", undefined, "warning", "has no ValidatingAdmissionPolicy"],
     [
       "one missing",
@@ -41,9 +61,31 @@ describe("the policies of a core", () => {
     ["a binding of another", [stored(first, {}, { policyName: "other" }), ...others], "problem", first],
     ["one that is open at failures", [stored(first, { failurePolicy: "Ignore" }), ...others], "problem", first],
   ])("%s", (_, policies, level, text) => {
-    const finding = policyFinding(policies);
+    const finding = policyFinding(policies, "podseidon-system");
     expect([finding.level, finding.found]).toEqual([level, expect.stringContaining(text)]);
     expect(finding.advice === "").toBe(level === "ok");
+  });
+
+  test.each<[string, object, object?]>([
+    ["allows what an earlier release did", { validations: [{ expression: "true" }] }],
+    ["reads something else", { variables: [{ name: "cell", expression: "'a'" }] }],
+    ["is about nobody", { matchConditions: [{ name: "never", expression: "false" }] }],
+    ["is about other objects", { matchConstraints: { resourceRules: [] } }],
+    ["leaves objects out", { matchConstraints: { excludeResourceRules: [{ resources: ["*"] }] } }],
+    ["is bound in some namespaces alone", {}, { matchResources: { namespaceSelector: { matchLabels: { a: "b" } } } }],
+  ])("one that %s is told", (_, policy, binding) => {
+    for (const name of POLICIES) {
+      const rest = POLICIES.filter((one) => one !== name).map((one) => ofCells(one));
+      const finding = policyFinding([ofCells(name, policy, binding), ...rest], "podseidon-system");
+      expect(finding).toMatchObject({ level: "warning", found: expect.stringContaining(`in this release: ${name};`) });
+    }
+  });
+
+  test("restrict nobody where the accounts are in another namespace, unless they are about that one", () => {
+    const shipped = POLICIES.map((name) => ofCells(name));
+    expect(policyFinding(shipped, "other").level).toBe("warning");
+    const moved: unknown = JSON.parse(JSON.stringify(shipped).replaceAll("podseidon-system", "other"));
+    expect(policyFinding(v.parse(v.array(Stored), moved), "other").level).toBe("ok");
   });
 
   test.each<[string, StoredPolicy, string, string]>([
@@ -71,19 +113,11 @@ describe("the policies of a core", () => {
   });
 });
 
-const Shipped = v.looseObject({
-  kind: v.string(),
-  metadata: v.object({ name: v.string() }),
-  spec: v.looseObject({ matchConstraints: v.optional(v.object({})) }),
-});
 const FOLDERS: Readonly<Record<string, string>> = { aggregator: "aggregator-cell-access" };
 
-/** A component's policy as the manifests have it, with changes of its spec and of its binding's. */
-function shipped({ name, component }: ComponentPolicy, policy: object = {}, binding: object = {}): StoredPolicy {
-  const file = join(root, "manifests/base", FOLDERS[component] ?? component, "policy.yaml");
-  const objects = loadAll(readFileSync(file, "utf8")).map((raw) => v.parse(Shipped, raw));
-  const [rules, bound] = objects.filter(({ metadata }) => metadata.name === name).map(({ spec }) => spec);
-  return { name, policy: { spec: { ...rules, ...policy } }, binding: { spec: { ...bound, ...binding } } };
+/** A component's policy. */
+function shipped({ name, component }: ComponentPolicy, policy?: object, binding?: object): StoredPolicy {
+  return shippedIn(`${FOLDERS[component] ?? component}/policy.yaml`, name, policy, binding);
 }
 
 const everyComponent = [...CORE_COMPONENT_POLICIES, ...CELL_COMPONENT_POLICIES];

@@ -12,6 +12,9 @@ import { singleAttempts } from "../../../webhook/respond/single-attempt.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 import { pod } from "./fixtures.ts";
 
+/** The address of every caller. */
+export const CALLER = "10.0.0.1";
+
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 /** The JSON of a Ready pod. */
@@ -109,7 +112,7 @@ export function handler(
     asked,
     records,
     ask: async (body, kind = "validate", timeout = "10s") =>
-      admission.handle({ cell: "cell-1", kind, body, timeout, isCallerGone: () => false }),
+      admission.handle({ cell: "cell-1", kind, body, timeout, address: CALLER, isCallerGone: () => false }),
   };
 }
 
