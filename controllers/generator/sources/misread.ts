@@ -1,4 +1,4 @@
-/** Values of a source's annotations that say nothing: no apiserver validates them, and each is read in some safe way. */
+/** Values of annotations that say nothing: no apiserver validates them, and each is read in some safe way. */
 import {
   ENFORCEMENT_ANNOTATION,
   EXPECTED_PODS_ANNOTATION,
