@@ -297,6 +297,22 @@ test("a StatefulSet of one pod, of which none is promised, is told once", async 
   expect(told).toEqual([expect.stringContaining("none of its pods is promised (replicas 1 - maxUnavailable 1")]);
 });
 
+test("a budget whose annotation says nothing is told so, though it has its protector", async () => {
+  const told: string[] = [];
+  const why = "its annotation expected-pods is none of core, cells and a number above 0";
+  const request = async (): Promise<ApiResponse> => ({ status: 409, headers: {}, body: "{}" });
+  const reconcile = reconcilerOn(request, {
+    kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => ({ ...source, why }) }]]),
+    resolver: {
+      resolve: async () => ({ kind: "resolved", protectors: [required], recheck: false }),
+      forget: () => {},
+    },
+    onEvent: (event) => event.kind === "ignored" && told.push(event.why),
+  });
+  await reconcile(KEY, { signal: new AbortController().signal, failures: 0 });
+  expect(told).toEqual([why]);
+});
+
 test("a terminating namespace is reported once, although earlier steps are repeated", async () => {
   const deployment = { metadata: { namespace: "shop", name: "web", uid: "d1", resourceVersion: "7" } };
   const deployments = pluginNamed("deployment");

@@ -193,7 +193,8 @@ async function resolve(
     }
     case "resolved": {
       const { protectors: required, recheck, soon = false, why } = resolution;
-      reports.report(key, why === undefined ? "ignored" : "unresolved", kind, source, why ?? noneOf(required));
+      const told = why ?? noneOf(required) ?? source.why;
+      reports.report(key, why === undefined ? "ignored" : "unresolved", kind, source, told);
       return { kind: "resolved", source: { ...source, protectors: required }, recheck, soon };
     }
   }

@@ -160,6 +160,23 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
     expect(read(name, { annotations }).enforcement).toBe(expected);
   });
 
+  test.each<[string, boolean, readonly string[], readonly string[]]>([
+    ["min-available", false, ["0", "4", "150%", "+5%"], ["four", "-1", "1e3", " 4", "4 pods", "%", ""]],
+    ["max-unavailable", false, ["0", "4", "150%"], ["-50%", "0x1", "1.5"]],
+    ["min-running", false, ["0", "50%"], ["half"]],
+    ["expected-pods", true, ["core", "cells", "12"], ["cell", "0", "12pods", "1e3", "-3"]],
+    ["enforcement", BUDGETS.includes(name), ["Enforce", "Warn", "Off"], ["warn", "enforce", ""]],
+  ])("with a value of the annotation %s that says nothing, says so", (annotation, ofBudgets, known, misread) => {
+    const key = `podseidon.kubewharf.io/${annotation}`;
+    const why = (value: string, labels = { [PROTECT]: "true" }): string | undefined =>
+      read(name, { labels, annotations: { [key]: value } }).why;
+    if (ignored) return;
+    const told = ofBudgets === BUDGETS.includes(name) ? expect.stringContaining(`${key} is no`) : undefined;
+    for (const value of known) expect([value, why(value)]).toEqual([value, undefined]);
+    for (const value of misread) expect([value, why(value)]).toEqual([value, told]);
+    for (const value of misread) expect(why(value, { [PROTECT]: "false" })).toBeUndefined();
+  });
+
   test("deleted: a budget ends; a workload that asks for pods stays protected, by default", () => {
     if (ignored) return;
     const isBudget = BUDGETS.includes(name);

@@ -14,6 +14,7 @@ import {
 import type { ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { BUDGET_KINDS, budgetPlugin } from "./budget-kinds.ts";
 import { decide, isProtected, type PluginContext, sourceOf } from "./interpret.ts";
+import { whyMisread } from "./misread.ts";
 import { statedEnforcement } from "./namespace-enforcement.ts";
 import { type ProtectionSource, pluginName, type SourcePlugin } from "./protection-source.ts";
 import { readScalables } from "./scalable.ts";
@@ -64,14 +65,17 @@ export function plugins(options: PluginOptions): readonly SourcePlugin[] {
   return all.map((plugin) => withUnreadable(enforcing(plugin), context));
 }
 
-/** The same plugin with the stated enforcement in its sources, and with why a misspelt request gets nothing. */
+/** The same plugin with the stated enforcement in its sources, and with what is misspelt in what they ask for. */
 function enforcing(plugin: SourcePlugin): SourcePlugin {
   return {
     ...plugin,
     interpret(raw) {
       const { metadata } = parseMetadata(raw);
       const source = withEnforcement(plugin.interpret(raw), metadata);
-      return source.decision === "NotSelected" && isMisspelt(metadata) ? { ...source, why: WHY_MISSPELT } : source;
+      if (source.decision === "NotSelected" && isMisspelt(metadata)) return { ...source, why: WHY_MISSPELT };
+      if (source.why !== undefined || !isProtected(source.decision)) return source;
+      const why = whyMisread(metadata, source.need?.kind === "budget");
+      return why === undefined ? source : { ...source, why };
     },
   };
 }

@@ -162,7 +162,7 @@ export interface ProtectionSource {
   readonly scale?: Scale;
   /** For a kind whose status the generator writes: the generation, and the stored status, if any. */
   readonly budgetStatus?: { readonly generation: number; readonly stored: unknown };
-  /** Why the source is ignored, for people. */
+  /** Why the source is ignored, or what it asks for and does not get, for people. */
   readonly why?: string;
 }
 

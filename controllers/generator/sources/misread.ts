@@ -1,0 +1,35 @@
+/** Values of annotations that say nothing: no apiserver validates them, and each is read in some safe way. */
+import {
+  ENFORCEMENT_ANNOTATION,
+  EXPECTED_PODS_ANNOTATION,
+  MAX_UNAVAILABLE_ANNOTATION,
+  MIN_AVAILABLE_ANNOTATION,
+  MIN_RUNNING_ANNOTATION,
+} from "../../../shared/schema/annotations.ts";
+import type { ObjectMeta } from "../../../shared/schema/podprotector.ts";
+
+/** What an annotation may say, and what people are told of another value. */
+type Rule = readonly [annotation: string, known: RegExp, otherwise: string];
+
+const COUNT = /^([0-9]+|\+?[0-9]+%)$/;
+const ALL_PODS = "is no number and no percentage: all of its pods are required";
+const ENFORCEMENT: Rule = [ENFORCEMENT_ANNOTATION, /^(Enforce|Warn|Off)$/, "is none of Enforce, Warn and Off"];
+const OF_BUDGETS: readonly Rule[] = [
+  ENFORCEMENT,
+  [EXPECTED_PODS_ANNOTATION, /^(core|cells|0*[1-9][0-9]*)$/, "is none of core, cells and a number above 0"],
+];
+const OF_WORKLOADS: readonly Rule[] = [
+  ENFORCEMENT,
+  [MIN_AVAILABLE_ANNOTATION, COUNT, ALL_PODS],
+  [MAX_UNAVAILABLE_ANNOTATION, COUNT, ALL_PODS],
+  [MIN_RUNNING_ANNOTATION, COUNT, ALL_PODS],
+];
+
+/** The first of them, for people. */
+export function whyMisread({ annotations = {} }: ObjectMeta, isBudget: boolean): string | undefined {
+  for (const [annotation, known, otherwise] of isBudget ? OF_BUDGETS : OF_WORKLOADS) {
+    const text = annotations[annotation];
+    if (text !== undefined && !known.test(text)) return `its annotation ${annotation} ${otherwise}`;
+  }
+  return undefined;
+}
