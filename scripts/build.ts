@@ -22,9 +22,9 @@ const KB = 1000;
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
-  webhook: { entry: "webhook/main.ts", budget: 406 * KB },
+  webhook: { entry: "webhook/main.ts", budget: 407 * KB },
   generator: { entry: "controllers/generator/main.ts", budget: 365 * KB },
-  aggregator: { entry: "controllers/aggregator/main.ts", budget: 405 * KB },
+  aggregator: { entry: "controllers/aggregator/main.ts", budget: 406 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
   "eviction-retry": { entry: "controllers/eviction-retry/main.ts", budget: 254 * KB },
   certificates: { entry: "controllers/certificates/main.ts", budget: 590 * KB },
