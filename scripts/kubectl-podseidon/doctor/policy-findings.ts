@@ -7,7 +7,7 @@ export const ADMISSION_API = "/apis/admissionregistration.k8s.io/v1";
 const CHECK = "cell policies";
 const APPLY = "apply the manifests of this release to the core again (manifests/overlays/core)";
 
-/** The policies of manifests/base/cell-policy and manifests/base/cell-tokens, which nobody patches: a digest of each. */
+/** Digests of the policies of manifests/base/cell-policy and manifests/base/cell-tokens, which nobody patches. */
 const DIGESTS: Readonly<Record<string, string>> = {
   "podseidon-cell-status": "49dd3d65ca104b7f",
   "podseidon-cell-protectors": "6f72383b13379f4e",
