@@ -5,9 +5,9 @@
  */
 import { hash } from "node:crypto";
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
-import { putOffMs } from "../../shared/kube/client/api-result.ts";
+import { untilNotPutOff } from "../../shared/kube/client/put-off.ts";
 import { BoundedMap } from "../../shared/runtime/bounded-map.ts";
-import { type Ports, sleep } from "../../shared/runtime/clock.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
 import { GROUP, PLURAL } from "../../shared/schema/annotations.ts";
 import { valueAt } from "../../shared/schema/check.ts";
 import type { User } from "./admission-request.ts";
@@ -103,15 +103,12 @@ export class BypassPermissions {
         resourceAttributes: { group: GROUP, resource: PLURAL, verb: "bypass", namespace },
       },
     };
-    const { clock } = this.#ports;
-    const endMs = clock.monotonicMs() + MAX_CALL_MS;
-    for (;;) {
-      const result = await this.#api.create(PATH, body, isAllowed, { timeoutMs: endMs - clock.monotonicMs() });
-      if (result.kind === "ok") return result.object ? "allowed" : "denied";
-      const retryMs = putOffMs(result);
-      if (clock.monotonicMs() + retryMs >= endMs) return "unknown";
-      await sleep(this.#ports, retryMs);
-    }
+    const endMs = this.#ports.clock.monotonicMs() + MAX_CALL_MS;
+    const result = await untilNotPutOff(this.#ports, endMs, (timeoutMs) =>
+      this.#api.create(PATH, body, isAllowed, { timeoutMs }),
+    );
+    if (result.kind !== "ok") return "unknown";
+    return result.object ? "allowed" : "denied";
   }
 }
 

@@ -1,6 +1,7 @@
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
-import { describeFailure, putOffMs } from "../../shared/kube/client/api-result.ts";
-import { type Ports, sleep } from "../../shared/runtime/clock.ts";
+import { describeFailure } from "../../shared/kube/client/api-result.ts";
+import { untilNotPutOff } from "../../shared/kube/client/put-off.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { BypassPermissions } from "./bypass-permission.ts";
 import type { ListPods } from "./node-deletion.ts";
@@ -33,15 +34,14 @@ export function createPodReader(
 ): NonNullable<CellClient["readPod"]> {
   const { clock } = ports;
   return async (namespace, name, timeoutMs) => {
-    const endMs = clock.monotonicMs() + Math.max(1, Math.min(timeoutMs, MAX_READ_MS));
-    for (;;) {
-      const sentMs = clock.monotonicMs();
-      const result = await api.getPod(namespace, name, parseAnyPod, { timeoutMs: endMs - sentMs });
-      if (result.kind === "ok") return { kind: "found", pod: result.object, sentMs };
-      if (result.kind === "gone") return { kind: "gone" };
-      const retryMs = putOffMs(result);
-      if (clock.monotonicMs() + retryMs >= endMs) return { kind: "failed", message: describeFailure(result) };
-      await sleep(ports, retryMs);
-    }
+    let sentMs = clock.monotonicMs();
+    const endMs = sentMs + Math.max(1, Math.min(timeoutMs, MAX_READ_MS));
+    const result = await untilNotPutOff(ports, endMs, (leftMs) => {
+      sentMs = clock.monotonicMs();
+      return api.getPod(namespace, name, parseAnyPod, { timeoutMs: leftMs });
+    });
+    if (result.kind === "ok") return { kind: "found", pod: result.object, sentMs };
+    if (result.kind === "gone") return { kind: "gone" };
+    return { kind: "failed", message: describeFailure(result) };
   };
 }

@@ -4,10 +4,11 @@
  */
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { withQuery } from "../../shared/kube/client/api-path.ts";
-import { describeFailure, putOffMs } from "../../shared/kube/client/api-result.ts";
+import { describeFailure } from "../../shared/kube/client/api-result.ts";
+import { untilNotPutOff } from "../../shared/kube/client/put-off.ts";
 import { isOversized } from "../../shared/kube/client/transport.ts";
 import { checkKind } from "../../shared/kube/stream/raw-object.ts";
-import { type Ports, sleep } from "../../shared/runtime/clock.ts";
+import type { Ports } from "../../shared/runtime/clock.ts";
 import { isRecord, valueAt } from "../../shared/schema/check.ts";
 import { MAX_NAME_LENGTH, requireShort } from "../../shared/schema/lengths.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
@@ -109,19 +110,16 @@ export function createPodLister(api: Pick<ApiClient, "get">, ports: Pick<Ports, 
     const endMs = clock.monotonicMs() + timeoutMs * LIST_FRACTION;
     let limit = PAGE_SIZE;
     let token: string | undefined;
-    for (let leftMs = endMs - clock.monotonicMs(); leftMs > 0; leftMs = endMs - clock.monotonicMs()) {
+    while (clock.monotonicMs() < endMs) {
       const query = { fieldSelector: `spec.nodeName=${node},${UNFINISHED}`, limit, continue: token };
-      const result = await api.get(withQuery("/api/v1/pods", query), parsePage, { timeoutMs: leftMs, isList: true });
+      const result = await untilNotPutOff(ports, endMs, (leftMs) =>
+        api.get(withQuery("/api/v1/pods", query), parsePage, { timeoutMs: leftMs, isList: true }),
+      );
       if (result.kind === "unavailable" && isOversized(result.error) && limit > SMALL_PAGE_SIZE) {
         limit = SMALL_PAGE_SIZE;
         continue;
       }
-      if (result.kind !== "ok") {
-        const retryMs = putOffMs(result);
-        if (clock.monotonicMs() + retryMs >= endMs) return { kind: "failed", message: describeFailure(result) };
-        await sleep(ports, retryMs);
-        continue;
-      }
+      if (result.kind !== "ok") return { kind: "failed", message: describeFailure(result) };
       pods.push(...result.object.pods.filter(isAtStake));
       if (pods.length > MAX_PODS) return { kind: "failed", message: `there are more than ${MAX_PODS} pods on it` };
       token = result.object.token;

@@ -79,7 +79,7 @@ export class PendingQueue {
   readonly #ports: Pick<Ports, "clock" | "timers">;
   readonly #waiting = new Map<PendingRequest, Timer>();
   /** Holds that could not be written. Nothing is reserved before they are. */
-  readonly #owed = new Map<PendingRequest, PendingReassert>();
+  readonly #owed = new Set<PendingReassert>();
   /** Message of the core's last failure, until a call succeeds. */
   coreFailure: string | undefined;
 
@@ -103,14 +103,14 @@ export class PendingQueue {
   settle(pending: PendingRequest, decision: ProtectorDecision): void {
     if (!this.remove(pending)) return;
     if (pending.kind === "reserve") pending.settle(decision);
-    else if (pending.kind === "reassert") this.#owed.set(pending, pending);
+    else if (pending.kind === "reassert") this.#owed.add(pending);
   }
 
   /** Queues the holds that could not be written, once more: to be called before a batch is planned. */
   addOwed(): void {
     const { clock } = this.#ports;
     const nowMs = clock.monotonicMs();
-    for (const { hold, arrivedMs, deadlineMs, ...owed } of this.#owed.values()) {
+    for (const { hold, arrivedMs, deadlineMs, ...owed } of this.#owed) {
       const timed = { arrivedMs: nowMs, deadlineMs: nowMs + deadlineMs - arrivedMs };
       // People read from a hold since when it is there.
       this.add({ ...owed, ...timed, hold: holdAt(hold, clock.nowMs()) });
@@ -121,7 +121,7 @@ export class PendingQueue {
   /** False when the request has left the queue before. */
   remove(pending: PendingRequest): boolean {
     // A hold may be stored after its time is over.
-    this.#owed.delete(pending);
+    if (pending.kind === "reassert") this.#owed.delete(pending);
     this.#waiting.get(pending)?.cancel();
     return this.#waiting.delete(pending);
   }

@@ -19,8 +19,8 @@ export interface DenialContext {
   readonly username?: string | undefined;
 }
 
-/** Who deletes the pods of an owner that is gone, or is being deleted in the foreground, and those of a namespace. */
-export const OF_NO_OWNER = /:(generic-garbage-collector|namespace-controller)$/;
+/** The controllers of cascading deletion: of owners, also in the foreground, and of namespaces. */
+export const CASCADING_DELETERS = /:(generic-garbage-collector|namespace-controller)$/;
 
 /** When the hold of the denial's cell ends; "" where the time is not known, or has passed. */
 export function holdEnd(decision: Denial["decision"], { cell, nowMs, settleMs }: DenialContext): string {

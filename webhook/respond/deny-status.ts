@@ -9,11 +9,11 @@ import type { DisruptionTarget, NoTarget } from "../request/disruption-target.ts
 import { type Denial, idOf, isBusy, type OverloadCause } from "../reserve/verdict.ts";
 import type { AdmissionResponse, DenyStatus } from "./admission-response.ts";
 import {
+  CASCADING_DELETERS,
   type DenialContext,
   holdEnd,
   isHeldUp,
   isImpossible,
-  OF_NO_OWNER,
   stuckCells,
   waitsForCells,
 } from "./denial-outlook.ts";
@@ -244,7 +244,7 @@ export function named(names: readonly string[]): string {
 export function adviceOn(denials: readonly Denial[], context: DenialContext): string {
   if (denials.some(({ decision }) => isImpossible(decision))) {
     // Of a lower promise, each pod less would go for good.
-    if (OF_NO_OWNER.test(context.username ?? ""))
+    if (CASCADING_DELETERS.test(context.username ?? ""))
       return "its owner or namespace is deleted. Nobody replaces it: create the workload again, or end the promise";
     // A StatefulSet, for example, creates a pod again only when the terminating one is gone. No count shows such a pod.
     return `no more pods match than must be available: unless pods are missing or being replaced, ${PROMISE_LESS}`;

@@ -55,13 +55,6 @@ export function errorOf(failure: ApiFailure, gone?: string): Error {
   return failure.kind === "unavailable" ? failure.error : new Error(describeFailure(failure, gone));
 }
 
-/** After how long a busy server (429) wants to be asked again, as client-go would; infinite where it does not say. */
-export function putOffMs(failure: ApiFailure): number {
-  const isPutOff = failure.kind === "unavailable" && failure.status === 429;
-  // One that says "at once" would be asked without a pause.
-  return (isPutOff && failure.retryAfterMs) || Number.POSITIVE_INFINITY;
-}
-
 /** A call without a complete response, or with a 2xx response that can't be read. */
 export function unavailable(error: unknown, sent: boolean, status?: number): Unavailable {
   return { kind: "unavailable", error: error instanceof Error ? error : new Error(String(error)), sent, status };
