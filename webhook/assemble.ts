@@ -92,7 +92,8 @@ function watchCore(
     uidOf: (version) => version.uid,
     versionOf: ({ version }) => version,
     confirmEveryMs: CONFIRM_EVERY_MS,
-    // A protector that has become unreadable protects as before, and one that always was holds its pods back.
+    // An object that has become unreadable stays in force in its last version. One that was never readable denies
+    // (unreadable-protector.ts).
     unparsable: "listAgain",
     placeholder: (raw) => {
       const protector = unreadableProtector(raw);
@@ -141,7 +142,7 @@ function watchCore(
   return { watch, cache };
 }
 
-/** What few pods need is loaded with the first of them: bypass permissions and pending marks. */
+/** Bypass permissions and pending marks are loaded with the first pod that needs them. */
 function createCellClient(name: string, transport: Transport | undefined, parts: WebhookParts): CellClient {
   if (transport === undefined) return { id: name, readPod: undefined };
   const { ports, onEvent } = parts;

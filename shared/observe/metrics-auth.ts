@@ -52,7 +52,10 @@ type ReviewApi = Pick<ApiClient, "create">;
 export class MetricsReaders {
   readonly #api: ReviewApi;
   readonly #ports: Pick<Ports, "clock">;
-  /** When the cluster let a reader in, last. Not whom it did not: anybody can send any number of tokens. */
+  /**
+   * The last time at which the cluster accepted a token. Rejected tokens are not remembered: anybody can send any
+   * number of them.
+   */
   readonly #known = new BoundedMap<string, number>(MAX_REMEMBERED);
   readonly #inFlight = new Map<string, Promise<Outcome>>();
 

@@ -2,7 +2,7 @@ import type { PodProtector } from "../schema/podprotector.ts";
 
 /** Characters that each lost protector counts for at least. */
 const LEAST_WEIGHT = 4_096;
-/** For 50,000 protectors, more than any core is meant for, or fewer that are larger. */
+/** Room for 50,000 protectors, more than any core is meant for, or for fewer large ones. */
 const MAX_WEIGHT = 50_000 * LEAST_WEIGHT;
 
 interface Lost {
@@ -17,7 +17,7 @@ interface Group {
   weight: number;
 }
 
-/** Of what anybody but podseidon writes. */
+/** Of the fields that users write, not podseidon. */
 function weightOf({ object: { metadata, spec } }: Lost): number {
   return Math.max(LEAST_WEIGHT, JSON.stringify([metadata, spec]).length);
 }
@@ -34,7 +34,7 @@ export class BoundedLostProtectors<T extends Lost> {
   readonly #groupOf = new Map<string, Group>();
   #weight = 0;
 
-  /** `onOverflow`: this one is kept no longer, or not at all. */
+  /** `onOverflow`: this lost protector was dropped, or not taken. */
   constructor(onOverflow?: (lost: T) => void) {
     this.#onOverflow = onOverflow;
   }

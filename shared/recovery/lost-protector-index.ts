@@ -9,7 +9,7 @@ const MAX_VARIANTS = 16;
 interface LostProtectorIndexOptions {
   /** The release register of the core says that this absent protector has ended. */
   readonly isRecorded: (protector: PodProtector) => boolean;
-  /** More protectors are lost than can be kept: this one is kept no longer, so that its pods are not protected. */
+  /** More protectors are lost than fit: this one is dropped, and its pods are no longer protected. */
   readonly onOverflow?: (lost: ProtectorVersion) => void;
 }
 

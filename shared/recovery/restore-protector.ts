@@ -15,7 +15,9 @@ export type RestoreCalls = Pick<ApiClient, "create" | "putPodProtectorStatus" | 
 
 /** The reason in the mark `restored`. A cell writes its name before the reason, which the policy of the core checks. */
 export const RESTORED = "the protector before this one vanished without a release";
-/** The mark of a protector that its source, which has others, asks for now: it may have had this one before, too. */
+/**
+ * The mark of a protector that is created beside others of its source: the source may have had this one before, too.
+ */
 export const PERHAPS_RESTORED = "nothing shows that it is the first of this name";
 const CELL = "cell ";
 
@@ -23,7 +25,7 @@ export function markOfCell(cellID: string): string {
   return `${CELL}${cellID}: ${RESTORED}`;
 }
 
-/** Only the word of a cell tells what its spec was. */
+/** The spec of this protector is known only from a cell. */
 export function isMadeByCell({ metadata }: Pick<PodProtector, "metadata">): boolean {
   return metadata.annotations?.[RESTORED_ANNOTATION]?.startsWith(CELL) ?? false;
 }

@@ -64,8 +64,8 @@ export class WorkQueue<K = string> {
   /** Ready keys in order, with the monotonic time since which they are ready; client-go's "dirty" keys. */
   readonly #ready = new Map<K, number>();
   /**
-   * Goes on where it was: one that starts anew passes the place of each key that was taken since the Map shrank. Until
-   * the next key is taken, it costs some 50 bytes for each one that is added and dropped.
+   * One iterator for the life of the queue: a new one would step over the slot of every key that was taken since the
+   * Map last shrank. Until the next key is taken, each key that is added and dropped costs some 50 bytes.
    */
   #order = this.#ready.entries();
   /** Keys in processing, with the monotonic time of their start. */
@@ -205,7 +205,7 @@ export class WorkQueue<K = string> {
   tryTake(): K | undefined {
     let next = this.#order.next();
     if (next.done === true) {
-      // Once it has ended, it shows no later key.
+      // An iterator that has ended does not see keys that are added later.
       this.#order = this.#ready.entries();
       next = this.#order.next();
       if (next.done === true) return undefined;

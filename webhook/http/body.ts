@@ -59,7 +59,8 @@ export function readBody(
     finish(slot.weigh(values) ? undefined : tooManyRequests());
   });
   incoming.on("error", (cause) => finish(endedEarly(cause)));
-  // Fires after every request. An error with its stack costs a tenth of a request, so it is made only when needed.
+  // This event comes after every request. An error with its stack costs a tenth of a request, so it is made only when
+  // needed.
   incoming.on("close", () => {
     if (!isDone) finish(endedEarly());
   });

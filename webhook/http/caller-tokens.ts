@@ -77,7 +77,7 @@ export class CallerTokens {
     this.#options = options;
   }
 
-  /** Why the caller is rejected; undefined when it may ask. */
+  /** Why the call is rejected; undefined when it is accepted. */
   check(caller: Caller): MaybePromise<HttpError | undefined> {
     const { isRequired } = this.#options;
     const token = /^Bearer ([\w-]+\.[\w-]+\.[\w-]+)$/.exec(caller.authorization ?? "")?.[1];

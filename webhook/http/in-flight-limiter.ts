@@ -44,7 +44,10 @@ export class InFlightLimiter {
     return this.#bytes;
   }
 
-  /** To count the values of a body costs a quarter of its parsing, so few requests are spared it. */
+  /**
+   * True when the values of the next body have to be counted. Counting takes a quarter of the time of parsing, so it
+   * begins only when many bytes are in flight.
+   */
   get countsValues(): boolean {
     return this.#bytes > UNCOUNTED_BYTES_IN_FLIGHT;
   }

@@ -234,9 +234,11 @@ export class WebhookServer {
   #receive(incoming: ReceivedRequest, outgoing: ServerResponse): void {
     const { socket } = incoming;
     this.slowCallers.requestBegan(socket);
-    // It is answered: an apiserver may have a new certificate, and no client repeats such a request.
+    // The request is answered: the apiserver may have a new certificate for its next connection, and no client repeats
+    // the request.
     if (this.#connections.isOutdated(socket)) outgoing.shouldKeepAlive = false;
-    // No route depends on it, and Hono rejects an IPv6 address that is not in its shortest form.
+    // The Host header is replaced: no route depends on it, and Hono rejects an IPv6 address that is not in its shortest
+    // form.
     incoming.headers.host = "any";
     const slot =
       this.#readPath(incoming) && this.#isAccepted(incoming)
@@ -251,7 +253,7 @@ export class WebhookServer {
           })
         : undefined;
     if (slot === undefined) {
-      // Its body may arrive after the response.
+      // The rest of the body may arrive after the response.
       incoming.once("close", () => this.slowCallers.requestComplete(socket));
       void this.#respond(incoming, outgoing);
       return;

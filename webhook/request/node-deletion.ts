@@ -46,9 +46,10 @@ function finalizersOf(node: unknown): readonly unknown[] {
 }
 
 /**
- * As {@link removedNode}, for the reviews of one cell in their order. kube-apiserver reads a node before it asks about
- * its deletion, and one without finalizers is removed whatever it gets meanwhile: after a denial it asks once more
- * about the version that is there by then, which then has to be decided like the first.
+ * As {@link removedNode}, for the reviews of one cell in their order. kube-apiserver decides to remove a node when it
+ * reads the node, before it calls the webhook: a node without finalizers is removed even if it gets a finalizer
+ * meanwhile. After a denial, kube-apiserver calls the webhook once more, with the present version of the node. The
+ * second review has to be decided like the first.
  */
 export function removedNodeSince(
   reviewed: ReviewedDeletions,

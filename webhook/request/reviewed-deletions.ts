@@ -4,11 +4,11 @@
 const REQUEST_MS = 60_000;
 const MAX_REMEMBERED = 10_000;
 
-/** When the deletion of a node that nothing kept was reviewed, by cell and UID. */
+/** The time of the last review of each node's deletion, by cell and UID, for nodes without finalizers. */
 export class ReviewedDeletions {
   /** The oldest comes first. */
   readonly #times = new Map<string, number>();
-  /** Of the last one that was forgotten: any client that reaches the port can send more than are remembered. */
+  /** The time of the newest forgotten review: any client of the port can send more reviews than are remembered. */
   #forgottenMs = -Infinity;
 
   add(key: string, nowMs: number): void {
@@ -20,7 +20,10 @@ export class ReviewedDeletions {
     this.#forgottenMs = oldest[1];
   }
 
-  /** True for each node while one that was forgotten may be asked about again. */
+  /**
+   * True when kube-apiserver may still repeat an earlier review of this node. True for every node while a forgotten
+   * review may be repeated.
+   */
   mayBeAskedAgain(key: string, nowMs: number): boolean {
     return nowMs - (this.#times.get(key) ?? this.#forgottenMs) < REQUEST_MS;
   }

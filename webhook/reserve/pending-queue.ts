@@ -106,13 +106,13 @@ export class PendingQueue {
     else if (pending.kind === "reassert") this.#owed.add(pending);
   }
 
-  /** Queues the holds that could not be written, once more: to be called before a batch is planned. */
+  /** Queues the holds again that could not be written. To be called before a batch is planned. */
   addOwed(): void {
     const { clock } = this.#ports;
     const nowMs = clock.monotonicMs();
     for (const { hold, arrivedMs, deadlineMs, ...owed } of this.#owed) {
       const timed = { arrivedMs: nowMs, deadlineMs: nowMs + deadlineMs - arrivedMs };
-      // People read from a hold since when it is there.
+      // The hold shows people when it began, so it keeps its time.
       this.add({ ...owed, ...timed, hold: holdAt(hold, clock.nowMs()) });
     }
     this.#owed.clear();
@@ -120,7 +120,7 @@ export class PendingQueue {
 
   /** False when the request has left the queue before. */
   remove(pending: PendingRequest): boolean {
-    // A hold may be stored after its time is over.
+    // A hold is never too late.
     if (pending.kind === "reassert") this.#owed.delete(pending);
     this.#waiting.get(pending)?.cancel();
     return this.#waiting.delete(pending);

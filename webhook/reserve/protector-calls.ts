@@ -151,7 +151,7 @@ export class ProtectorCalls {
     }
   }
 
-  /** A write that was not sent is tried again. For a write that may have succeeded, the object is read first. */
+  /** A write that was not sent is repeated. Before a write that may have succeeded is repeated, the object is read. */
   async #unavailable(result: Unavailable, attempted: Iterable<PendingReserve>): Promise<void> {
     this.#queue.coreFailure = result.error.message;
     if (!result.sent) for (const pending of attempted) pending.attempt = undefined;

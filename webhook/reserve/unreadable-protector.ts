@@ -1,6 +1,6 @@
 /**
- * What protects in the place of a protector that no replica could read since its start, as where the CRD has lost
- * fields. Nothing counts as counted, so that its pods wait. Left out, it would protect nothing.
+ * A stand-in for a protector that this replica could never read, for example because the CRD has lost fields. The
+ * stand-in has no counts, so that disruptions of its pods wait. Without the stand-in, nothing would protect them.
  */
 import * as v from "valibot";
 import { LabelSelector, ObjectMeta, type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
@@ -11,7 +11,7 @@ const Selecting = v.looseObject({ selector: LabelSelector });
 /** Older than any version that is read later. */
 const OLDEST = "0";
 
-/** Undefined for an object that is none. */
+/** Undefined for something without the metadata of an object. */
 export function unreadableProtector(raw: unknown): PodProtector | undefined {
   if (!v.is(Raw, raw)) return undefined;
   const metadata = { ...raw.metadata, resourceVersion: OLDEST };

@@ -122,7 +122,10 @@ export function isBusy({ decision }: Denial): boolean {
 /** A tenant may make thousands of protectors over one pod, and each that is being asked takes memory and time. */
 export const MAX_AT_ONCE = 50;
 
-/** The verdict of all, of whom `atOnce` are asked at once; of no more, where one denies for good. */
+/**
+ * The verdict of all protectors, `atOnce` of which are asked concurrently. After a denial that lasts, no more are
+ * asked.
+ */
 export async function verdictOfEach<T>(
   all: readonly T[],
   ask: (one: T) => Promise<DecisionOf>,

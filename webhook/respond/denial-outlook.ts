@@ -71,7 +71,7 @@ export function waitsForCells(decision: Denial["decision"]): boolean {
   return unreliable > 0 && available - unreliable <= minAvailable;
 }
 
-/** An aggregator sees an allowed disruption within seconds, if nobody has turned it down since. */
+/** An aggregator sees an allowed disruption within seconds, unless something else has denied it. */
 const UNDER_WAY_MS = 10_000;
 
 /** Of each version of a protector, because one version may deny thousands of requests. */
@@ -89,7 +89,7 @@ function newestMicros(state: ProtectorState): number {
   return newest;
 }
 
-/** True where all that holds the quota of the protector was first allowed longer ago. */
+/** True where every reservation that uses quota was first allowed longer ago. */
 export function isHeldUp(decision: Denial["decision"], { nowMs }: DenialContext): boolean {
   if (decision.kind !== "denied" || decision.version === undefined) return false;
   const newest = newestMicros(decision.version.state);

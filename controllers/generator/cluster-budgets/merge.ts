@@ -66,7 +66,7 @@ export function planMerge(input: MergeInput): MergePlan {
   const { groups, againMs } = groupsOf(input);
   const present = new Map<string, MergedBudget>();
   const deletes: MergedBudget[] = [];
-  // The generator has let go of a budget that is being deleted, however long others' finalizers keep the object.
+  // The generator ignores a merged budget that is being deleted, even while the finalizers of others keep the object.
   for (const stored of input.stored.filter(({ deleting }) => !deleting)) {
     const key = selectorKey(stored.selector);
     if (groups.has(key) && !present.has(key)) present.set(key, stored);

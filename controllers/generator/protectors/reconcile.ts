@@ -170,8 +170,8 @@ async function resolve(
     reports.report(key, "ignored", kind, source, noneOf(source?.protectors) ?? source?.why);
     return { kind: "resolved", source, recheck: false };
   }
-  // A lost protector still shows the requirement of its source. What a cell alone says is none: a cell that is taken
-  // over makes a protector before its source.
+  // A lost protector still shows the requirement of its source. A protector that only a cell vouches for does not
+  // count: an attacker in that cell could create it before the source.
   const presents = [...protectors, ...lost.of(key)].filter((one) => !isUnproven(one, source));
   const resolution = await resolver.resolve({ key, kind, source, need: source.need, presents, signal: calls.signal });
   switch (resolution.kind) {

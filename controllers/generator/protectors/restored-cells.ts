@@ -1,7 +1,8 @@
 /**
- * The entries of cells after a restore of the core (docs/design.md#lost-history). The components of a cell notice the
- * restore, and hold their cell. A cell that was removed or renamed since, or that is cut off, has nobody who notices,
- * and the pods that a restored entry tells of would be spare ones. So the generator puts such an entry on hold.
+ * Puts the restored entries of cells on hold after a restore of the core (docs/design.md#lost-history). The components
+ * of a cell notice the restore by themselves, and hold their cell. No component does so for a cell that was removed or
+ * renamed meanwhile, or that is cut off: the pods in its restored entry would count as spare. So the generator holds
+ * it.
  */
 import { encodeStatus } from "../../../shared/decide/state/encode-status.ts";
 import { holdOf } from "../../../shared/decide/state/hold.ts";
@@ -42,7 +43,7 @@ export class RestoredCells {
     return this.#restored.size > 0;
   }
 
-  /** The first list of a restored core is there. */
+  /** The first list of a restored core has arrived. */
   restored(): void {
     for (const protector of this.#options.protectors.values()) {
       const key = namespacedName(protector.metadata);
@@ -65,7 +66,7 @@ export class RestoredCells {
     const held: string[] = [];
     for (const cell of state.cells.values()) {
       const { cellID, aggregation, isCounted, isOnHold } = cell;
-      // What a cell has written since, it has written with knowledge of the restore.
+      // An entry that has changed was written after the cell noticed the restore.
       if (!isCounted || isOnHold || aggregation === undefined) continue;
       if (restored.get(cellID) !== JSON.stringify(aggregation)) continue;
       const hold = holdOf("CoreRestored", ports.random.token(), ports.clock.nowMs());

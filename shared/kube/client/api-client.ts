@@ -103,8 +103,8 @@ export class ApiClient {
   }
 
   /**
-   * Where the CRD has lost its status subresource, kube-apiserver says of each object that is there that it is not
-   * found. Who believed that would take a protector for deleted.
+   * Where the CRD has lost its status subresource, kube-apiserver answers 404 for every object. Without this read, the
+   * caller would take an existing protector for deleted.
    */
   async #whyNoStatus({ namespace = "", name, uid }: ObjectIdentity, options: CallOptions): Promise<ApiFailure> {
     const read = await this.getPodProtector(namespace, name, options);
@@ -157,7 +157,7 @@ export class ApiClient {
   }
 }
 
-/** Something in between may mix up answers. One about another object says nothing of this one. */
+/** A proxy may mix up responses. A response about another object says nothing about this one. */
 function about<T>(namespace: string, name: string, parse: Parse<T>): Parse<T> {
   return (raw) => {
     const metadata = isRecord(raw) && isRecord(raw.metadata) ? raw.metadata : {};

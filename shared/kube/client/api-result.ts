@@ -62,7 +62,7 @@ export function unavailable(error: unknown, sent: boolean, status?: number): Una
 
 /**
  * Classifies a response other than 2xx. `what` is method and path without query, for messages. `name` is that of the
- * object, where a 404 about another one must not count: something in between may mix up answers.
+ * object, where a 404 about another object must not count: a proxy may mix up responses.
  */
 export function failureOf(response: ApiResponse, what: string, name?: string): ApiFailure {
   const { code, status, retryAfterMs, message } = readFailure(response, what);

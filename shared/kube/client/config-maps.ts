@@ -7,7 +7,7 @@ import type { ApiFailure, ApiResult } from "./api-result.ts";
 
 const Page = checker(
   v.looseObject({
-    // Something in between may mix up answers, and a list of another kind may be empty.
+    // A proxy may mix up responses, and a list of another kind may be empty.
     kind: v.optional(v.picklist(["ConfigMapList"])),
     metadata: v.looseObject({ continue: v.optional(v.string()) }),
     items: v.array(ConfigMap),

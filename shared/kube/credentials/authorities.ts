@@ -1,11 +1,11 @@
 import { X509Certificate } from "node:crypto";
 
-/** One that was cut off has no end. */
+/** An authority that was cut off has no END line. */
 const AUTHORITY = /-----BEGIN [A-Z\d ]*CERTIFICATE-----[^-]*(-----END [A-Z\d ]*-----)?/g;
 
 /**
- * Each authority of a PEM text, readable or not; the text itself where it has none. Of one text, OpenSSL drops an
- * unreadable authority, and all behind it, without a word.
+ * Each authority of a PEM text, readable or not; the whole text where it has none. Given as one text, OpenSSL silently
+ * drops an unreadable authority and all that follow it.
  */
 export function splitAuthorities(pem: string): string[] {
   return pem.match(AUTHORITY) ?? [pem];

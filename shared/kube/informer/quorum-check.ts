@@ -85,7 +85,7 @@ export class QuorumCheck {
     const { path, query } = options.collection;
     // Permissions may depend on the field selector. With a label selector, the server would search for a first match.
     this.#path = withQuery(path, { fieldSelector: query.fieldSelector, limit: 1 });
-    // No server counts what a selector leaves.
+    // A server does not count the objects of a list with a selector.
     this.#canCount = Object.keys(query).length === 0;
     this.#backoff = new Backoff({ initialMs: 250, maxMs: 5_000, factor: 2, jitter: 0.5 }, options.ports.random);
   }
@@ -142,7 +142,10 @@ export class QuorumCheck {
     this.advanced();
   }
 
-  /** An event or bookmark of `version` has arrived. Until now the cache is what it was at each version before. */
+  /**
+   * An event or bookmark of `version` has arrived, and is not applied yet: the cache is still that of every earlier
+   * version.
+   */
   passing(version: string): void {
     if (this.#counted !== undefined && isOlderVersion(this.#counted.version, version)) this.#compare(this.#counted);
   }
@@ -184,7 +187,7 @@ export class QuorumCheck {
   }
 
   #remember(evidence: QuorumRead): void {
-    // Never reached, it would keep those behind it.
+    // The stream would never reach this version, nor confirm the LISTs after it.
     if (!isComparableVersion(evidence.version)) return;
     const oldest = this.#pending[0];
     this.#pending = oldest === undefined ? [evidence] : [oldest, evidence];
@@ -242,7 +245,7 @@ export class QuorumCheck {
 
   #count(version: string, total: number | undefined): void {
     const { ports, store } = this.#options;
-    // What the stream has passed can't be compared any more.
+    // The cache is already newer, so its size can't be compared with this LIST.
     if (!this.#canCount || total === undefined || !hasReached(version, store.position ?? "")) return;
     if (ports.clock.monotonicMs() - this.#miscountedMs >= MISCOUNT_PAUSE_MS) this.#counted = { version, total };
   }

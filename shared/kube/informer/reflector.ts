@@ -241,7 +241,7 @@ export class Reflector<T> implements LearningInformer<T> {
   #retryMs(failure: WatchFailure, reason: ListReason | undefined, wasHeld: boolean): number {
     const { random } = this.#options.ports;
     const backoffMs = this.#backoff.nextMs();
-    // Something in between may end each stream that is silent for seconds. A long pause would pass for an outage.
+    // A proxy may end each stream that is silent for some seconds. A long pause would look like an outage.
     const mostMs = wasHeld ? BACKOFF.initialMs : MAX_RESUME_DELAY_MS;
     if (reason === undefined || reason === "outage" || reason === "unconfirmed")
       return retryDelayMs(Math.min(backoffMs, mostMs), failure, random);

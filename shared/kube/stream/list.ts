@@ -57,10 +57,10 @@ export interface Listed<T> {
 /**
  * Lists a collection in pages of one version: by a quorum read, or, with `notOlderThan`, at that version or later.
  * Never `resourceVersion=0`. When the version of the pages changes or expires, the list starts again with larger pages.
- * A page that is too large for a response is asked for again in smaller ones: a user may create some of
- * megabytes, and the rest of the list must not pay for them. So are a page that began and did not arrive in its time,
- * and all behind it: a thin wire would never carry one. A page behind the first that a busy server puts off (429) is
- * asked for again, too: of hundreds one always is, and such a list would never end. Rejects with WatchFailure,
+ * A page that is too large for a response is requested again in smaller pages: a user may create objects of megabytes,
+ * and the other pages stay large. When a page began but did not arrive in time, this page and all later ones become
+ * smaller: a slow network would never carry a large one. A later page that a busy server rejects (429) is requested
+ * again, too: one of hundreds always is, and the list would never complete. Rejects with WatchFailure,
  * MalformedResponse or TransportError; `ahead-of-server` means that `notOlderThan` is newer than the server.
  */
 export async function listAll<T>(
@@ -127,7 +127,7 @@ interface PageRequest {
   /** The continue token, as soon as it is known. */
   token: string | undefined;
   hasBegun: boolean;
-  /** How often the server put it off before. */
+  /** How often the server has rejected this page with 429. */
   readonly putOff: number;
 }
 
@@ -198,7 +198,7 @@ class ListAttempt<T> {
     if ((!isOversized(error) && !isSlow) || asked.limit === 1) throw error;
     const limit = Math.ceil(asked.limit / 4);
     if (isSlow) this.#limit = limit;
-    // It goes on from the end of a page that there is not.
+    // The page ahead continues at the end of the larger page, which is given up.
     this.#ahead?.stop.abort();
     this.#ahead = undefined;
     this.#reading = this.#request({ ...asked, limit });
@@ -216,7 +216,7 @@ class ListAttempt<T> {
     const { name } = this.#lister;
     if (token !== undefined && token !== continueToken)
       throw new WatchFailure("corrupt", `${name}: a list says twice where it goes on`);
-    // A cache between that ignores the query serves one page for ever.
+    // A caching proxy that ignores the query serves the same page for ever.
     if (asked.continue === (continueToken ?? ""))
       throw new WatchFailure("corrupt", `${name}: a page of a list goes on where it began`);
     if (resourceVersion === version) return;

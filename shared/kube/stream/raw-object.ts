@@ -87,7 +87,7 @@ export interface RawPage {
   readonly total: number | undefined;
 }
 
-/** Something in between may mix up answers. Throws {@link MalformedResponse} for an object or list of another kind. */
+/** A proxy may mix up responses. Throws {@link MalformedResponse} for an object or list of another kind. */
 export function checkKind(value: unknown, kind: string): void {
   if (isRecord(value) && value.kind !== undefined && value.kind !== kind)
     throw new MalformedResponse(`the answer is no ${kind}`);

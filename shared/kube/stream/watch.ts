@@ -11,8 +11,8 @@ import { failureOfErrorEvent, failureOfResponse, WatchFailure } from "./watch-fa
 /** A stream that is silent for this long beyond the server's own timeout counts as dead (half-open). */
 const IDLE_GRACE_MS = 4_000;
 /**
- * A stream that lives on for so long beyond the server's own timeout is left. A server ends it once the line in flight
- * is through, which on a thin wire takes as long as a page of a list.
+ * A stream that is still open this long after the server's own timeout is abandoned. A server ends the stream after the
+ * line in flight, which may take as long as a page of a list on a slow network.
  */
 const OVERTIME_MS = 30_000;
 /** A burst is interrupted after this much work, so that the process stays responsive. */
@@ -58,7 +58,8 @@ export async function readWatch(request: WatchRequest): Promise<number> {
       const { status, headers } = stream;
       throw failureOfResponse({ status, headers, body: await readText(stream, isOver) }, `watch ${name}`);
     }
-    // A login or maintenance page. Taken for a stream, it would seem to end an outage in which the server was restored.
+    // A login or maintenance page of a proxy. Read as a stream, it would end an outage in which the server may have
+    // been restored.
     if (!/\bjson\b/.test(stream.headers["content-type"] ?? ""))
       throw new MalformedResponse(`watch ${name}: the answer is no JSON; does something in between answer?`);
     request.opened();
@@ -94,7 +95,7 @@ async function readEvents(
       if (collection.kind !== undefined) checkKind(event.object, collection.kind);
       each(event.type, event.object);
     }
-    // Something in between may keep it alive, by blank lines or a byte at a time.
+    // A proxy may keep the stream open, by blank lines or a byte at a time.
     if (isOver()) return;
     busyMs += ports.clock.monotonicMs() - receivedMs;
     if (busyMs >= MAX_BUSY_MS) {
@@ -102,7 +103,7 @@ async function readEvents(
       busyMs = 0;
     }
   }
-  // No stream, but a page of whatever is in between.
+  // The body is one page without a line break, perhaps of a proxy.
   if (!hasLine && lines.pendingBytes > 0) throw new MalformedResponse(`watch ${name}: the answer has no end of a line`);
 }
 

@@ -26,7 +26,9 @@ export interface BackupChunksOptions {
   readonly cellID: string;
   readonly namespace: string;
   readonly timeoutMs: number;
-  /** The cell is a whole cluster: what is stored there under other ids is its own, of before. */
+  /**
+   * The cell is a whole cluster: backups that are stored there under other ids are its own, from before it was renamed.
+   */
   readonly adopts?: boolean;
 }
 
@@ -83,8 +85,8 @@ export class BackupChunks {
   }
 
   /**
-   * Replaces what is known by what is stored, and drops unwritten changes. The first call, to be repeated until it
-   * succeeds.
+   * Reads the stored backups, in place of those that this process knows, and drops unwritten changes. To be called
+   * before everything else, until it succeeds.
    */
   async read(signal: AbortSignal): Promise<ApiFailure | { readonly kind: "ok"; readonly object: BackupContents }> {
     const { api, namespace, cellID, adopts = false } = this.#options;
@@ -113,7 +115,8 @@ export class BackupChunks {
       this.#seen.set(metadata.name, metadata.resourceVersion);
       for (const [uid, text] of Object.entries(data ?? {})) {
         if (uid === VERSIONS_KEY) {
-          // Nobody would lower them any more: a replica that starts would take a core that was moved for restored.
+          // The versions under a former id would never change again: after the core has moved, each replica that starts
+          // would take it for restored.
           this.#change(chunk, uid, null);
           continue;
         }
@@ -190,7 +193,8 @@ export class BackupChunks {
     const result = await mergeIntoConfigMap(api, metadata, { [VERSIONS_KEY]: text }, this.#write(signal));
     if (result.kind !== "ok") return result;
     this.#versions = text;
-    // Somebody deleted it since, as a rule with all backups. This write is the only one that comes by itself.
+    // The ConfigMap was deleted meanwhile, probably with all backups. Only this write notices: it comes twice a minute,
+    // and the others only with a change.
     const { uid } = result.object.metadata;
     if (this.#versionsUid !== undefined && this.#versionsUid !== uid) this.invalidate();
     this.#versionsUid = uid;
@@ -198,8 +202,8 @@ export class BackupChunks {
   }
 
   /**
-   * A write that nobody answered in time may still be made. Behind later ones it would bring back a backup whose
-   * protector was released. So it is for the version that was seen last, and creates a chunk that was never seen.
+   * A write without a response may still arrive, after later writes, and bring back the backup of a released protector.
+   * So each write has the version that was last seen as precondition, or creates a chunk that was never seen.
    */
   async #writeChunk(name: string, data: Change, signal: AbortSignal): Promise<ApiResult<ConfigMap>> {
     const { api } = this.#options;
@@ -209,7 +213,7 @@ export class BackupChunks {
     if (resourceVersion !== undefined)
       return await mergeIntoConfigMap(api, { ...metadata, resourceVersion }, data, call);
     const created = await createConfigMap(api, metadata, data, call);
-    // It may be there without its label, so that no list has shown it.
+    // The chunk exists without its label, so that no list has shown it.
     if (created.kind === "conflict") await mergeIntoConfigMap(api, metadata, {}, call);
     return created;
   }
@@ -251,7 +255,9 @@ export class BackupChunks {
     return undefined;
   }
 
-  /** By name. A write to an adopted chunk gives it the own label, and it keeps its name. */
+  /**
+   * The number of each chunk by its name. A write to an adopted chunk adds the label of this cell, and keeps the name.
+   */
   #numbersOf(maps: readonly ConfigMap[]): ReadonlyMap<string, number> {
     const { cellID } = this.#options;
     const own = Array.from({ length: MAX_CHUNKS }, (_, chunk) => chunkName(cellID, chunk));

@@ -48,7 +48,7 @@ export function versionsName(cellID: string): string {
 export interface ProtectorBackup {
   readonly core: string;
   readonly object: PodProtector;
-  /** A restored core lacks it: no deletion has ended it, also if it was made by hand. */
+  /** A restored core lacks this protector: it was not deleted, even if it was made by hand. */
   readonly isLost?: boolean;
 }
 
@@ -67,8 +67,8 @@ const Versions = checker(v.record(v.string(), v.string()));
 const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
 
 /**
- * The text of a backup: identity, spec and the reservations of this cell. It holds nothing that changes by itself, so
- * that a protector at rest is written once. Without the reservations where it would have more than `most` characters.
+ * The text of a backup: identity, spec and the reservations of this cell. Nothing in it changes by itself, so that an
+ * unchanged protector is written once. Without the reservations where it would have more than `most` characters.
  */
 export function encodeBackup(
   core: string,

@@ -252,7 +252,7 @@ class KeeperRun {
     const noted = [this.#versions.highest[name]];
     await askIfBehind(protectors, noted, this.#options.ports, signal);
     this.#observeVersion(name);
-    // What a stream that lags has not shown yet is not lost.
+    // A protector that a lagging stream has not shown yet is not lost.
     while (!this.#versions.isRestored(name) && isBehindAny(protectors.position, noted) && !signal.aborted)
       await sleep(this.#options.ports, RETRY_MS, signal);
     if (signal.aborted) return;
@@ -277,7 +277,10 @@ class KeeperRun {
     else this.#lose(backup, this.#versions.isRestored(core));
   }
 
-  /** For a settle period, what a lost protector had admitted may be committed: its successor is to be put on hold. */
+  /**
+   * For a settle period, disruptions that the lost protector admitted may still be committed, so its successor is put
+   * on hold.
+   */
   #end({ core, object }: ProtectorBackup): void {
     const { membership, ports, settleMs } = this.#options;
     const { uid } = object.metadata;
@@ -293,19 +296,20 @@ class KeeperRun {
   #gone({ id, protector }: CountedProtector): void {
     this.#noRoom.delete(protector.metadata.uid);
     if (!this.#knownCores.has(id.core)) return;
-    // Of the status, what this cell may write: its own reservations. The other cells are on hold all the same.
+    // Restores only the reservations of this cell, the part of the status that it may write. The other cells are on
+    // hold anyway.
     const backup = decodeBackup(encodeBackup(id.core, protector, this.#options.cellID));
     this.#lose(backup, this.#restores.relisting.has(id.core));
   }
 
-  /** The backup says for good that a restore took its protector away: the next leader could not tell. */
+  /** Marks the backup as lost by a restore: the next leader could not tell. */
   #lose(backup: ProtectorBackup, isRestored: boolean): void {
     const lost = isRestored ? { ...backup, isLost: true } : backup;
     this.#replaced.delete(backup.object.metadata.uid);
     if (this.restorer.add(lost, isRestored)) return void this.#put(lost);
     const { core, object } = backup;
     const { uid } = object.metadata;
-    // Nobody recorded it: a core that took the place of another may have never had the protector.
+    // No release is recorded: a core that replaced another one may never have had the protector.
     if (isMadeByHand(object) && this.chunks.has(uid))
       this.#options.onEvent({ kind: "ended", core, protector: namespacedName(object.metadata), uid });
     this.chunks.remove(uid);
@@ -346,7 +350,10 @@ class KeeperRun {
       this.#lanes.start(`acknowledge ${name}`, async () => this.#acknowledgements.get(name)?.write(version, signal));
   }
 
-  /** Up to which version each core's register is followed, once the present changes of the backups are written. */
+  /**
+   * The version of each core's register that this cell has processed, once the pending changes of the backups are
+   * written.
+   */
   #followed(): [core: string, version: string][] {
     return [...this.#acknowledgements].flatMap(([name, acknowledgement]): [string, string][] => {
       if (!this.#knownCores.has(name)) return [];

@@ -120,7 +120,7 @@ export class BackupRestorer {
     const api = apiOf(backup.core);
     if (api === undefined) return false;
     const options: CallOptions = { timeoutMs, signal };
-    // A cell gives no orders: it suspends nothing, and removes no other cell.
+    // A cell has no authority over others: a restored protector is neither suspended, nor removes another cell.
     const { spec, metadata } = backup.object;
     const { suspend: _, ...inForce } = spec;
     const { [REMOVE_CELL_ONCE_ANNOTATION]: __, ...annotations } = metadata.annotations ?? {};

@@ -11,9 +11,9 @@ export type CoreWatch = Pick<
 >;
 
 /**
- * A stream is older than what another process has noted where its apiserver lags behind another one, and, while nothing
- * happens, until its next bookmark. So a core that seems to be older is asked first: resolves when a quorum LIST that
- * was sent from now on is answered.
+ * Before a core counts as restored, rules out that only this stream is old: its apiserver may lag behind another one,
+ * or no bookmark may have arrived yet. Resolves at once if the core does not seem to be older, else with the response
+ * to a quorum LIST that is sent from now on.
  */
 export async function askIfBehind(
   watch: CoreWatch,

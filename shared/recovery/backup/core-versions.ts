@@ -5,7 +5,7 @@ import { isComparableVersion, isOlderVersion } from "../../schema/resource-versi
  * note the versions that they see every half minute; as many writes take days.
  */
 const LEAST_BUMP = 900_000_000;
-/** By so much what is noted of a restored core is above its version: more than the writes until it is noted again. */
+/** How far above its present version a restored core is noted: more than it can write until it is noted again. */
 const ABOVE = 100_000n;
 
 /** True when a core at `version` is older than one of those that were noted. */
@@ -27,15 +27,15 @@ interface CoreVersionsOptions {
 }
 
 /**
- * The highest resourceVersion that this cell has seen of each core. A core that is older was restored, and so was one
- * whose versions were raised, of which no lost history can be told. For a settle period a higher version than the
- * core's is noted, so that every process that starts meanwhile learns of the restore: the core may soon pass the one
- * from before. That of a core whose versions were raised is kept.
+ * The highest resourceVersion that this cell has seen of each core. A core with a lower version was restored. So was a
+ * core whose versions were raised (`--bump-revision`); then the versions do not show what was lost. The core may soon
+ * pass the version from before the restore. So for a settle period, a version above the core's own is noted, from which
+ * every process that starts meanwhile learns of the restore. The version of a core that was raised stays as noted.
  */
 export class CoreVersions {
   readonly #options: CoreVersionsOptions;
   #highest: Readonly<Record<string, string>> = {};
-  /** Since when (monotonic) each restored core is known to be one. */
+  /** Since when (monotonic) this process knows that a core was restored. */
   readonly #restoredSinceMs = new Map<string, number>();
 
   constructor(options: CoreVersionsOptions) {

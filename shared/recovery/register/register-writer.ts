@@ -164,7 +164,8 @@ function laggingCells({ metadata }: ConfigMap, cells: ConfigMap | undefined): st
   return Object.entries(cells?.data ?? {}).flatMap(([key, version]) => {
     const isReadable =
       v.is(Acknowledgement, version) && isComparableVersion(resourceVersion) && isComparableVersion(version);
-    // One that is newer than its ConfigMap is another core's, or of a history that a restore has ended.
+    // An acknowledged version above the version of its ConfigMap is that of another core, or of a history that a
+    // restore has ended.
     const isForeign = isOlderVersion(cells?.metadata.resourceVersion, version);
     const hasProcessed = isReadable && !isForeign && compareVersions(version, resourceVersion) >= 0;
     return hasProcessed ? [] : [acknowledgingCell(key)];
