@@ -57,7 +57,7 @@ export const generatorOptions = defineOptions({
     kinds: option(
       list("KIND"),
       KINDS,
-      "Kinds that are protected. What protects objects of other kinds is left as it is.",
+      "Kinds that are protected. Protectors of objects of other kinds stay unchanged.",
     ),
     scalable: option(
       list("GROUP/VERSION/RESOURCE[?SETTINGS]", SCALABLE_SEPARATOR),

@@ -77,7 +77,7 @@ export function stateMetrics(
   metrics.gaugeFrom(
     {
       name: "generator_scalable_missing",
-      help: "1 for a resource of --scalable that the core does not serve as it is needed, else 0; absent on a standby.",
+      help: "1 for a resource of --scalable that the core does not serve as needed, else 0; absent on a standby.",
       labels: { resource: { max: MAX_RESOURCES } },
     },
     (set) => {

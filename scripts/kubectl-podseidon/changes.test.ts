@@ -232,7 +232,7 @@ describe("remove-cell", () => {
 
   test("of all namespaces removes the cell's acknowledgement, which blocks the release register", async () => {
     const { code, said, writes, bodies } = await against(objects, "remove-cell", "a~b", "-A", "--yes");
-    expect(said).toBe("configmap podseidon-system/podseidon-cells: rid of cell a~b\n");
+    expect(said).toBe("configmap podseidon-system/podseidon-cells: cleared of cell a~b\n");
     expect([code, writes, bodies]).toEqual([0, [`PATCH ${cells}`], ['{"data":{"a_.b":null}}']]);
   });
 
@@ -387,7 +387,7 @@ describe("who may not do all of it hears what is done already", () => {
     const { code, said } = await against(objects, "remove-cell", "b", "-A", "--yes");
     expect(said).toMatch(refused(of("others")));
     expect(said).toMatch(
-      /; at least \d protectors? \(shop\/mine.*\) will be rid of b all the same\. The command can be repeated\n/,
+      /; at least \d protectors? \(shop\/mine.*\) will be cleared of b all the same\. The command can be repeated\n/,
     );
     expect(code).toBe(2);
     expect((await against(objects, "remove-cell", "b", "-A")).said).toMatch(/it is forbidden\n$/);

@@ -11,7 +11,7 @@ process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   process.exit(EXIT.unknown);
 });
 
-// Who does not read what is said beside the result still gets the exit code.
+// A caller that has closed standard error still gets the exit code.
 process.stderr.on("error", () => {});
 
 // A credential plugin that still runs is ended at the exit, which a signal alone would skip.

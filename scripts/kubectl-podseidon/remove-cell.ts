@@ -52,8 +52,8 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
       if (asked.length === 0) throw new CommandError(message);
       const names = firstNames(asked, MAX_NAMED);
       throw new CommandError(
-        `${message}; at least ${plural(asked.length, "protector")} (${names}) will be rid of ${cell} all the same. ` +
-          "The command can be repeated",
+        `${message}; at least ${plural(asked.length, "protector")} (${names}) will be cleared of ${cell} all the ` +
+          "same. The command can be repeated",
       );
     }),
   );
@@ -63,7 +63,7 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
     const path = configMapPath(systemNamespace, ACKNOWLEDGEMENTS);
     await patchAt(core, path, { data: { [acknowledgementKey(cell)]: null } }, !done);
     const configMap = `${systemNamespace}/${ACKNOWLEDGEMENTS}`;
-    changes.push({ configMap, action: `rid of cell ${cell}`, done, warnings: [] });
+    changes.push({ configMap, action: `cleared of cell ${cell}`, done, warnings: [] });
   }
   const code = report(context, changes);
   return protectors.every(isManaged) ? code : EXIT.no;
@@ -86,7 +86,7 @@ async function removeFrom(
     { metadata: { annotations } },
     !what.done,
   );
-  return isThere ? { ...change, action: `rid of cell ${cell}` } : undefined;
+  return isThere ? { ...change, action: `cleared of cell ${cell}` } : undefined;
 }
 
 /** Only the generator acts on the annotation, and only for its own protectors. */

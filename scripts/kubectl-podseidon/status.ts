@@ -93,7 +93,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   };
   const reading = `reading the protectors of ${core.name}`;
   const views = await context.progress.during(reading, () => readBy(requireProtectors));
-  // One that is deleted may come back, as for `kubectl get --watch`.
+  // A deleted protector may come back, as for `kubectl get --watch`.
   if (context.is("watch")) return await watchStatus(context, { views, read: () => readBy(findProtectors), style });
   if (args.length === 0) {
     const none =

@@ -193,7 +193,7 @@ async function explain(
     ask(cluster, kind, pod),
     webhookConfigurationOf(cluster),
     core.protectors(namespace).catch(orElse(({ message }) => message)),
-    // Who may delete a pod may lack the permission to list all.
+    // A user who may delete a pod may lack the permission to list all.
     cluster.list(podPath(namespace), {}, parseAnyPod).catch(orElse(() => [])),
   ]);
   const cell = cellOfWebhookConfiguration(configuration) ?? context.text("cell");

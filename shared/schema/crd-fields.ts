@@ -51,7 +51,7 @@ const ATOMIC_MAP = { "x-kubernetes-map-type": "atomic" } as const;
 const ATOMIC_LIST = { "x-kubernetes-list-type": "atomic" } as const;
 
 /**
- * A number that a reader in JavaScript writes back as it is. A larger one of 64 bits comes back as another, which the
+ * A number that a reader in JavaScript writes back unchanged. A larger one of 64 bits comes back as another, which the
  * apiserver or a policy refuses, so that nobody could write the status any more.
  */
 const EXACT = { minimum: 0, maximum: Number.MAX_SAFE_INTEGER } as const;

@@ -55,7 +55,7 @@ function asksForGate({ metadata, status }: PodProtector, { cell, isOptedIn, nowM
 }
 
 /**
- * The patch that adds the gate; undefined when the pod stays as it is. Reads the raw pod, which has no UID yet and
+ * The patch that adds the gate; undefined when the pod stays unchanged. Reads the raw pod, which has no UID yet and
  * perhaps no name; kube-apiserver rejects what is invalid in it.
  */
 export function gatePod(request: AdmissionRequest, context: GateContext): readonly PatchOperation[] | undefined {

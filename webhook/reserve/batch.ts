@@ -88,8 +88,8 @@ function add(batch: Batch, pending: PendingRequest, cellSinceMs: (cell: string) 
     const { cell, uid, operation, nonce, hasPaid } = pending;
     rollBack(working, cell, uid, operation, nonce, hasPaid);
   } else {
-    // Other replicas do the same with their own reservations, and what is stored already stays as it is. The hold
-    // covers those without room, and has to be written.
+    // Other replicas re-assert their own reservations. Reservations that are stored already do not change. The hold
+    // covers reservations without room, so it is written in any case.
     for (const { request, decision } of pending.reassertions) reapply(working, request, decision);
     for (const cell of pending.cells) holdCell(working, cell, pending.hold);
   }

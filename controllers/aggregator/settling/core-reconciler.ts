@@ -77,7 +77,7 @@ export class CoreReconciler implements MembershipListener {
   /** Last entries of deleted protectors: a new protector of the same name has lost its predecessor's history. */
   readonly #departed = new Map<string, { readonly known: KnownEntry; readonly atMs: number }>();
   readonly #waitingForProgress = new Set<TrackedProtector>();
-  /** The protectors of the start whose stored counts may be those of before. */
+  /** Protectors whose stored counts may be those of an earlier term. */
   readonly #uncounted: Set<TrackedProtector>;
   readonly #unlisten: (() => void)[];
   readonly #workers: Workers;

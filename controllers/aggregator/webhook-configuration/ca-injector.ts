@@ -168,7 +168,8 @@ export class CaInjector {
     if (last?.fingerprint === fingerprint && nowMs - last.atMs < ACKNOWLEDGE_EVERY_MS) return;
     if (!mayWrite()) return;
     const path = configMapPath(namespace, TRUSTED_CONFIG_MAP);
-    // The key of before, which cells could share. No cell has it now, unless it looks like an escape.
+    // The key of earlier versions, which two cells could share. It is no cell's key now, unless it looks like an
+    // escape.
     const former = cellID.replaceAll("~", "_");
     const data: Record<string, string | null> = /_[_.]/.test(former) ? {} : { [former]: null };
     data[acknowledgementKey(cellID)] = fingerprint;

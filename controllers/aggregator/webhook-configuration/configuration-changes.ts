@@ -44,7 +44,8 @@ function valuesIn(before: unknown, after: unknown): string {
 
 /** By field of a webhook: whether the change from the first value to the second one is weaker. */
 const WEAKENS: Readonly<Record<string, (before: unknown, after: unknown) => boolean>> = {
-  // Another webhook, as of a second installation, or another cell: nobody asks about the protectors of before.
+  // The URL is of another webhook, such as a second installation, or of another cell: the earlier protectors are no
+  // longer asked.
   clientConfig: () => true,
   failurePolicy: (_, after) => after === "Ignore",
   rules: lacksOne,

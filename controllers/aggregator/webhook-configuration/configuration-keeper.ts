@@ -85,7 +85,7 @@ export class ConfigurationKeeper {
   readonly #kept = new Map<ConfigurationResource, string>();
   /** Whether this term has counted the pods, or waits no longer for that. */
   #isCounted = false;
-  /** UIDs of the objects that were created before that, until they are as desired. */
+  /** UIDs of the objects that were created before the first count, until they are as desired. */
   readonly #early = new Set<string>();
   #wake = new AbortController();
 

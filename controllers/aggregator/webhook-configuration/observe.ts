@@ -45,7 +45,7 @@ export function observeCaInjector(metrics: Metrics, log: Log): (event: CaInjecto
       },
       failed: {
         level: "warn",
-        message: "caBundle of the webhook configuration could not be updated; it stays as it is",
+        message: "caBundle of the webhook configuration could not be updated, and stays unchanged",
         fields: ({ what, tag, message }) => unlessSaid(`${what} ${tag}`, { object: what, tag, error: message }),
         count: counted(metrics, {
           name: "registration_ca_failures_total",
@@ -127,15 +127,15 @@ export function observeKeeper({ metrics, log, events, name }: KeeperSinks): (eve
       changed: {
         line: ({ alteration }) =>
           isWeaker(alteration)
-            ? ["warn", "A webhook configuration was declared anew, and may ask about less"]
-            : ["info", "A webhook configuration was declared anew"],
+            ? ["warn", "The declaration of a webhook configuration was changed, and may ask about less"]
+            : ["info", "The declaration of a webhook configuration was changed"],
         fields: ({ alteration }) => ({
           changes: alteration.changes.map(({ text }) => text),
           writer: alteration.writer,
         }),
         count: counted(metrics, {
           name: "registration_changes_total",
-          help: "Times that a webhook configuration of the cell was declared anew; weaker: it may ask about less.",
+          help: "Changes of the declaration of a webhook configuration of the cell; weaker: it may ask about less.",
           labels: { resource: RESOURCES, effect: ["weaker", "other"] },
           of: ({ resource, alteration }) => ({ resource, effect: isWeaker(alteration) ? "weaker" : "other" }),
         }),
@@ -143,7 +143,7 @@ export function observeKeeper({ metrics, log, events, name }: KeeperSinks): (eve
           regarding: { apiVersion: "admissionregistration.k8s.io/v1", kind: KINDS[resource], name },
           type: isWeaker(alteration) ? "Warning" : "Normal",
           reason: isWeaker(alteration) ? "RegistrationWeakened" : "RegistrationChanged",
-          message: `the ${KINDS[resource]} ${name} was declared anew${told(alteration)}`,
+          message: `the ${KINDS[resource]} ${name} was declared differently${told(alteration)}`,
         }),
       },
       adopted: { level: "info", message: "The declared form of a webhook configuration is on record" },

@@ -54,7 +54,7 @@ export class KindWatch {
     return this.#isNotServed || this.#watch?.synced === true;
   }
 
-  /** `--scalable` names this resource, and the cluster does not serve it as it is needed. */
+  /** `--scalable` names this resource, and the cluster does not serve it, or without what the generator needs. */
   get isMissing(): boolean {
     return this.#isNotServed && this.#isNamed;
   }

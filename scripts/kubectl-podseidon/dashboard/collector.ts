@@ -93,7 +93,8 @@ class Watched<T> {
   state(): WatchRow {
     const { synced } = this.reflector;
     const isOld = this.#ports.clock.monotonicMs() - this.#sinceMonotonicMs >= GRACE_MS;
-    // Who may not read protectors sees old ones. Who may not read Events misses one list of the page.
+    // A user without permission to read protectors sees old ones. Without permission to read Events, one list of the
+    // page stays empty.
     const isForbidden = this.#isFailing && this.#isForbidden && this.#what === "Events";
     const isStale = this.#isFailing && (isOld || !synced);
     const state = isForbidden ? "forbidden" : isStale ? "stale" : synced ? "live" : "starting";

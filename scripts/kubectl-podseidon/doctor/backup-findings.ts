@@ -49,7 +49,7 @@ export function backupFindings(
     const mend = `kubectl --namespace ${system} rollout restart deployment podseidon-aggregator`;
     const rest = "A key that is still there after that is of a protector that has no pods here: take it out";
     const found = `can't be read: ${firstNames(unreadable, MAX_NAMED)}`;
-    findings.push(warning(CHECK, found, `${mend} writes them anew. ${rest}`));
+    findings.push(warning(CHECK, found, `${mend} writes them again. ${rest}`));
   }
   const writtenMs = Math.max(...readable.map(lastWriteMs));
   if (nowMs - writtenMs > OLD_AFTER_MS)

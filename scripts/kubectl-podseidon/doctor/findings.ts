@@ -111,7 +111,7 @@ export function crdFinding(installed: unknown): Finding {
     return problem(
       "crd",
       "is being deleted: protectors stay in force, and no workload gets a new one",
-      "it can't be taken back; complete it, and create the CRD anew: docs/operations.md#backup-and-restore",
+      "it can't be taken back; complete it, and create the CRD again: docs/operations.md#backup-and-restore",
     );
   if (!servesStatus(installed))
     return problem(

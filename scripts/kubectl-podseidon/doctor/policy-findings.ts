@@ -106,7 +106,7 @@ export function policyFinding(stored: readonly StoredPolicy[] | undefined, syste
   return warning(CHECK, `other than in this release: ${others.join(", ")}; a cell may write what others say`, APPLY);
 }
 
-/** An earlier release allows a cell more, and one about other accounts or objects restricts nobody. */
+/** A policy of an earlier release allows a cell more. A policy for other accounts or objects restricts none of ours. */
 function isOfThisRelease({ name, policy, binding }: StoredPolicy, system: string): boolean {
   const { matchConstraints, matchConditions, variables, validations } = v.parse(Policy, policy).spec;
   if (v.parse(Binding, binding).spec.matchResources !== undefined) return false;

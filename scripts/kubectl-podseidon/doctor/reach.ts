@@ -38,7 +38,7 @@ export async function reach(cluster: ClusterClient, nowMs: () => number): Promis
   return { findings: [version, clockFinding(response.headers.date, nowMs())], answers: true };
 }
 
-/** The cluster, or what keeps this user from it, which keeps nobody from looking at the others. */
+/** The cluster, or why this user can't reach it. The other clusters are checked anyway. */
 export function reachable(name: string, cluster: Promise<ClusterClient>): Promise<ClusterClient | DoctorFinding> {
   return cluster.catch(orElse(({ message }) => ({ cluster: name, ...unknown("kubeconfig", message, "") })));
 }

@@ -11,7 +11,9 @@ export const SOURCE_REASONS = ["NotProtected", "BudgetUnresolved", "RepairUndone
 /** Older Events are about problems that are gone. */
 const REPEATED_WITHIN_MS = 35 * 60_000;
 
-/** What workloads of these kinds are told in `controllers/generator/sources/workload-kinds.ts`: the least of it all. */
+/**
+ * The beginnings of messages for these kinds in `controllers/generator/sources/workload-kinds.ts`: they are shown last.
+ */
 const BY_DESIGN = /^none of its pods is promised|^its strategy Recreate/;
 
 const SourceEvent = v.looseObject({

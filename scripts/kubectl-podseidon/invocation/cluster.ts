@@ -82,9 +82,7 @@ export class ClusterClient {
     return this.#aheadMs;
   }
 
-  /**
-   * One object as it is, or undefined when it (or its kind) is not there. Throws a sentence for every other failure.
-   */
+  /** One object, or undefined when the object or its kind does not exist. Throws a sentence for every other failure. */
   async find(path: string): Promise<unknown> {
     const result = await this.api.get(path, (raw) => raw, { timeoutMs: CALL_TIMEOUT_MS });
     if (result.kind === "ok") return result.object;
@@ -176,8 +174,8 @@ export function statusOf({ status, body }: ApiResponse): StatusText {
 }
 
 /**
- * Why a collection can't be listed. A cluster that is not the core, or has nothing installed, has no PodProtectors, and
- * tells that to nobody who may not list them.
+ * Why a collection can't be listed. A cluster that is not the core has no PodProtectors, but answers 403 to a user who
+ * may not list them, instead of 404.
  */
 export function listFailure(path: string, response: ApiResponse): string {
   const isOwn = path.startsWith(`/apis/${GROUP}/`);
@@ -197,8 +195,8 @@ export function isCredentials(error: unknown): boolean {
 }
 
 /**
- * The response, if it is one of an apiserver to somebody whom it knows. A proxy in between answers 200 with a page to
- * log in.
+ * The response, if an apiserver has accepted the credentials and answered. A proxy may answer 200 with a page to log
+ * in.
  */
 function checked(response: ApiResponse, method: string, server: string): ApiResponse {
   const { status, body } = response;
@@ -209,7 +207,7 @@ function checked(response: ApiResponse, method: string, server: string): ApiResp
   return response;
 }
 
-/** As often as client-go asks a server again that is overloaded. */
+/** As often as client-go repeats a call to a busy server. */
 const MOST_REPEATS = 10;
 
 /**
@@ -231,8 +229,8 @@ async function untilServed(
 }
 
 /**
- * Somebody may have to log in by a browser. That takes longer than a call may, and a prompt must not meet the progress
- * line of a command that has begun.
+ * Gets the credentials before the command begins. The user may have to log in by a browser, which takes longer than a
+ * call may, and a prompt must not overwrite the progress line.
  */
 async function logIn(credentials: CredentialSource, { clock }: Ports): Promise<void> {
   await credentials.current(clock.monotonicMs()).catch((error: unknown) => {

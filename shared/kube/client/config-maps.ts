@@ -18,14 +18,14 @@ const PAGE_SIZE = 10;
 /** No selector of this project selects more pages. A list of more fails: its rest is unknown. */
 const MAX_PAGES = 100;
 /**
- * The most that a cell stores: 256 backups' ConfigMaps of 256 Ki, with what their texts count beside (50,000 of them in
- * the largest core). One that is taken over serves more.
+ * The most characters that a cell stores: 256 ConfigMaps of backups with 256 Ki each, and what {@link TEXT_CHARACTERS}
+ * adds for 50,000 texts in the largest core. A cell that is taken over may serve more.
  */
 const MAX_CHARACTERS = 96 * 1024 * 1024;
 /** What a text counts beside its characters: an empty one takes memory, too, and time to read. */
 const TEXT_CHARACTERS = 512;
 
-/** Without what nobody reads: a cell that is taken over may serve megabytes of it. */
+/** Keeps only the fields that this project reads: a cell that is taken over may serve megabytes in the others. */
 function keptOf({ metadata, data }: ConfigMap): ConfigMap {
   const { name, uid, resourceVersion, creationTimestamp, labels, annotations } = metadata;
   return { metadata: { name, uid, resourceVersion, creationTimestamp, labels, annotations }, data };

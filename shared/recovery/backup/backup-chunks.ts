@@ -159,7 +159,7 @@ export class BackupChunks {
 
   /**
    * Writes the changes; those of a failed write remain. Returns the number of chunks, or the first failure. A chunk
-   * that is not as this process last saw it is left as it is, and makes the store invalid.
+   * that differs from what this process last saw stays unchanged, and makes the store invalid.
    */
   async flush(signal: AbortSignal): Promise<number | ApiFailure> {
     let written = 0;

@@ -277,10 +277,7 @@ class KeeperRun {
     else this.#lose(backup, this.#versions.isRestored(core));
   }
 
-  /**
-   * For a settle period, disruptions that the lost protector admitted may still be committed, so its successor is put
-   * on hold.
-   */
+  /** For a settle period, admitted disruptions may still be committed: the successor has to be on hold. */
   #end({ core, object }: ProtectorBackup): void {
     const { membership, ports, settleMs } = this.#options;
     const { uid } = object.metadata;
@@ -296,8 +293,7 @@ class KeeperRun {
   #gone({ id, protector }: CountedProtector): void {
     this.#noRoom.delete(protector.metadata.uid);
     if (!this.#knownCores.has(id.core)) return;
-    // Restores only the reservations of this cell, the part of the status that it may write. The other cells are on
-    // hold anyway.
+    // Of the status, the cell may restore its own reservations. The other cells are on hold.
     const backup = decodeBackup(encodeBackup(id.core, protector, this.#options.cellID));
     this.#lose(backup, this.#restores.relisting.has(id.core));
   }

@@ -355,7 +355,7 @@ describe("when a part is gone for good", () => {
     );
     await estate.aggregators.get("cell")?.stop();
     const dry = await plugin("remove-cell", "cell", "-A");
-    expect(dry.stdout).toContain("would be rid of cell cell (server dry run)");
+    expect(dry.stdout).toContain("would be cleared of cell cell (server dry run)");
     expect(dry.stdout).toContain("no longer counts 2 available pods of cell");
     expect((await plugin("remove-cell", "cell", "-A", "--yes")).code).toBe(0);
     const { stdout } = await plugin("status", NAME, "-n", NAMESPACE);

@@ -240,8 +240,8 @@ describe("a cell's aggregator", () => {
         await untilRecorded(`"timeoutSeconds":${timeoutSeconds}`);
         expect(field(await live(validating), "webhooks", 0, "failurePolicy")).toBe(failurePolicy);
       }
-      await untilEvent("RegistrationWeakened", `was declared anew by ${MANAGER}: `);
-      await untilEvent("RegistrationChanged", `was declared anew by ${MANAGER}: `);
+      await untilEvent("RegistrationWeakened", `was declared differently by ${MANAGER}: `);
+      await untilEvent("RegistrationChanged", `was declared differently by ${MANAGER}: `);
       expect(await restores("altered")).toBe(count);
       const before = await live(validating);
       await alter((webhooks) => webhooks.map((one) => ({ ...one, timeoutSeconds: 3 })));
