@@ -346,10 +346,7 @@ class KeeperRun {
       this.#lanes.start(`acknowledge ${name}`, async () => this.#acknowledgements.get(name)?.write(version, signal));
   }
 
-  /**
-   * The version of each core's register that this cell has processed, once the pending changes of the backups are
-   * written.
-   */
+  /** The version of each core's register that is processed once the pending changes of the backups are written. */
   #followed(): [core: string, version: string][] {
     return [...this.#acknowledgements].flatMap(([name, acknowledgement]): [string, string][] => {
       if (!this.#knownCores.has(name)) return [];
