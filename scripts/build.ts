@@ -3,6 +3,7 @@
  * `dist/chunks`. Prints the sizes and fails when the start of a part loads more than its budget. `--sbom` also writes
  * `dist/sbom.cdx.json`: which packages are in the bundles, and the Node.js that runs them (`--node=PATH`).
  */
+
 import { execFile } from "node:child_process";
 import { existsSync, mkdtempDisposableSync, readFileSync, writeFileSync } from "node:fs";
 import { chmod, cp, rm } from "node:fs/promises";
@@ -12,6 +13,7 @@ import { promisify } from "node:util";
 import { build as bundle, type Metafile } from "esbuild";
 import * as v from "valibot";
 import manifest from "../package.json" with { type: "json" };
+import { messageOf } from "../shared/runtime/errors.ts";
 import { bundlePage } from "./kubectl-podseidon/dashboard/bundle-page.ts";
 import { root } from "./root.ts";
 
@@ -256,7 +258,7 @@ async function main(args: readonly string[]): Promise<number> {
     return overBudget(parts).length === 0 ? 0 : 1;
   } catch (error) {
     // The bundler has already printed the problems, with the lines of source.
-    console.error(error instanceof Error ? error.message.split("\n")[0] : error);
+    console.error(messageOf(error).split("\n")[0]);
     return 1;
   }
 }

@@ -1,5 +1,7 @@
 /** The command line of a script: `node:util` parses it, and a text is its help. */
+
 import { type ParseArgsConfig, parseArgs } from "node:util";
+import { messageOf } from "../shared/runtime/errors.ts";
 
 type OptionsConfig = NonNullable<ParseArgsConfig["options"]>;
 type Values<O extends OptionsConfig> = ReturnType<typeof parseArgs<{ args: string[]; options: O }>>["values"];
@@ -25,8 +27,4 @@ export function readOptions<const O extends OptionsConfig>(
 export function misused(message: string, help: string): number {
   process.stderr.write(`${message}\n\n${help}`);
   return 2;
-}
-
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -2,6 +2,7 @@
  * Wires the aggregator of one cell: its parts, and what runs while it leads. `aggregator.ts` says in which order to
  * read this folder.
  */
+
 import { hash } from "node:crypto";
 import { ApiClient } from "../../shared/kube/client/api-client.ts";
 import type { ClusterAccess } from "../../shared/kube/credentials/cluster-access.ts";
@@ -12,6 +13,7 @@ import { observeReconciles } from "../../shared/observe/reconcile-observer.ts";
 import { observeListWatch, type WatchObserver } from "../../shared/observe/watch-observer.ts";
 import { BackupKeeper } from "../../shared/recovery/backup/backup-keeper.ts";
 import { observeRecovery, recoveryMetrics } from "../../shared/recovery/recovery-events.ts";
+import { messageOf } from "../../shared/runtime/errors.ts";
 import type { Part } from "../../shared/runtime/lifecycle.ts";
 import { mounted } from "../../shared/runtime/mount-root.ts";
 import { commandLine } from "../../shared/runtime/options/command-line.ts";
@@ -300,7 +302,7 @@ async function configurationKeeper(
   const keeper = new ConfigurationKeeper({
     ...options,
     declared: await readDeclared(flags.registrationFile, flags.cellId).catch((error: unknown) =>
-      exitWith(`--registration-file: ${error instanceof Error ? error.message : String(error)}`),
+      exitWith(`--registration-file: ${messageOf(error)}`),
     ),
     onEvent: observeKeeper({ metrics, log, events, name: options.name }),
     onRecordFailed: (error) => log.warn({ error }, "The record of the webhook configuration failed"),

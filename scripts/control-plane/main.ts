@@ -1,4 +1,5 @@
-import { messageOf, misused, readOptions } from "../options.ts";
+import { messageOf } from "../../shared/runtime/errors.ts";
+import { misused, readOptions } from "../options.ts";
 import { CACHE_VARIABLE, cacheDirectory, ensureBinaries } from "./binaries/binaries.ts";
 import { VERSIONS } from "./binaries/versions.ts";
 import { Cluster } from "./cluster.ts";

@@ -1,8 +1,8 @@
 /** `kubectl podseidon doctor` in the demo's installation: only ok. */
 import { execFile } from "node:child_process";
 import { delimiter, join } from "node:path";
+import { messageOf } from "../../shared/runtime/errors.ts";
 import type { KubectlResult } from "../control-plane/kubectl.ts";
-import { messageOf } from "../options.ts";
 import type { DemoStage } from "./stage.ts";
 
 type Examination = Pick<KubectlResult, "code" | "stdout">;

@@ -4,13 +4,14 @@
  */
 import { closeSync, existsSync, openSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
+import { messageOf } from "../../shared/runtime/errors.ts";
 import { build } from "../build.ts";
 import { ensureBinaries } from "../control-plane/binaries/binaries.ts";
 import { VERSIONS } from "../control-plane/binaries/versions.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { theReaper } from "../control-plane/reaper.ts";
 import { shellWord } from "../kubectl-podseidon/invocation/printed-commands.ts";
-import { messageOf, misused, readOptions } from "../options.ts";
+import { misused, readOptions } from "../options.ts";
 import { reportPage } from "../report/page.ts";
 import { Recorder } from "../report/record.ts";
 import { examine } from "./doctor.ts";

@@ -4,6 +4,7 @@
  * (`status`, `why`, `drain`, `changes`, `doctor`); `question.ts` asks the webhook and `view.ts` reads a protector.
  */
 import { parseArgs } from "node:util";
+import { messageOf } from "../../shared/runtime/errors.ts";
 import { version } from "../../shared/runtime/version.ts";
 import { release, resume, suspend } from "./changes.ts";
 import { candidates, completion } from "./completion.ts";
@@ -13,7 +14,7 @@ import { drainCheck } from "./drain.ts";
 import { explain } from "./explain/explain.ts";
 import { gates } from "./gates.ts";
 import { type Command, Context, type FlagValues, GLOBAL_FLAGS, type Surroundings } from "./invocation/command.ts";
-import { CommandError, EXIT, type ExitCode, messageOf } from "./invocation/errors.ts";
+import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import type { Flag } from "./invocation/flag.ts";
 import { FOREIGN_FLAGS, foreignFlagAdvice } from "./invocation/kubectl-flags.ts";
 import { didYouMean, isNear } from "./invocation/near-names.ts";

@@ -1,7 +1,8 @@
 /** `status --watch`: the table, then a line for each protector that changes, until a user ends it. */
 import { sleep } from "../../shared/runtime/clock.ts";
+import { messageOf } from "../../shared/runtime/errors.ts";
 import type { Context } from "./invocation/command.ts";
-import { CommandError, messageOf } from "./invocation/errors.ts";
+import { CommandError } from "./invocation/errors.ts";
 import { columns } from "./invocation/output.ts";
 import { headOf, rowOf, type ShownView, type TableStyle } from "./status-table.ts";
 import type { ProtectorView } from "./view.ts";

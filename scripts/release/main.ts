@@ -19,9 +19,10 @@ import {
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import * as v from "valibot";
+import { messageOf } from "../../shared/runtime/errors.ts";
 import { build, overBudget } from "../build.ts";
 import { ensureBinaries } from "../control-plane/binaries/binaries.ts";
-import { messageOf, misused, readOptions } from "../options.ts";
+import { misused, readOptions } from "../options.ts";
 import { root } from "../root.ts";
 import { type ArchivedFile, gzip, sha256, tar } from "./archive.ts";
 import { CHART_CELL, chartFiles } from "./chart.ts";

@@ -1,7 +1,7 @@
 /** Fetches the base from its registry, and pushes the image, with the first tool that exists and works. */
 import { execFileSync } from "node:child_process";
 import { rmSync } from "node:fs";
-import { messageOf } from "../options.ts";
+import { messageOf } from "../../shared/runtime/errors.ts";
 import { ARCHITECTURES } from "./image.ts";
 
 type Command = readonly [program: string, ...args: string[]];

@@ -1,4 +1,5 @@
 import type { Ports, Timer } from "./clock.ts";
+import { toError } from "./errors.ts";
 
 /** Returns the problem, for people; undefined without one. */
 type Check = () => string | undefined;
@@ -219,8 +220,4 @@ function resultOf(name: string, check: Check | undefined): CheckResult[] {
 /** An error may have its own exit code, such as that of a wrong configuration. */
 function exitCodeOf(error: Error): number {
   return "exitCode" in error && typeof error.exitCode === "number" ? error.exitCode : EXIT_FAILURE;
-}
-
-function toError(thrown: unknown): Error {
-  return thrown instanceof Error ? thrown : new Error(String(thrown), { cause: thrown });
 }

@@ -10,7 +10,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, describe, test } from "vitest";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
-import { eachAtMost } from "../support/cluster/pods.ts";
+import { eachAtMost } from "../../shared/runtime/each-at-most.ts";
 import { printTable } from "./components/component-evidence.ts";
 import { type ComponentFault, ComponentHarness } from "./components/component-harness.ts";
 import { type ComponentLink, ComponentLinks } from "./components/component-links.ts";

@@ -14,7 +14,7 @@ import { reservePort } from "../../scripts/control-plane/ports.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { createCertificateAuthority, issueCertificate } from "../../shared/certificates/x509.ts";
 import type { Randomness } from "../../shared/runtime/clock.ts";
-import { eachAtMost } from "../support/cluster/pods.ts";
+import { eachAtMost } from "../../shared/runtime/each-at-most.ts";
 import { temporaryDirectory } from "../support/runtime/temporary-directory.ts";
 import { seededRandomness } from "../support/runtime/virtual-ports.ts";
 import { type HostileJson, hostile, hostileText, PRIVATE_TEXT } from "./hostile/hostile-objects.ts";

@@ -4,8 +4,9 @@
  */
 import { beforeAll, describe, expect, test } from "vitest";
 import type { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { eachAtMost } from "../../shared/runtime/each-at-most.ts";
 import { loadSpecification, type Specification } from "../spec/specification.ts";
-import { createReadyPods, eachAtMost, readyPods, setReady } from "../support/cluster/pods.ts";
+import { createReadyPods, readyPods, setReady } from "../support/cluster/pods.ts";
 import { createProtector, readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { HistoryRecorder } from "../support/history/history-recorder.ts";
 import { CELL, CELLS, PODS, SETTLE, SETTLED_WITHIN_MS } from "./recorded-installation.ts";

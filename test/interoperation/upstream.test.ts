@@ -13,7 +13,8 @@ import { Balancer } from "../../scripts/environment/balancer.ts";
 import { Component } from "../../scripts/environment/component.ts";
 import { registrations } from "../../scripts/environment/webhook-configuration.ts";
 import { startWebhook } from "../../scripts/environment/webhook-process.ts";
-import { createReadyPods, eachAtMost } from "../support/cluster/pods.ts";
+import { eachAtMost } from "../../shared/runtime/each-at-most.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const upstream = upstreamBinaries();

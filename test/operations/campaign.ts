@@ -1,8 +1,8 @@
 /** Takes all tracks through the same values in a calm world and in disturbed ones, and compares after each step. */
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
+import { eachAtMost } from "../../shared/runtime/each-at-most.ts";
 import type { Chance } from "../simulation/scenario/random.ts";
-import { eachAtMost } from "../support/cluster/pods.ts";
 import type { Disturbance } from "./disturbances.ts";
 import { differences, text } from "./end-state.ts";
 import { isRead, type Track, type Walk } from "./tracks.ts";

@@ -4,9 +4,9 @@
  */
 import { field as property } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
+import { eachAtMost } from "../../shared/runtime/each-at-most.ts";
 import { isRecord } from "../../shared/schema/check.ts";
 import type { Chance } from "../simulation/scenario/random.ts";
-import { eachAtMost } from "../support/cluster/pods.ts";
 import { type Field, type FieldPath, fieldsRead, isAccepted, valueAt, withValue } from "./fields-read.ts";
 import { exampleOf, KINDS, type ObjectKind, storedOf } from "./kinds.ts";
 import { valuesOf } from "./values.ts";

@@ -7,9 +7,10 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { ApiserverClient, field, items } from "../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { eachAtMost } from "../../shared/runtime/each-at-most.ts";
 import { ask } from "../support/cluster/ask.ts";
 import { deployment } from "../support/cluster/deployments.ts";
-import { createReadyPods, eachAtMost } from "../support/cluster/pods.ts";
+import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const TENANT = "tenant";

@@ -7,8 +7,10 @@
  * A pod that becomes unready and ready again keeps its open gate: otherwise each flap would wait for this process. A
  * lost condition is set again.
  */
+
 import { isDead, readySinceMs } from "../../../shared/decide/availability/availability.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
+import { errorOf } from "../../../shared/kube/client/api-result.ts";
 import type { Timer } from "../../../shared/runtime/clock.ts";
 import {
   DONE,
@@ -190,7 +192,7 @@ export class CountedGate implements MembershipListener {
     if (result.kind === "ok")
       onEvent({ kind: "gateOpened", podName, reason, waitedMs: ports.clock.monotonicMs() - sinceMs });
     if (result.kind === "ok" || result.kind === "gone" || result.kind === "conflict") return later(UNSEEN_RETRY_MS);
-    const error = result.kind === "rejected" ? new Error(result.message) : result.error;
+    const error = errorOf(result);
     onEvent({ kind: "gateFailed", podName, message: error.message });
     return failed(error, true);
   }

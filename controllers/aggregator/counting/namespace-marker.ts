@@ -3,8 +3,10 @@
  * (docs/design.md#marked-namespaces). A protector's first count waits until every apiserver of the cell has seen the
  * mark. Loaded only with `--mark-namespaces`.
  */
+
 import * as v from "valibot";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { errorOf } from "../../../shared/kube/client/api-result.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
@@ -144,7 +146,7 @@ export class NamespaceMarker {
       return DONE;
     }
     if (result.kind === "gone" || result.kind === "conflict") return later(ASK_AGAIN_MS);
-    const error = result.kind === "rejected" ? new Error(result.message) : result.error;
+    const error = errorOf(result);
     onEvent({ kind: "namespaceNotMarked", namespace: name, message: error.message });
     return failed(error, true);
   }

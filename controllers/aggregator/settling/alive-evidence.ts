@@ -3,9 +3,11 @@
  * each. Many pods, and records without a single pod (time ranges, holds), need one `limit=1` LIST, whose position the
  * pods' stream then has to reach.
  */
+
 import { isDead } from "../../../shared/decide/availability/availability.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
+import { eachAtMost } from "../../../shared/runtime/each-at-most.ts";
 import { parseAnyPod } from "../../../shared/schema/pod.ts";
 import type { PodInformer } from "../counting/cell-pods.ts";
 import type { TrackedProtector } from "../counting/membership.ts";
@@ -134,15 +136,7 @@ export class AliveEvidence {
     if (needsList || pods.size > MAX_GETS) {
       this.#options.onEvent({ kind: "evidence", method: "list", pods: pods.size, found: "asked" });
       this.#options.pods.requestEvidence();
-    } else await this.#getAll([...pods.values()]);
-  }
-
-  async #getAll(pods: readonly PodNeed[]): Promise<void> {
-    const queue = pods.values();
-    const work = async (): Promise<void> => {
-      for (const pod of queue) await this.#get(pod);
-    };
-    await Promise.all(Array.from({ length: Math.min(MAX_GETS_IN_FLIGHT, pods.length) }, work));
+    } else await eachAtMost(MAX_GETS_IN_FLIGHT, pods.values(), (pod) => this.#get(pod));
   }
 
   async #get({ uid, namespace, name }: PodNeed): Promise<void> {

@@ -3,8 +3,10 @@
  * `sources/` for kinds with `spec.replicas`, from `polled-scales.ts` for every other kind. Remembers which budgets to
  * resolve again when a workload changes.
  */
+
 import { isDeepStrictEqual } from "node:util";
 import type { Labels } from "../../../shared/decide/availability/selector.ts";
+import { eachAtMost } from "../../../shared/runtime/each-at-most.ts";
 import type { KindWatch } from "../sources/kind-watch.ts";
 import {
   groupOf,
@@ -123,17 +125,13 @@ export class WorkloadScales {
     signal: AbortSignal,
   ): Promise<readonly FoundWorkload[] | Exclude<WorkloadLookup, FoundWorkload>> {
     const found: FoundWorkload[] = [];
-    const waiting = [...refs].values();
     let problem: Exclude<WorkloadLookup, FoundWorkload> | undefined;
-    const work = async (): Promise<void> => {
-      for (const ref of waiting) {
-        const workload = await this.find(budget, ref, namespace, signal);
-        if (workload.kind === "found") found.push(workload);
-        else problem ??= workload;
-        if (problem !== undefined) return;
-      }
-    };
-    await Promise.all(Array.from({ length: MAX_AT_ONCE }, work));
+    await eachAtMost(MAX_AT_ONCE, refs, async (ref) => {
+      if (problem !== undefined) return;
+      const workload = await this.find(budget, ref, namespace, signal);
+      if (workload.kind === "found") found.push(workload);
+      else problem ??= workload;
+    });
     return problem ?? found;
   }
 

@@ -5,6 +5,7 @@
 
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import { parseSelectorText } from "../../../shared/decide/availability/selector-text.ts";
+import { messageOf } from "../../../shared/runtime/errors.ts";
 import {
   ADOPTED,
   ENFORCEMENT_ANNOTATION,
@@ -122,7 +123,7 @@ function whyUnreadable({ interpret }: SourcePlugin, raw: unknown): string {
   try {
     interpret(raw);
   } catch (error) {
-    return `it can't be read: ${error instanceof Error ? error.message : String(error)}`;
+    return `it can't be read: ${messageOf(error)}`;
   }
   return "it can't be read";
 }

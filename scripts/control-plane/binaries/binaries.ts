@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import * as v from "valibot";
-import { messageOf } from "../../options.ts";
+import { messageOf } from "../../../shared/runtime/errors.ts";
 import { theReaper } from "../reaper.ts";
 import { download } from "./download.ts";
 import { exclusively, lockNameOf } from "./exclusive.ts";

@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { accessSync, constants } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { messageOf } from "../../options.ts";
+import { messageOf } from "../../../shared/runtime/errors.ts";
 import { BINARY_NAMES, type BinaryName, VERSION_QUESTIONS, VERSIONS } from "./versions.ts";
 
 const run = promisify(execFile);

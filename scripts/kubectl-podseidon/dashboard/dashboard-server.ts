@@ -2,8 +2,9 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Ports, Timer } from "../../../shared/runtime/clock.ts";
+import { messageOf } from "../../../shared/runtime/errors.ts";
 import { version } from "../../../shared/runtime/version.ts";
-import { CommandError, messageOf } from "../invocation/errors.ts";
+import { CommandError } from "../invocation/errors.ts";
 import { escapeControls } from "../invocation/output.ts";
 import type { Board } from "./board.ts";
 import { EventStreams, MAX_PAGES, message } from "./event-streams.ts";

@@ -4,6 +4,7 @@ import * as v from "valibot";
 import { corePath, podPath } from "../../../shared/kube/client/api-path.ts";
 import { KUBECONFIG_KEY } from "../../../shared/kube/credentials/account-token.ts";
 import { BACKUP_LABEL } from "../../../shared/recovery/backup/backup-format.ts";
+import { messageOf } from "../../../shared/runtime/errors.ts";
 import {
   AGGREGATOR_LEASE,
   COUNTED_GATE,
@@ -16,7 +17,7 @@ import { parseAnyPod } from "../../../shared/schema/pod.ts";
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { ClusterClient } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
-import { EXIT, type ExitCode, messageOf, orElse } from "../invocation/errors.ts";
+import { EXIT, type ExitCode, orElse } from "../invocation/errors.ts";
 import { withFlags } from "../invocation/printed-commands.ts";
 import { acceptsToken } from "../invocation/token-review.ts";
 import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../question.ts";

@@ -1,8 +1,9 @@
 /** Whether `doctor` can look at a cluster, and what keeps it from that. */
 import * as v from "valibot";
 import type { ApiResponse } from "../../../shared/kube/client/transport.ts";
+import { messageOf } from "../../../shared/runtime/errors.ts";
 import { type ClusterClient, isCredentials, statusOf } from "../invocation/cluster.ts";
-import { CommandError, messageOf, orElse } from "../invocation/errors.ts";
+import { CommandError, orElse } from "../invocation/errors.ts";
 import { clockFinding, type DoctorFinding, type Finding, ok, problem, unknown, warning } from "./findings.ts";
 
 /** The oldest minor version of Kubernetes that this version was tested with. */

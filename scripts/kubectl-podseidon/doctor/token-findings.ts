@@ -1,7 +1,7 @@
 /** The findings of `doctor` about the tokens that a worker cluster uses in its core. */
 import { homeOf, readAccountToken } from "../../../shared/kube/credentials/account-token.ts";
 import { parseKubeconfig } from "../../../shared/kube/credentials/kubeconfig-file.ts";
-import { messageOf } from "../invocation/errors.ts";
+import { messageOf } from "../../../shared/runtime/errors.ts";
 import { age } from "../invocation/output.ts";
 import { type Finding, ok, ownCertificateFinding, problem, warning } from "./findings.ts";
 

@@ -1,3 +1,4 @@
+import { eachAtMost } from "../../../shared/runtime/each-at-most.ts";
 import type { ProgressLine } from "./progress.ts";
 
 /** So many calls of one command are under way at once. */
@@ -14,22 +15,12 @@ export async function mapAtOnce<T, R>(
   act: (item: T) => Promise<R>,
 ): Promise<readonly R[]> {
   const results: R[] = [];
-  const queue = items.entries();
   let done = 0;
-  let isFailed = false;
-  const work = async (): Promise<void> => {
-    for (const [index, item] of queue) {
-      if (isFailed) return;
-      try {
-        results[index] = await act(item);
-      } catch (error) {
-        isFailed = true;
-        throw error;
-      }
+  const actOnAll = (): Promise<void> =>
+    eachAtMost(CONCURRENCY, items, async (item, index) => {
+      results[index] = await act(item);
       done++;
-    }
-  };
-  const workAll = (): Promise<unknown> => Promise.all(Array.from({ length: CONCURRENCY }, work));
-  await progress.during(doing, workAll, () => `${done} of ${items.length}`);
+    });
+  await progress.during(doing, actOnAll, () => `${done} of ${items.length}`);
   return results;
 }

@@ -20,10 +20,11 @@ import { impersonated } from "../../../shared/kube/credentials/impersonation.ts"
 import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.ts";
 import { parseListPage, type RawPage } from "../../../shared/kube/stream/raw-object.ts";
 import { type Clock, type Ports, sleep } from "../../../shared/runtime/clock.ts";
+import { messageOf } from "../../../shared/runtime/errors.ts";
 import { version } from "../../../shared/runtime/version.ts";
 import { GROUP } from "../../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
-import { CommandError, messageOf } from "./errors.ts";
+import { CommandError } from "./errors.ts";
 import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfigs } from "./kubeconfig.ts";
 import { type KubectlOverrides, withPlace } from "./kubectl-flags.ts";
 

@@ -19,7 +19,3 @@ export const orElse =
     if (error instanceof CommandError) return instead(error);
     throw error;
   };
-
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}

@@ -6,7 +6,8 @@ import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
 import * as v from "valibot";
-import { CommandError, messageOf } from "./errors.ts";
+import { messageOf } from "../../../shared/runtime/errors.ts";
+import { CommandError } from "./errors.ts";
 
 export type PluginEnvironment = Readonly<Record<string, string | undefined>>;
 

@@ -1,8 +1,9 @@
 /** The command `leave`: removes the objects of `join`. The core comes first, so that the tokens end at once. */
 import { describeFailure } from "../../../shared/kube/client/api-result.ts";
+import { messageOf } from "../../../shared/runtime/errors.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE, YES } from "../invocation/command.ts";
-import { CommandError, EXIT, type ExitCode, messageOf } from "../invocation/errors.ts";
+import { CommandError, EXIT, type ExitCode } from "../invocation/errors.ts";
 import { inLine } from "../invocation/output.ts";
 import { flagsText } from "../invocation/printed-commands.ts";
 import { accountObjects, boundSecret, type CellObject, COMPONENTS, kubeconfigSecret } from "./cell-objects.ts";

@@ -1,4 +1,5 @@
 import * as v from "valibot";
+import { toError } from "../../runtime/errors.ts";
 import { checker } from "../../schema/check.ts";
 import type { ApiResponse } from "./transport.ts";
 
@@ -57,7 +58,7 @@ export function errorOf(failure: ApiFailure, gone?: string): Error {
 
 /** A call without a complete response, or with a 2xx response that can't be read. */
 export function unavailable(error: unknown, sent: boolean, status?: number): Unavailable {
-  return { kind: "unavailable", error: error instanceof Error ? error : new Error(String(error)), sent, status };
+  return { kind: "unavailable", error: toError(error), sent, status };
 }
 
 /**

@@ -3,6 +3,7 @@ import { readFile } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import * as v from "valibot";
 import type { Ports, Timers } from "../../runtime/clock.ts";
+import { messageOf } from "../../runtime/errors.ts";
 import { AccessError, type CredentialSource, type Credentials } from "./cluster-access.ts";
 import type { KubeconfigCluster, KubeconfigUser, SelectedContext } from "./kubeconfig-file.ts";
 
@@ -130,9 +131,7 @@ export class ExecCredentials implements CredentialSource {
       return JSON.parse(output);
     } catch (error) {
       // Without the cause: a parser's message quotes the output, which contains credentials.
-      throw this.#failure(
-        error instanceof SyntaxError ? "printed no JSON" : `failed: ${error instanceof Error ? error.message : error}`,
-      );
+      throw this.#failure(error instanceof SyntaxError ? "printed no JSON" : `failed: ${messageOf(error)}`);
     }
   }
 

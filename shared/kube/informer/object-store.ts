@@ -1,3 +1,4 @@
+import { toError } from "../../runtime/errors.ts";
 import { isOlderVersion } from "../../schema/resource-version.ts";
 import type { InformerHandler } from "./informer.ts";
 
@@ -175,7 +176,7 @@ export class ObjectStore<T> {
       try {
         call(handler);
       } catch (error) {
-        this.#options.onHandlerError(error instanceof Error ? error : new Error(String(error)));
+        this.#options.onHandlerError(toError(error));
       }
     }
   }

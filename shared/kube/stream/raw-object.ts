@@ -1,4 +1,5 @@
 /** The raw JSON of lists and watches. Checked by hand and not by a schema, because every object passes here. */
+import { toError } from "../../runtime/errors.ts";
 import { isRecord } from "../../schema/check.ts";
 import { MalformedResponse, parseJson } from "../client/api-result.ts";
 
@@ -66,7 +67,7 @@ export function objectParser<T>(
       return { owned: true, key: options.keyOf(object), uid, version, object };
     } catch (error) {
       const key = keyOfRaw(raw);
-      report(key, error instanceof Error ? error : new Error(String(error)));
+      report(key, toError(error));
       return { owned: true, key, uid, version, object: options.stub?.(raw) };
     }
   };

@@ -1,4 +1,5 @@
 import type { Randomness } from "../../runtime/clock.ts";
+import { messageOf } from "../../runtime/errors.ts";
 import { type ApiStatus, ofOutage, parseStatus, readFailure } from "../client/api-result.ts";
 import { type ApiResponse, TRANSPORT_ERROR_TAGS, TransportError } from "../client/transport.ts";
 
@@ -54,7 +55,7 @@ export class WatchFailure extends Error {
   static from(error: unknown): WatchFailure {
     if (error instanceof WatchFailure) return error;
     if (error instanceof TransportError) return new WatchFailure(error.tag, error.message, { cause: error });
-    return new WatchFailure("corrupt", error instanceof Error ? error.message : String(error), { cause: error });
+    return new WatchFailure("corrupt", messageOf(error), { cause: error });
   }
 }
 

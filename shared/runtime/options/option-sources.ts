@@ -2,6 +2,7 @@
  * The sources of option values: flags, environment variables and a config file. An option has a name in each source,
  * derived from its key: `securePort`, `--secure-port`, `PODSEIDON_SECURE_PORT`.
  */
+import { messageOf } from "../errors.ts";
 import type { Option } from "./option-types.ts";
 
 function kebab(key: string): string {
@@ -100,7 +101,7 @@ async function parse(text: string): Promise<unknown> {
 }
 
 function firstLine(cause: unknown): string {
-  return (cause instanceof Error ? cause.message : String(cause)).split("\n")[0]?.slice(0, 200) ?? "";
+  return messageOf(cause).split("\n")[0]?.slice(0, 200) ?? "";
 }
 
 const MAX_WORD = 64;

@@ -12,8 +12,8 @@ import {
 } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { eachAtMost } from "../../../shared/runtime/each-at-most.ts";
 import { ask, messageOf, untilDecided, verdictOf } from "../../support/cluster/ask.ts";
-import { eachAtMost } from "../../support/cluster/pods.ts";
 import {
   createProtector,
   readProtector,

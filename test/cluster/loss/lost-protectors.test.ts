@@ -16,8 +16,9 @@ import { AvailabilityJudge } from "../../../scripts/demo/availability.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
+import { eachAtMost } from "../../../shared/runtime/each-at-most.ts";
 import { deployment } from "../../support/cluster/deployments.ts";
-import { createReadyPods, eachAtMost } from "../../support/cluster/pods.ts";
+import { createReadyPods } from "../../support/cluster/pods.ts";
 import { REPORT_ENVIRONMENT, reported } from "../../support/cluster/report.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";

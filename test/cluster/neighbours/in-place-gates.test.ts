@@ -8,8 +8,8 @@ import { conditionStatus, field, items } from "../../../scripts/control-plane/ap
 import { KWOK_ANNOTATIONS } from "../../../scripts/control-plane/kwok/annotations.ts";
 import { AvailabilityJudge } from "../../../scripts/demo/availability.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { eachAtMost } from "../../../shared/runtime/each-at-most.ts";
 import { ask } from "../../support/cluster/ask.ts";
-import { eachAtMost } from "../../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
 const REPLICAS = 8;

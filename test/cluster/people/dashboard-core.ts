@@ -6,9 +6,9 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { root } from "../../../scripts/root.ts";
+import { eachAtMost } from "../../../shared/runtime/each-at-most.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { startCluster } from "../../support/cluster/aggregator-cluster.ts";
-import { eachAtMost } from "../../support/cluster/pods.ts";
 import { makeCell, makeSpec } from "../../support/decide/fixtures.ts";
 
 const NAMESPACES = ["shop", "bank", "media", "platform"];

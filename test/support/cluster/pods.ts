@@ -1,6 +1,8 @@
 /** Pods that a test makes Ready. They are not scheduled, so that a deletion is final at once and needs no kubelet. */
+
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { eachAtMost } from "../../../shared/runtime/each-at-most.ts";
 
 const CREATORS = 20;
 
@@ -57,20 +59,4 @@ export async function readyPods(clusters: Iterable<Cluster>, app: string): Promi
     );
     return ready && field(pod, "metadata", "deletionTimestamp") === undefined;
   }).length;
-}
-
-/** Runs `work` on every item, at most `limit` at a time. */
-export async function eachAtMost<T>(
-  limit: number,
-  items: readonly T[],
-  work: (item: T) => Promise<void>,
-): Promise<void> {
-  let next = 0;
-  const worker = async (): Promise<void> => {
-    for (let index = next++; index < items.length; index = next++) {
-      const item = items[index];
-      if (item !== undefined) await work(item);
-    }
-  };
-  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, worker));
 }

@@ -5,9 +5,9 @@
 
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { eachAtMost } from "../../../shared/runtime/each-at-most.ts";
 import { Chance } from "../../simulation/scenario/random.ts";
 import { PROTECTED } from "../cluster/deployments.ts";
-import { eachAtMost } from "../cluster/pods.ts";
 
 const KINDS = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Workload"] as const;
 type Kind = (typeof KINDS)[number];
