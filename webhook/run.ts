@@ -5,6 +5,7 @@ import type { CoreTokensOptions } from "../shared/observe/core-tokens.ts";
 import { createLog, type Log } from "../shared/observe/log.ts";
 import { Metrics } from "../shared/observe/metrics.ts";
 import { observeKubeconfigs, observeKubernetesEvents, observeLifecycle } from "../shared/observe/process-observer.ts";
+import { aborted } from "../shared/runtime/clock.ts";
 import { HealthServer, type ServerFactory } from "../shared/runtime/health-server.ts";
 import { Lifecycle, type Part } from "../shared/runtime/lifecycle.ts";
 import { loadOnce } from "../shared/runtime/load-once.ts";
@@ -201,7 +202,7 @@ export async function run(options: WebhookFlags, server: WebhookServer): Promise
         }),
       stop: async (signal) => {
         stopReload();
-        await Promise.race([server.drain(), new Promise((resolve) => signal.addEventListener("abort", resolve))]);
+        await Promise.race([server.drain(), aborted(signal)]);
         await server.close();
       },
     })

@@ -1,4 +1,4 @@
-import type { ApiResponse, Transport } from "../../shared/kube/client/transport.ts";
+import { observed, type Transport } from "../../shared/kube/client/transport.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 
 /** How far this machine's clock is from those of the apiservers, by the dates of their responses. */
@@ -10,17 +10,12 @@ export class ServerClock {
     this.#clock = clock;
   }
 
-  /** Returns the same transport, whose responses are looked at. */
+  /** Returns the same transport, whose responses set the clock. */
   watch(transport: Transport): Transport {
-    return {
-      request: async (request) => {
-        const response = await transport.request(request);
-        this.#look(response);
-        return response;
-      },
-      stream: (request) => transport.stream(request),
-      close: () => transport.close(),
-    };
+    return observed(transport, ({ headers }) => {
+      const aheadMs = this.#clock.nowMs() - Date.parse(headers.date ?? "");
+      if (Math.abs(aheadMs) < Math.abs(this.#aheadMs ?? Number.POSITIVE_INFINITY)) this.#aheadMs = aheadMs;
+    });
   }
 
   /**
@@ -31,10 +26,5 @@ export class ServerClock {
     const aheadMs = this.#aheadMs;
     this.#aheadMs = undefined;
     return aheadMs;
-  }
-
-  #look({ headers }: Pick<ApiResponse, "headers">): void {
-    const aheadMs = this.#clock.nowMs() - Date.parse(headers.date ?? "");
-    if (Math.abs(aheadMs) < Math.abs(this.#aheadMs ?? Number.POSITIVE_INFINITY)) this.#aheadMs = aheadMs;
   }
 }

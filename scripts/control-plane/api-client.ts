@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { Agent, request } from "node:https";
+import { valueAt as field } from "../../shared/schema/check.ts";
 import { type HttpsAnswer, httpsCall } from "./https-call.ts";
 
 /** A small HTTPS client for one server, for tests and scripts: JSON in, JSON out, certificates verified. */
@@ -109,18 +110,8 @@ export class ApiserverClient {
   }
 }
 
-/**
- * The value at a path of property names and indexes, undefined when the path does not exist: `field(pod, "status",
- * "phase")`.
- */
-export function field(value: unknown, ...path: readonly (string | number)[]): unknown {
-  let current = value;
-  for (const key of path) {
-    if (typeof current !== "object" || current === null) return undefined;
-    current = Reflect.get(current, key);
-  }
-  return current;
-}
+/** `field(pod, "status", "phase")` */
+export { field };
 
 /** The list at a property; empty when there is none. */
 export function items(object: unknown, name = "items"): readonly unknown[] {

@@ -1,8 +1,7 @@
 /** `kubectl podseidon doctor` in the demo's installation: only ok. */
-import { execFile } from "node:child_process";
 import { delimiter, join } from "node:path";
 import { messageOf } from "../../shared/runtime/errors.ts";
-import type { KubectlResult } from "../control-plane/kubectl.ts";
+import { type KubectlResult, runKubectl } from "../control-plane/kubectl.ts";
 import type { DemoStage } from "./stage.ts";
 
 type Examination = Pick<KubectlResult, "code" | "stdout">;
@@ -12,13 +11,13 @@ export async function examine(stage: DemoStage, bundles: string): Promise<void> 
   const { core, workers, narrator } = stage;
   const names = workers.map(({ name }) => name);
   const args = [join(bundles, "kubectl-podseidon.mjs"), "doctor", "--core-context", core.name, ...names];
-  const KUBECONFIG = [core, ...workers].map(({ kubeconfig }) => kubeconfig).join(delimiter);
+  const kubeconfig = [core, ...workers].map(({ kubeconfig }) => kubeconfig).join(delimiter);
   let last: Examination = { code: -1, stdout: "" };
   narrator.heading("Is the installation in order?");
   narrator.command(`kubectl podseidon ${args.slice(1).join(" ")}`);
   try {
     await stage.until("the installation to be in order", async () => {
-      last = await run(args, { KUBECONFIG });
+      last = await runKubectl(process.execPath, args, { kubeconfig });
       return isInOrder(last);
     });
   } catch (error) {
@@ -29,11 +28,3 @@ export async function examine(stage: DemoStage, bundles: string): Promise<void> 
 }
 
 const isInOrder = ({ code, stdout }: Examination): boolean => code === 0 && !/^(FAIL|WARN|\?) /m.test(stdout);
-
-function run(args: readonly string[], env: NodeJS.ProcessEnv): Promise<Examination> {
-  return new Promise((resolve) => {
-    const child = execFile(process.execPath, [...args], { env }, (_, stdout) =>
-      resolve({ code: child.exitCode ?? -1, stdout }),
-    );
-  });
-}

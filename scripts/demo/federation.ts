@@ -3,6 +3,7 @@
  * Deployment whose owner is an object of the federation's own kind. Not part of the project; represents the user's
  * federation.
  */
+import { setTimeout as delay } from "node:timers/promises";
 import { field, items } from "../control-plane/api-client.ts";
 import type { Cluster } from "../control-plane/cluster.ts";
 
@@ -63,7 +64,7 @@ export class Federation {
       const list = await this.#core.admin.get(DEPLOYMENTS).catch(() => ({ items: [] }));
       for (const deployment of items(list))
         await Promise.all(this.#workers.map((worker, index) => this.#share(deployment, worker, index)));
-      await new Promise((resolve) => setTimeout(resolve, ROUND_MS));
+      await delay(ROUND_MS);
     }
   }
 

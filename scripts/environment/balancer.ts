@@ -38,7 +38,7 @@ export class Balancer implements AsyncDisposable {
 
   async close(): Promise<void> {
     for (const socket of this.#open) socket.destroy();
-    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    await this.#server[Symbol.asyncDispose]();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

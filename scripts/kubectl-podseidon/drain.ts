@@ -106,7 +106,7 @@ function blockedBy(
   { spec, cells }: ProtectorState,
   decision: Extract<Decision, { allowed: false }>,
 ): Pick<DrainLine, "together" | "why"> {
-  const total = [...cells.values()].reduce((sum, one) => sum + (one.aggregation?.totalReplicas ?? 0), 0);
+  const total = cells.values().reduce((sum, one) => sum + (one.aggregation?.totalReplicas ?? 0), 0);
   const { minAvailable, available, reserved } = decision.facts;
   const facts = `${name} needs ${minAvailable} of ${total}`;
   // A pod that is not counted yet is missing from the total.

@@ -196,7 +196,7 @@ function stateOf(facts: Facts, state: ProtectorState): HealthState {
   const bad = (wanted: CellView["state"]): boolean => facts.cells.some((cell) => cell.state === wanted);
   if (bad("on hold")) return "cell on hold";
   if (bad("stale")) return "cell stale";
-  if (![...state.cells.values()].some((cell) => cell.isCounted)) return "not counted";
+  if (!state.cells.values().some((cell) => cell.isCounted)) return "not counted";
   const holds = (wanted: string): boolean =>
     facts.conditions.some(({ type, status }) => type === wanted && status === "True");
   if (facts.deleting || holds("SourceDeleting")) return "waits to be deleted";

@@ -47,7 +47,7 @@ export function readClaim(value: string | undefined): BypassClaim {
   try {
     const raw: unknown = JSON.parse(value);
     const fields = new Map<string, unknown>(Object.entries(Object(raw)));
-    if (fields.size === 0 || [...fields.keys()].some((key) => !KNOWN_KEYS.has(key))) return { kind: "malformed" };
+    if (fields.size === 0 || fields.keys().some((key) => !KNOWN_KEYS.has(key))) return { kind: "malformed" };
     const until = field(fields, "until");
     const untilMs = until === undefined ? undefined : Date.parse(until);
     if (until !== undefined && (!RFC3339.test(until) || Number.isNaN(untilMs) || !isInCalendar(until)))

@@ -1,4 +1,4 @@
-import type { ApiResponse, Transport } from "../kube/client/transport.ts";
+import { observed, type Transport } from "../kube/client/transport.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -33,21 +33,12 @@ export function observeClocks(metrics: Metrics, clock: Clock): ClockObserver {
   return {
     watch(server, transport) {
       let lookedMs = Number.NEGATIVE_INFINITY;
-      const look = ({ headers }: Pick<ApiResponse, "headers">): void => {
+      return observed(transport, ({ headers }) => {
         if (clock.monotonicMs() - lookedMs < LOOK_EVERY_MS) return;
         lookedMs = clock.monotonicMs();
         const atMs = Date.parse(headers.date ?? "");
         if (!Number.isNaN(atMs)) skewMs.set(server, clock.nowMs() - (atMs + HALF_SECOND_MS));
-      };
-      return {
-        async request(request) {
-          const response = await transport.request(request);
-          look(response);
-          return response;
-        },
-        stream: (request) => transport.stream(request),
-        close: () => transport.close(),
-      };
+      });
     },
   };
 }

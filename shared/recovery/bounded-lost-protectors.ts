@@ -62,10 +62,7 @@ export class BoundedLostProtectors<T extends Lost> {
     const own = this.#groups.get(group) ?? { name: group, keys: new Map<string, number>(), weight: 0 };
     const weight = weightOf(protector);
     while (this.#weight + weight > MAX_WEIGHT) {
-      const heaviest = [...this.#groups.values()].reduce(
-        (one, other) => (other.weight > one.weight ? other : one),
-        own,
-      );
+      const heaviest = this.#groups.values().reduce((one, other) => (other.weight > one.weight ? other : one), own);
       const [first] = heaviest.keys.keys();
       const given = first === undefined ? undefined : this.#lost.get(first);
       if (given === undefined || heaviest.weight <= own.weight + weight) {

@@ -34,8 +34,8 @@ export function recordOrEmpty(value: unknown): Readonly<Record<string, unknown>>
   return isRecord(value) ? value : {};
 }
 
-/** The value at this path of fields; undefined where one of them is absent. */
-export function valueAt(value: unknown, ...path: readonly string[]): unknown {
+/** The value at this path of fields and indexes; undefined where one of them is absent. */
+export function valueAt(value: unknown, ...path: readonly (string | number)[]): unknown {
   return path.reduce<unknown>((found, name) => Reflect.get(Object(found), name), value);
 }
 

@@ -8,7 +8,7 @@ import { isDead } from "../../shared/decide/availability/availability.ts";
 import type { DisruptionRequest } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { BoundedMap } from "../../shared/runtime/bounded-map.ts";
-import type { Ports } from "../../shared/runtime/clock.ts";
+import { type Ports, sleep } from "../../shared/runtime/clock.ts";
 import type { CellClient } from "../request/cell-client.ts";
 import { trimmed } from "./recent-reservations.ts";
 
@@ -102,7 +102,7 @@ export class CallerShares {
     this.#isJudging = true;
     for (let next = this.#watched[0]; next !== undefined; next = this.#watched[0]) {
       const waitMs = next.dueMs - this.#nowMs();
-      if (waitMs > 0) await new Promise<void>((resolve) => void this.#options.ports.timers.after(waitMs, resolve));
+      if (waitMs > 0) await sleep(this.#options.ports, waitMs);
       else {
         this.#watched.shift();
         await this.#judge(next);

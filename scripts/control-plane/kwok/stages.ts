@@ -30,19 +30,23 @@ const patchStatus = (template: string): Step => ({
 });
 const atTime = (expression: string): Delay => ({ durationFrom: { jq: { expression } } });
 
-function podStage(state: PodState, steps: readonly Step[], delay?: Delay): unknown {
+/** The stage of objects for which the jq expression `key` gives `state`. */
+function stage(kind: "Pod" | "Node", key: string, state: string, steps: readonly Step[], delay?: Delay): unknown {
   return {
     apiVersion: STAGE_VERSION,
     kind: "Stage",
-    metadata: { name: `pod-${state}` },
+    metadata: { name: `${kind.toLowerCase()}-${state}` },
     spec: {
-      resourceRef: { apiGroup: "v1", kind: "Pod" },
-      selector: { matchExpressions: [{ jq: { key: POD_STATE, operator: "In", values: [state] } }] },
-      ...(delay === undefined ? {} : { delay }),
+      resourceRef: { apiGroup: "v1", kind },
+      selector: { matchExpressions: [{ jq: { key, operator: "In", values: [state] } }] },
+      delay,
       steps,
     },
   };
 }
+
+const podStage = (state: PodState, steps: readonly Step[], delay?: Delay): unknown =>
+  stage("Pod", POD_STATE, state, steps, delay);
 
 const podStages: readonly unknown[] = [
   podStage("start", [patchStatus(START)]),
@@ -113,18 +117,8 @@ const NODE_STATE = `
 | if $down and $ready != "False" then "fail" elif ($down | not) and $ready != "True" then "recover" else "rest" end
 `;
 
-function nodeStage(state: "fail" | "recover", template: string): unknown {
-  return {
-    apiVersion: STAGE_VERSION,
-    kind: "Stage",
-    metadata: { name: `node-${state}` },
-    spec: {
-      resourceRef: { apiGroup: "v1", kind: "Node" },
-      selector: { matchExpressions: [{ jq: { key: NODE_STATE, operator: "In", values: [state] } }] },
-      steps: [patchStatus(template)],
-    },
-  };
-}
+const nodeStage = (state: "fail" | "recover", template: string): unknown =>
+  stage("Node", NODE_STATE, state, [patchStatus(template)]);
 
 const nodeStages: readonly unknown[] = [
   nodeStage("recover", `${NODE_TEMPLATE}${NODE_CONDITIONS}${nodeReady("True", "KubeletReady")}`),

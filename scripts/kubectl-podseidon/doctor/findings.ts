@@ -2,6 +2,7 @@
 
 import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
+import { splitCertificates } from "../../../shared/certificates/ca-bundle.ts";
 import { PROMISE_LESS } from "../../../shared/decide/minimum/promise-less.ts";
 import { VERSION } from "../../../shared/schema/annotations.ts";
 import { isRecord } from "../../../shared/schema/check.ts";
@@ -253,13 +254,11 @@ export function cellFindings(views: readonly ProtectorView[]): Finding[] {
   });
 }
 
-const PEM = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
-
 /**
  * About a certificate chain, whose first certificate is the server's or client's own; the others are of authorities.
  */
 export function ownCertificateFinding(check: string, chain: string, nowMs: number): Finding {
-  return certificateFinding(check, [chain.match(PEM)?.[0] ?? ""], nowMs);
+  return certificateFinding(check, splitCertificates(chain).slice(0, 1), nowMs);
 }
 
 export const NO_CERTIFICATE = "there is none";
@@ -267,7 +266,7 @@ export const NO_CERTIFICATE = "there is none";
 /** About authorities that are trusted together: the last one to expire counts. */
 export function certificateFinding(check: string, bundles: readonly string[], nowMs: number): Finding {
   const ends: number[] = [];
-  for (const pem of bundles.flatMap((text) => text.match(PEM) ?? [])) {
+  for (const pem of bundles.flatMap(splitCertificates)) {
     try {
       ends.push(new X509Certificate(pem).validToDate.getTime());
     } catch {

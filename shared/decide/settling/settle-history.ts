@@ -199,9 +199,7 @@ class SettlePass {
   }
 
   #keep({ reservation, pod, uid, settleMs }: ObservedReservation, operation: Operation, span: SeenSpan): void {
-    const isVersioned = [...reservation.records.values()].some((record) =>
-      isComparableVersion(record.podResourceVersion),
-    );
+    const isVersioned = reservation.records.values().some((record) => isComparableVersion(record.podResourceVersion));
     // Where the pod is absent and no version is known, any LIST after first sight shows whether the pod is dead.
     const dueMs = pod === undefined && !isVersioned ? span.firstMs + 1 : settledAtMs(settleMs, span.lastMs);
     const needsList = pod === undefined || operation === "UPDATE";

@@ -146,8 +146,7 @@ function sharesPods({ state }: ConditionInput, previous: readonly Condition[]): 
     const message = `Shares pods with ${others}: a disruption of such a pod needs the quota of each`;
     return [finding(SHARES_PODS, "True", "PodsShared", message)];
   }
-  if (previous.every(({ type }) => type !== SHARES_PODS)) return [];
-  return [finding(SHARES_PODS, "False", "NotShared", "No other protector counts its pods")];
+  return onceFound(previous, finding(SHARES_PODS, "False", "NotShared", "No other protector counts its pods"));
 }
 
 /** Pods were gone without a deletion in the last hour. Only for protectors that such pods have, or had. */
@@ -162,8 +161,7 @@ function podsVanished({ state, nowMs }: ConditionInput, previous: readonly Condi
     const what = "Pods disappeared without a deletion request, so etcd may have lost them";
     return [finding(PODS_VANISHED, "True", "WithoutDeletion", `${what}: ${listed(found.sort())}`)];
   }
-  if (previous.every(({ type }) => type !== PODS_VANISHED)) return [];
-  return [finding(PODS_VANISHED, "False", "NoneVanished", "No pod has vanished for an hour")];
+  return onceFound(previous, finding(PODS_VANISHED, "False", "NoneVanished", "No pod has vanished for an hour"));
 }
 
 /**
@@ -177,10 +175,17 @@ function suspended({ state, nowMs }: ConditionInput, previous: readonly Conditio
     const where = suspendedCells === undefined ? "" : ` in cells ${listed(suspendedCells)}`;
     return [finding(SUSPENDED, "True", "Suspended", `Every disruption${where} is allowed ${ends}${why}`)];
   }
-  if (previous.every(({ type }) => type !== SUSPENDED)) return [];
-  return suspendedUntilMs > 0
-    ? [finding(SUSPENDED, "False", "Expired", `The suspension ended at ${formatMs(suspendedUntilMs)}`)]
-    : [finding(SUSPENDED, "False", "NotSuspended", "Disruptions are decided by the counts")];
+  return onceFound(
+    previous,
+    suspendedUntilMs > 0
+      ? finding(SUSPENDED, "False", "Expired", `The suspension ended at ${formatMs(suspendedUntilMs)}`)
+      : finding(SUSPENDED, "False", "NotSuspended", "Disruptions are decided by the counts"),
+  );
+}
+
+/** `ended`, where the stored conditions have its type: a condition that was never found stays absent. */
+function onceFound(previous: readonly Condition[], ended: Finding): readonly Finding[] {
+  return previous.some(({ type }) => type === ended.type) ? [ended] : [];
 }
 
 /** True when the conditions still report a suspension that has ended by itself. */
@@ -228,7 +233,7 @@ function listed(findings: readonly string[]): string {
 }
 
 function hasCountedCell({ cells }: ProtectorState): boolean {
-  return [...cells.values()].some((cell) => cell.isCounted);
+  return cells.values().some((cell) => cell.isCounted);
 }
 
 function totalOf(state: ProtectorState): number {

@@ -58,6 +58,19 @@ export interface Transport {
   close(): void;
 }
 
+/** The same transport, which shows each response to `look`. */
+export function observed(transport: Transport, look: (response: ApiResponse) => void): Transport {
+  return {
+    async request(request) {
+      const response = await transport.request(request);
+      look(response);
+      return response;
+    },
+    stream: (request) => transport.stream(request),
+    close: () => transport.close(),
+  };
+}
+
 /** Why there was no response; each is a metric label. */
 export const TRANSPORT_ERROR_TAGS = [
   "timeout",
