@@ -81,7 +81,12 @@ const imports: readonly [title: string, folder: string, source: string, expected
   ["the plugin may use shared", "scripts/kubectl-podseidon", 'import "../../shared/kube/b.ts";', undefined],
   ["the plugin must not use scripts", "scripts/kubectl-podseidon", 'import "../root.ts";', "the plugin imports"],
   ["the plugin must not use a cluster", "scripts/kubectl-podseidon", 'import "../control-plane/b.ts";', "the plugin"],
-  ["its page may use what is sent", "scripts/kubectl-podseidon/dashboard/page", 'import "../wire.ts";', undefined],
+  [
+    "its page may use what is sent",
+    "scripts/kubectl-podseidon/dashboard/page",
+    'import "../page-messages.ts";',
+    undefined,
+  ],
   [
     "its page may use shared",
     "scripts/kubectl-podseidon/dashboard/page",

@@ -31,7 +31,7 @@ import {
 } from "../../shared/schema/annotations.ts";
 import { ENFORCEMENTS } from "../../shared/schema/podprotector.ts";
 import type { Controller, ControllerContext, ControllerParts } from "../run-controller.ts";
-import { changeTeller } from "./changes/change-teller.ts";
+import { changeReporter } from "./changes/change-reporter.ts";
 import type { BudgetMerger } from "./cluster-budgets/merger.ts";
 import { Generator } from "./generator.ts";
 import { generatorObserver, stateMetrics } from "./observe.ts";
@@ -134,7 +134,7 @@ async function build(context: ControllerContext<GeneratorFlags>): Promise<Contro
     registerNamespace: namespace,
     observer: {
       ...generatorObserver({ metrics, log, clock: ports.clock, events }),
-      protector: changeTeller({
+      protector: changeReporter({
         ...{ clock: ports.clock, events, log, metrics },
         api: new ApiClient(transport),
         ownName: generatorOptions.name,

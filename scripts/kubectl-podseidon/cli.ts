@@ -1,7 +1,8 @@
 /**
  * The command line: finds the command, reads its flags, prints its help. Commands share the folder `invocation`:
  * `command.ts` has their flags and clusters, `output.ts` tables and ages. Then read one file for each command
- * (`status`, `why`, `drain`, `changes`, `doctor`); `question.ts` asks the webhook and `view.ts` reads a protector.
+ * (`status`, `why`, `drain`, `changes`, `doctor`); `disruption-dry-run.ts` asks the webhook and `view.ts` reads a
+ * protector.
  */
 import { parseArgs } from "node:util";
 import { messageOf } from "../../shared/runtime/errors.ts";

@@ -7,11 +7,6 @@ import { apply } from "../../shared/decide/reserve.ts";
 import { type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { mapAtOnce } from "./invocation/at-once.ts";
-import type { ClusterClient } from "./invocation/cluster.ts";
-import { argument, type Command, type Context } from "./invocation/command.ts";
-import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
-import { plural, table } from "./invocation/output.ts";
 import {
   ask,
   cellOfWebhookConfiguration,
@@ -20,7 +15,12 @@ import {
   decisionText,
   requestFor,
   webhookConfigurationOf,
-} from "./question.ts";
+} from "./disruption-dry-run.ts";
+import { mapAtOnce } from "./invocation/at-once.ts";
+import type { ClusterClient } from "./invocation/cluster.ts";
+import { argument, type Command, type Context } from "./invocation/command.ts";
+import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
+import { plural, table } from "./invocation/output.ts";
 import { isUnprotected, runsDry } from "./unprotected.ts";
 
 const Owned = v.looseObject({

@@ -6,9 +6,9 @@ import type { Condition, PodProtector } from "../../shared/schema/podprotector.t
 import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
+import { answerOf, cellOfWebhookConfiguration, type DryRunResult } from "./disruption-dry-run.ts";
 import { drainText, othersCordoned, planDrain } from "./drain.ts";
 import { age, parseDuration, table } from "./invocation/output.ts";
-import { answerOf, cellOfWebhookConfiguration, type DryRunResult } from "./question.ts";
 import { statusDetail } from "./status.ts";
 import { statusTable } from "./status-table.ts";
 import { viewProtector } from "./view.ts";

@@ -1,10 +1,10 @@
 /** Whether a cluster disrupts protected pods without asking the webhook, or the webhook denies nothing. */
 import { GROUP } from "../../shared/schema/annotations.ts";
+import { askAboutNoPod } from "./disruption-dry-run.ts";
 import { answerFinding, answeringWebhook } from "./doctor/answer-finding.ts";
 import { deniesNothing, parseDeployments, WEBHOOK_DEPLOYMENT } from "./doctor/component-findings.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { orElse } from "./invocation/errors.ts";
-import { askAboutNoPod } from "./question.ts";
 
 /** The webhook of the MutatingWebhookConfiguration, which binds an eviction to its pod, but does not decide it. */
 const BIND = `bind.${GROUP}`;

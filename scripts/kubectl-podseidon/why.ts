@@ -13,10 +13,6 @@ import { parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { podPath } from "../../shared/kube/client/api-path.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import { type PodProtector, STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
-import { holdText } from "./explain/explanations.ts";
-import { argument, type Command, type Context } from "./invocation/command.ts";
-import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
-import { age, fields, inLine, plural, table } from "./invocation/output.ts";
 import {
   ask,
   cellOfWebhookConfiguration,
@@ -26,7 +22,11 @@ import {
   decisionText,
   requestFor,
   webhookConfigurationOf,
-} from "./question.ts";
+} from "./disruption-dry-run.ts";
+import { holdText } from "./explain/explanations.ts";
+import { argument, type Command, type Context } from "./invocation/command.ts";
+import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
+import { age, fields, inLine, plural, table } from "./invocation/output.ts";
 import { reservationText } from "./status.ts";
 import { isUnprotected } from "./unprotected.ts";
 import { isOverdue, type ProtectorView, type ReservationView, viewProtector } from "./view.ts";

@@ -106,7 +106,7 @@ type DenyCause =
   | "HistoryFull"
   | "RefreshedTooLong"
   | "PreActivity"
-  /** Only for disruptions that are decided together (`together.ts`). */
+  /** Only for disruptions that are decided together (`joint-decision.ts`). */
   | "TooManyTogether";
 
 /** The facts behind the decision, for the text of a denial. */

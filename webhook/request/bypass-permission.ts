@@ -5,7 +5,7 @@
  */
 import { hash } from "node:crypto";
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
-import { untilNotPutOff } from "../../shared/kube/client/put-off.ts";
+import { retryThrottled } from "../../shared/kube/client/retry-throttled.ts";
 import { BoundedMap } from "../../shared/runtime/bounded-map.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { GROUP, PLURAL } from "../../shared/schema/annotations.ts";
@@ -104,7 +104,7 @@ export class BypassPermissions {
       },
     };
     const endMs = this.#ports.clock.monotonicMs() + MAX_CALL_MS;
-    const result = await untilNotPutOff(this.#ports, endMs, (timeoutMs) =>
+    const result = await retryThrottled(this.#ports, endMs, (timeoutMs) =>
       this.#api.create(PATH, body, isAllowed, { timeoutMs }),
     );
     if (result.kind !== "ok") return "unknown";

@@ -1,6 +1,6 @@
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
-import { untilNotPutOff } from "../../shared/kube/client/put-off.ts";
+import { retryThrottled } from "../../shared/kube/client/retry-throttled.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { BypassPermissions } from "./bypass-permission.ts";
@@ -36,7 +36,7 @@ export function createPodReader(
   return async (namespace, name, timeoutMs) => {
     let sentMs = clock.monotonicMs();
     const endMs = sentMs + Math.max(1, Math.min(timeoutMs, MAX_READ_MS));
-    const result = await untilNotPutOff(ports, endMs, (leftMs) => {
+    const result = await retryThrottled(ports, endMs, (leftMs) => {
       sentMs = clock.monotonicMs();
       return api.getPod(namespace, name, parseAnyPod, { timeoutMs: leftMs });
     });

@@ -5,7 +5,7 @@
 import type { ApiClient } from "../../shared/kube/client/api-client.ts";
 import { withQuery } from "../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
-import { untilNotPutOff } from "../../shared/kube/client/put-off.ts";
+import { retryThrottled } from "../../shared/kube/client/retry-throttled.ts";
 import { isOversized } from "../../shared/kube/client/transport.ts";
 import { checkKind } from "../../shared/kube/stream/raw-object.ts";
 import type { Ports } from "../../shared/runtime/clock.ts";
@@ -113,7 +113,7 @@ export function createPodLister(api: Pick<ApiClient, "get">, ports: Pick<Ports, 
     let token: string | undefined;
     while (clock.monotonicMs() < endMs) {
       const query = { fieldSelector: `spec.nodeName=${node},${UNFINISHED}`, limit, continue: token };
-      const result = await untilNotPutOff(ports, endMs, (leftMs) =>
+      const result = await retryThrottled(ports, endMs, (leftMs) =>
         api.get(withQuery("/api/v1/pods", query), parsePage, { timeoutMs: leftMs, isList: true }),
       );
       if (result.kind === "unavailable" && isOversized(result.error) && limit > SMALL_PAGE_SIZE) {

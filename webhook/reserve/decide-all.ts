@@ -3,7 +3,7 @@
  * are evaluated without a write, those of one protector in one batch. Then each is reserved. A denial in this second
  * step, because others were faster, rolls the other reservations back.
  */
-import { decideTogether } from "../../shared/decide/together.ts";
+import { decideTogether } from "../../shared/decide/joint-decision.ts";
 import type { MaybePromise } from "../../shared/runtime/maybe-promise.ts";
 import type { Disruption } from "./pipeline.ts";
 import { type Allowance, type Denial, idOf, unenforcedIn, type Verdict } from "./verdict.ts";

@@ -22,7 +22,7 @@ import { formatMs } from "../../shared/schema/time.ts";
 import type { AskOwner } from "../probe/probe-request.ts";
 import type { DisruptionTarget } from "../request/disruption-target.ts";
 import type { CallerShares, Requester } from "./caller-shares.ts";
-import { matchesOf, versionOf } from "./matches.ts";
+import { matchesOf, versionOf } from "./matching-protectors.ts";
 import type { Nonces } from "./nonces.ts";
 import { OwnerConsent } from "./owner-consent.ts";
 import type { TogetherToken } from "./pending-queue.ts";

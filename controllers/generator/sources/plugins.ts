@@ -15,7 +15,7 @@ import {
 import type { ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { BUDGET_KINDS, budgetPlugin } from "./budget-kinds.ts";
 import { decide, isProtected, type PluginContext, sourceOf } from "./interpret.ts";
-import { whyMisread } from "./misread.ts";
+import { invalidAnnotation } from "./invalid-annotations.ts";
 import { statedEnforcement } from "./namespace-enforcement.ts";
 import { type ProtectionSource, pluginName, type SourcePlugin } from "./protection-source.ts";
 import { readScalables } from "./scalable.ts";
@@ -75,7 +75,7 @@ function enforcing(plugin: SourcePlugin): SourcePlugin {
       const source = withEnforcement(plugin.interpret(raw), metadata);
       if (source.decision === "NotSelected" && isMisspelt(metadata)) return { ...source, why: WHY_MISSPELT };
       if (source.why !== undefined || !isProtected(source.decision)) return source;
-      const why = whyMisread(metadata, source.need?.kind === "budget");
+      const why = invalidAnnotation(metadata, source.need?.kind === "budget");
       return why === undefined ? source : { ...source, why };
     },
   };

@@ -7,8 +7,6 @@ import { namespacedName, type PodProtector } from "../../../shared/schema/podpro
 import { type ProtectorView, viewProtector } from "../view.ts";
 import { CellNames, cellRows, fleetCounts, oldestReservations } from "./fleet.ts";
 import { CapacityHistory, FleetHistory } from "./history.ts";
-import { deniedBetween, type EventAtProtector } from "./refusals.ts";
-import { type CellShare, detailOfView, reservationsOf, rowOfView, sharesOf } from "./rows.ts";
 import {
   type DashboardUpdate,
   type Detail,
@@ -18,7 +16,9 @@ import {
   type ReservationRow,
   rowKey,
   type WatchRow,
-} from "./wire.ts";
+} from "./page-messages.ts";
+import { deniedBetween, type EventAtProtector } from "./refusals.ts";
+import { type CellShare, detailOfView, reservationsOf, rowOfView, sharesOf } from "./rows.ts";
 
 /** The number of newest refusals that are kept. */
 export const MAX_REFUSALS = 200;

@@ -6,8 +6,8 @@ import type { Ports } from "../../../shared/runtime/clock.ts";
 import { namespacedName, type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import type { ClusterClient } from "../invocation/cluster.ts";
 import type { Board } from "./board.ts";
+import type { WatchRow } from "./page-messages.ts";
 import { EVENT_SELECTOR, type EventAtProtector, parseProtectorEvent } from "./refusals.ts";
-import type { WatchRow } from "./wire.ts";
 
 /** A stream that is lost for a shorter time is not reported. */
 const GRACE_MS = 3_000;

@@ -11,7 +11,7 @@ import { EventStreams, MAX_PAGES, message } from "./event-streams.ts";
 import { admit, SECURITY_HEADERS } from "./guard.ts";
 import { SLOT_MS } from "./history.ts";
 import type { PageFiles } from "./page-files.ts";
-import type { DashboardUpdate, Hello, WatchRow } from "./wire.ts";
+import type { DashboardUpdate, Hello, WatchRow } from "./page-messages.ts";
 
 const LOOPBACK = "127.0.0.1";
 const UPDATE_EVERY_MS = 500;

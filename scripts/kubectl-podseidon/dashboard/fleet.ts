@@ -1,6 +1,7 @@
 /** Sums over all protectors. Pure, except for the growing list of cell names. */
+
+import { type CellRow, type FleetPoint, type ProtectorRow, type ReservationRow, UNKNOWN_MS } from "./page-messages.ts";
 import type { CellShare } from "./rows.ts";
-import { type CellRow, type FleetPoint, type ProtectorRow, type ReservationRow, UNKNOWN_MS } from "./wire.ts";
 
 /** More cells than any installation has. */
 const MAX_CELL_NAMES = 1000;

@@ -2,7 +2,7 @@
  * The last hour in slots of some seconds. Keeps the tightest moment of each slot, which readers look for, and the last
  * one.
  */
-import { type CapacityPoint, type FleetPoint, WINDOW_MS } from "./wire.ts";
+import { type CapacityPoint, type FleetPoint, WINDOW_MS } from "./page-messages.ts";
 
 export const SLOT_MS = 15_000;
 export const SLOTS = WINDOW_MS / SLOT_MS;

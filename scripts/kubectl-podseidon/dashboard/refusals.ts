@@ -2,7 +2,7 @@
 import * as v from "valibot";
 import { KIND } from "../../../shared/schema/annotations.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
-import type { RefusalRow } from "./wire.ts";
+import type { RefusalRow } from "./page-messages.ts";
 
 /** The server filters Events by only one field; this file drops those with other reasons. */
 export const EVENT_SELECTOR = `involvedObject.kind=${KIND}`;

@@ -1,6 +1,6 @@
 /** Converts a protector's view to the rows and the detail of the page. Pure. Ages become times, which do not change. */
 import { type CellView, type ProtectorView, presentCells, suspensionText } from "../view.ts";
-import { type Detail, type ProtectorRow, type ReservationRow, UNKNOWN_MS } from "./wire.ts";
+import { type Detail, type ProtectorRow, type ReservationRow, UNKNOWN_MS } from "./page-messages.ts";
 
 /** Most reservations of one protector, oldest first. */
 const MAX_RESERVATIONS = 100;

@@ -1,8 +1,8 @@
 /** The finding of `doctor` about the response to an eviction of a pod that does not exist. Pure. */
 import type { ApiResponse } from "../../../shared/kube/client/transport.ts";
 import { GROUP } from "../../../shared/schema/annotations.ts";
+import { answerOf } from "../disruption-dry-run.ts";
 import { statusOf } from "../invocation/cluster.ts";
-import { answerOf } from "../question.ts";
 import { type Finding, ok, problem, unknown } from "./findings.ts";
 
 const CHECK = "webhook";

@@ -15,12 +15,12 @@ import {
 } from "../../../shared/schema/annotations.ts";
 import { parseAnyPod } from "../../../shared/schema/pod.ts";
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
+import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../disruption-dry-run.ts";
 import { ClusterClient } from "../invocation/cluster.ts";
 import { type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
 import { EXIT, type ExitCode, orElse } from "../invocation/errors.ts";
 import { withFlags } from "../invocation/printed-commands.ts";
 import { acceptsToken } from "../invocation/token-review.ts";
-import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../question.ts";
 import { type CellView, type ProtectorView, viewProtector } from "../view.ts";
 import { answerFinding } from "./answer-finding.ts";
 import { backupFindings } from "./backup-findings.ts";

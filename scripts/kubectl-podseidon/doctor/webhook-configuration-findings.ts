@@ -3,8 +3,8 @@ import * as v from "valibot";
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import { OWN_NAMESPACE } from "../../../shared/recovery/register/register-format.ts";
 import { LabelSelector } from "../../../shared/schema/podprotector.ts";
+import { cellOfWebhookConfiguration } from "../disruption-dry-run.ts";
 import { firstNames, plural } from "../invocation/output.ts";
-import { cellOfWebhookConfiguration } from "../question.ts";
 import { certificateFinding, type Finding, NO_CERTIFICATE, ok, problem, warning } from "./findings.ts";
 
 const Names = v.optional(v.array(v.string()), []);

@@ -19,7 +19,7 @@ import { BackupRestorer, type BackupRestorerOptions } from "./backup-restorer.ts
 import { askIfBehind, type CoreWatch } from "./core-lag.ts";
 import { CoreRestores } from "./core-restores.ts";
 import { CoreVersions, isBehindAny } from "./core-versions.ts";
-import { Lanes } from "./lanes.ts";
+import { KeyedJobs } from "./keyed-jobs.ts";
 
 /** What a backup keeper needs of a core cluster. */
 interface BackupCore {
@@ -151,7 +151,7 @@ class KeeperRun {
   readonly #versions: CoreVersions;
   #versionsDueMs = 0;
   /** Calls to the cores. */
-  readonly #lanes = new Lanes();
+  readonly #jobs = new KeyedJobs();
 
   constructor(options: BackupKeeperOptions, restores: CoreRestores) {
     const { cellApi: api, cellID, namespace, adopts = false, timeoutMs, ports, headStartMs, settleMs } = options;
@@ -208,7 +208,7 @@ class KeeperRun {
         if (mayWrite()) await this.#work(signal);
         await sleep(ports, everyMs, signal);
       }
-      await Promise.all([compared, this.#lanes.ended()]);
+      await Promise.all([compared, this.#jobs.ended()]);
     }
     unlisten();
   }
@@ -333,7 +333,7 @@ class KeeperRun {
       if (dueMs <= ports.clock.monotonicMs() && this.#replaced.delete(uid)) this.chunks.remove(uid);
     this.#putChanged();
     for (const { name } of cores) {
-      this.#lanes.start(`restore ${name}`, () => this.restorer.restoreDue(name, signal));
+      this.#jobs.start(`restore ${name}`, () => this.restorer.restoreDue(name, signal));
     }
     if (this.chunks.isInvalid) return;
     const followed = this.#followed();
@@ -343,7 +343,7 @@ class KeeperRun {
     await this.#writeVersions(flushed > 0, signal);
     if (this.chunks.isInvalid) return;
     for (const [name, version] of followed)
-      this.#lanes.start(`acknowledge ${name}`, async () => this.#acknowledgements.get(name)?.write(version, signal));
+      this.#jobs.start(`acknowledge ${name}`, async () => this.#acknowledgements.get(name)?.write(version, signal));
   }
 
   /** The version of each core's register that is processed once the pending changes of the backups are written. */

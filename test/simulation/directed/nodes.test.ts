@@ -4,7 +4,7 @@
  */
 
 import { afterEach, expect, it, vi } from "vitest";
-import { decideTogether } from "../../../shared/decide/together.ts";
+import { decideTogether } from "../../../shared/decide/joint-decision.ts";
 import { deletionOf } from "../actors/node-deletions.ts";
 import { record } from "../apiserver/objects.ts";
 import { SceneStage } from "./stage.ts";

@@ -1,4 +1,4 @@
-import { UNKNOWN_MS } from "../wire.ts";
+import { UNKNOWN_MS } from "../page-messages.ts";
 import { nowMs } from "./browser-clock.ts";
 import { ageAt, clockText } from "./words.ts";
 

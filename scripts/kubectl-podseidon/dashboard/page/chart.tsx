@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
-import { type CapacityPoint, WINDOW_MS } from "../wire.ts";
+import { type CapacityPoint, WINDOW_MS } from "../page-messages.ts";
 import { minuteText, numberText } from "./words.ts";
 
 const HEIGHT = 170;

@@ -1,6 +1,6 @@
 /** Parses the plugin's stream into the store. The browser connects again by itself. */
 import * as v from "valibot";
-import { Detail, Hello, Update } from "../wire.ts";
+import { Detail, Hello, Update } from "../page-messages.ts";
 import { readMs } from "./browser-clock.ts";
 import type { Store } from "./store.ts";
 

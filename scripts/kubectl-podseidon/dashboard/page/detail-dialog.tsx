@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
 import { healthOf } from "../../health.ts";
-import { type CapacityPoint, type Detail, WINDOW_MS } from "../wire.ts";
+import { type CapacityPoint, type Detail, WINDOW_MS } from "../page-messages.ts";
 import { Age } from "./age.tsx";
 import { nowMs, repeat } from "./browser-clock.ts";
 import { Chart, capacityLines } from "./chart.tsx";

@@ -1,6 +1,6 @@
 /** The last hour of all protectors together. */
 import { CHART_WORDS } from "../../../../shared/observe/chart-words.ts";
-import { type FleetPoint, WINDOW_MS } from "../wire.ts";
+import { type FleetPoint, WINDOW_MS } from "../page-messages.ts";
 import { Chart, capacityLines } from "./chart.tsx";
 import { store } from "./store.ts";
 import { countText, minuteText, numberText } from "./words.ts";

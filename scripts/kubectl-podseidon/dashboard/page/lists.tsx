@@ -1,5 +1,5 @@
 /** What is under way in all protectors: refusals as they happen, reservations, cells. */
-import { type CellRow, type RefusalRow, type ReservationRow, rowKey } from "../wire.ts";
+import { type CellRow, type RefusalRow, type ReservationRow, rowKey } from "../page-messages.ts";
 import { Age } from "./age.tsx";
 import { HealthMark } from "./health-summary.tsx";
 import { detailAddress } from "./protector-table.tsx";

@@ -1,6 +1,6 @@
 /** The protectors, in pages: screen readers and browsers can handle fifty rows, but not five thousand. */
 import { HEALTH_STATES, healthOf } from "../../health.ts";
-import { type ProtectorRow, rowKey } from "../wire.ts";
+import { type ProtectorRow, rowKey } from "../page-messages.ts";
 import { Age } from "./age.tsx";
 import { HealthMark } from "./health-summary.tsx";
 import { NO_FILTER, type RowFilter, type SortKey, spareOf } from "./rows.ts";

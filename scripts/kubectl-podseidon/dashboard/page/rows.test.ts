@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { ProtectorRow } from "../wire.ts";
+import type { ProtectorRow } from "../page-messages.ts";
 import { filterRows, NO_FILTER, type RowFilter, type SortKey, sortRows } from "./rows.ts";
 
 function row(name: string, more: Partial<ProtectorRow> = {}): ProtectorRow {

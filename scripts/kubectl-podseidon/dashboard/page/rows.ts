@@ -1,6 +1,6 @@
 /** Which protectors the table shows, and in which order. Pure. */
 import { type Health, type HealthState, healthOf, rankOf } from "../../health.ts";
-import { type ProtectorRow, UNKNOWN_MS } from "../wire.ts";
+import { type ProtectorRow, UNKNOWN_MS } from "../page-messages.ts";
 
 export const PAGE_ROWS = 50;
 

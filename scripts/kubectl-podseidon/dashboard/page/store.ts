@@ -8,7 +8,7 @@ import {
   type RefusalRow,
   rowKey,
   WINDOW_MS,
-} from "../wire.ts";
+} from "../page-messages.ts";
 import { countStates, filterRows, NO_FILTER, namespacesOf, PAGE_ROWS, sortRows, WORST_FIRST } from "./rows.ts";
 
 /** As many as the plugin keeps. */

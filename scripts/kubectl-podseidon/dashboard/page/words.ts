@@ -1,7 +1,7 @@
 /** Words of the page for people. Pure. */
 import type { Health, HealthState } from "../../health.ts";
 import { age } from "../../invocation/output.ts";
-import { UNKNOWN_MS } from "../wire.ts";
+import { UNKNOWN_MS } from "../page-messages.ts";
 
 export const HEALTH_WORDS: Readonly<Record<Health, { readonly title: string; readonly hint: string }>> = {
   trouble: { title: "In trouble", hint: "A promise is broken, or nobody can keep it." },

@@ -1,4 +1,4 @@
-/** Values of annotations that say nothing: no apiserver validates them, and each is read in some safe way. */
+/** Invalid values of annotations: no apiserver validates them, and the generator reads each in a safe way. */
 import {
   ENFORCEMENT_ANNOTATION,
   EXPECTED_PODS_ANNOTATION,
@@ -8,7 +8,7 @@ import {
 } from "../../../shared/schema/annotations.ts";
 import type { ObjectMeta } from "../../../shared/schema/podprotector.ts";
 
-/** What an annotation may say, and what people are told of another value. */
+/** The valid values of an annotation, and the message for any other value. */
 type Rule = readonly [annotation: string, known: RegExp, otherwise: string];
 
 const COUNT = /^([0-9]+|\+?[0-9]+%)$/;
@@ -25,8 +25,8 @@ const OF_WORKLOADS: readonly Rule[] = [
   [MIN_RUNNING_ANNOTATION, COUNT, ALL_PODS],
 ];
 
-/** The first of them, for people. */
-export function whyMisread({ annotations = {} }: ObjectMeta, isBudget: boolean): string | undefined {
+/** A sentence about the first invalid annotation; undefined without one. */
+export function invalidAnnotation({ annotations = {} }: ObjectMeta, isBudget: boolean): string | undefined {
   for (const [annotation, known, otherwise] of isBudget ? OF_BUDGETS : OF_WORKLOADS) {
     const text = annotations[annotation];
     if (text !== undefined && !known.test(text)) return `its annotation ${annotation} ${otherwise}`;

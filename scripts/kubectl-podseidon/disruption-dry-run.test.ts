@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { FORCE_DELETE_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { parsePod } from "../../shared/schema/pod.ts";
-import { requestFor } from "./question.ts";
+import { requestFor } from "./disruption-dry-run.ts";
 
 const NOW_MS = Date.parse("2026-01-01T00:00:00Z");
 

@@ -1,5 +1,5 @@
-/** Work that goes on side by side, at most one job of each key at a time: a core that hangs delays no other. */
-export class Lanes {
+/** Concurrent jobs, at most one of each key at a time: a core that hangs delays no other. */
+export class KeyedJobs {
   readonly #running = new Map<string, Promise<void>>();
 
   /** Does nothing while the previous job of this key runs. */

@@ -9,7 +9,7 @@ import { PROTECTOR_KIND } from "../protectors/events.ts";
 import { CHANGES } from "./change-reasons.ts";
 import type { ProtectorChange } from "./protector-changes.ts";
 
-interface ChangeTellerOptions extends Pick<GeneratorSinks, "events" | "log" | "metrics"> {
+interface ChangeReporterOptions extends Pick<GeneratorSinks, "events" | "log" | "metrics"> {
   readonly api: Pick<ApiClient, "get">;
   readonly clock: Pick<Clock, "nowMs">;
   /** The field manager of this process. */
@@ -49,7 +49,7 @@ function writerOf(raw: ManagedObject, field: string): string | undefined {
  * Returns a function that reports the changes between two versions of a protector. The function never throws, and
  * returns before the report is written.
  */
-export function changeTeller(options: ChangeTellerOptions) {
+export function changeReporter(options: ChangeReporterOptions) {
   const { clock, events, log, metrics, ownName } = options;
   const counter = metrics.counter({
     name: "generator_protector_changes_total",

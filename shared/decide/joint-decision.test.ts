@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { makeCell, makePod, makeRequest, makeSpec, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import { heldBucket, stateOf, verdictLine } from "../../test/support/decide/quota-fixtures.ts";
 import { formatMs } from "../schema/time.ts";
-import { decideTogether } from "./together.ts";
+import { decideTogether } from "./joint-decision.ts";
 
 const pods = (count: number, ready = true): ReturnType<typeof makeRequest>[] =>
   Array.from({ length: count }, (_, index) =>

@@ -5,7 +5,7 @@ import { silentLog } from "../../../shared/observe/log.ts";
 import { Metrics } from "../../../shared/observe/metrics.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { protector } from "../../../test/support/webhook/fixtures.ts";
-import { changeTeller } from "./change-teller.ts";
+import { changeReporter } from "./change-reporter.ts";
 
 const entry = (manager: string, time: string, field: string) => ({
   ...{ manager, time, operation: "Update" },
@@ -21,7 +21,7 @@ function setup(answer: object | "unavailable") {
         ? { kind: "unavailable", sent: false, error: new Error("down") }
         : { kind: "ok", object: parse({ metadata: answer }) },
   };
-  const tell = changeTeller({
+  const tell = changeReporter({
     ...{ api, clock: time.clock, log: silentLog, metrics: new Metrics(), ownName: "podseidon-generator" },
     events: { record: (note) => notes.push(note) },
   });
