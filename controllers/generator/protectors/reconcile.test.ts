@@ -234,6 +234,19 @@ test("what a cell alone says that the budget required is no number to keep", asy
   expect(asked).toEqual([undefined, undefined, 9]);
 });
 
+// Its own number is 0 until its controller has counted, which is soon.
+test("of a DaemonSet that is not counted yet, also the number of a protector that a cell alone made is kept", async () => {
+  const asked: (number | undefined)[] = [];
+  const annotations = { "podseidon.kubewharf.io/restored": markOfCell("a") };
+  const resolve: Resolve = async ({ presents }) => {
+    asked.push(presents[0]?.spec.minAvailable);
+    return { kind: "unresolved", why: "its controller has counted nothing" };
+  };
+  const isNew: ProtectionSource = { ...source, finalizers: [], need: { kind: "status", required: [required] } };
+  await writes([protector({ annotations })], [], resolve, isNew);
+  expect(asked).toEqual([9]);
+});
+
 test("a source counts as one in trouble until its problem is gone, or the source itself", async () => {
   const reports = new ProblemReports(new VirtualTime().clock, () => {});
   let found: Awaited<ReturnType<Resolve>> = { kind: "unresolved", why: "no workload is there" };

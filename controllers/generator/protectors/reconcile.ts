@@ -170,10 +170,12 @@ async function resolve(
     reports.report(key, "ignored", kind, source, noneOf(source?.protectors) ?? source?.why);
     return { kind: "resolved", source, recheck: false };
   }
-  // A lost protector still shows the requirement of its source. What a cell alone says is none: a cell that is taken
-  // over makes a protector before its source.
-  const presents = [...protectors, ...lost.of(key)].filter((one) => !isUnproven(one, source));
-  const resolution = await resolver.resolve({ key, kind, source, need: source.need, presents, signal: calls.signal });
+  const { need } = source;
+  // A lost protector still shows the requirement of its source. What a cell alone says that a budget required is none: a
+  // cell that is taken over makes a protector before its source, and a budget may keep the number for good.
+  const isKnown = (one: PodProtector): boolean => need.kind !== "budget" || !isUnproven(one, source);
+  const presents = [...protectors, ...lost.of(key)].filter(isKnown);
+  const resolution = await resolver.resolve({ key, kind, source, need, presents, signal: calls.signal });
   switch (resolution.kind) {
     case "waiting":
       return { kind: "end", outcome: DONE };
