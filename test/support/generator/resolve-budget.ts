@@ -118,7 +118,11 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
   });
 }
 
-function statusOf({ cells = [], countedSelectors = [], isOnHold = false }: GivenBudget): NonNullable<PodProtector["status"]> {
+function statusOf({
+  cells = [],
+  countedSelectors = [],
+  isOnHold = false,
+}: GivenBudget): NonNullable<PodProtector["status"]> {
   return {
     cells: cells.map(([totalReplicas, expected], index) => {
       const by = countedSelectors[index];
