@@ -28,11 +28,11 @@ export function cellsOf(present: PodProtector | undefined): readonly CellCount[]
 }
 
 /**
- * False for a cell on hold that has no pods and asks for none. The protector may have been lost, and the cells that
- * have its pods may not have counted them again: in these, a minimum of 0 would let every pod go, whatever is on hold.
+ * False for a cell on hold that has no pods, and asks for none as far as it says. The protector may have been lost, and
+ * the cells that have its pods may not have counted again: there, a minimum of 0 would let every pod go, also on hold.
  */
-export function hasSay({ totalReplicas, expectedReplicas, isOnHold }: CellCount): boolean {
-  return !isOnHold || totalReplicas > 0 || expectedReplicas !== 0;
+export function hasSay({ totalReplicas, expectedReplicas = 0, isOnHold }: CellCount): boolean {
+  return !isOnHold || totalReplicas > 0 || expectedReplicas > 0;
 }
 
 /** True where the protector is for other pods than those that `selector` selects. */

@@ -312,6 +312,8 @@ describe("a protector that is created again for one that was lost", () => {
     const [{ derivation } = {}] = first.kind === "resolved" ? first.protectors : [];
     const present = minimum(first) ?? 0;
     expect(minimum(await resolve(budget, { ...given, present, derivation }))).toBe(INT32_MAX - 1);
+    const silent = { ...given, cells: [[0, undefined]] as const };
+    expect(minimum(await resolve(budget, { ...silent, present, derivation }))).toBe(INT32_MAX - 1);
     expect(minimum(await resolve(budget, { ...given, present: 9 }))).toBe(9);
   });
 
