@@ -171,8 +171,8 @@ async function resolve(
     return { kind: "resolved", source, recheck: false };
   }
   const { need } = source;
-  // A lost protector still shows the requirement of its source. What a cell alone says that a budget required is none: a
-  // cell that is taken over makes a protector before its source, and a budget may keep the number for good.
+  // A lost protector still shows the requirement of its source. What a cell alone says that a budget required is none:
+  // a cell that is taken over makes a protector before its source, and a budget may keep the number for good.
   const isKnown = (one: PodProtector): boolean => need.kind !== "budget" || !isUnproven(one, source);
   const presents = [...protectors, ...lost.of(key)].filter(isKnown);
   const resolution = await resolver.resolve({ key, kind, source, need, presents, signal: calls.signal });
