@@ -233,9 +233,13 @@ export class WebhookServer {
    */
   #receive(incoming: ReceivedRequest, outgoing: ServerResponse): void {
     const { socket } = incoming;
+    if (this.#connections.isOutdated(socket)) {
+      // No apiserver sends a request before the response to the one before.
+      if (this.#connections.isBusy(socket)) return void socket.destroy();
+      // It is answered: an apiserver may have a new certificate, and no client repeats such a request.
+      outgoing.shouldKeepAlive = false;
+    }
     this.slowCallers.requestBegan(socket);
-    // It is answered: an apiserver may have a new certificate, and no client repeats such a request.
-    if (this.#connections.isOutdated(socket)) outgoing.shouldKeepAlive = false;
     // No route depends on it, and Hono rejects an IPv6 address that is not in its shortest form.
     incoming.headers.host = "any";
     const slot =
