@@ -195,7 +195,7 @@ export class Aggregator {
       expectedOf: (tracked) => this.#expectedOf(tracked),
       isAsked: this.#options.isAsked ?? (() => true),
       firstCountInMs: shared.formerInMs,
-      markedInMs: (tracked) => this.#marker?.firstCountInMs(tracked.id.namespace) ?? 0,
+      markedInMs: ({ id, pods }) => this.#marker?.firstCountInMs(id.namespace, pods.size > 0) ?? 0,
       forget: (tracked) => {
         this.#expected?.forget(tracked);
         this.#marker?.forget(tracked.id.namespace);

@@ -116,13 +116,13 @@ describe("counting", () => {
   });
 
   test("the first pods of a namespace that is new in the cell wait for its mark, too", async () => {
-    let waitMs = 0;
-    const marker = { firstCountInMs: () => waitMs, forget: (): void => {}, stop: async () => {} };
+    let waitMs = 500;
+    const firstCountInMs = (_: string, hasPods: boolean): number => (hasPods ? waitMs : 0);
+    const marker = { firstCountInMs, forget: (): void => {}, stop: async () => {} };
     const harness = new AggregatorHarness({ namespaceMarker: async () => marker });
     harness.core.put("p");
     await harness.start();
     expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);
-    waitMs = 500;
     harness.cell.put("a");
     await harness.run(2_000);
     expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(0);

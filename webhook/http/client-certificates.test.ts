@@ -18,6 +18,7 @@ const { certificatePem: cert, privateKeyPem: key } = await issueCertificate(auth
   ...{ ...validity, commonName: "webhook", ipAddresses: ["127.0.0.1"], usages: ["server"] },
 });
 let server: WebhookServer;
+let handled = 0;
 
 afterEach(() => server.close());
 
@@ -26,7 +27,11 @@ const trusting = (by: KeyAndCertificate, pair = certificate) => ({ ...pair, ca: 
 
 async function start(): Promise<void> {
   server = new WebhookServer({ certificate: trusting(mine), pathPrefix: "/webhook", cells: new Set(["east"]) });
-  const handle = () => ({ status: 200, body: "fine" });
+  handled = 0;
+  const handle = () => {
+    handled++;
+    return { status: 200, body: "fine" };
+  };
   server.serve({ handle, rejected: () => undefined, crashed: () => undefined });
   await server.listen(0, "127.0.0.1");
 }
@@ -70,6 +75,22 @@ test("an open connection by a certificate of an authority that is gone ends with
   server.setCertificate(trusting(other));
   expect(await asked(agent)).toEqual({ status: 200, connection: "close" });
   await expect(asked(agent)).rejects.toThrow();
+});
+
+test("of requests that a client sends over it without waiting for that response, one counts", async () => {
+  await start();
+  const client = { ...(await shown(mine)), ca: authority.certificatePem, host: "127.0.0.1", port: server.port };
+  const headers = "Host: webhook\r\nContent-Type: application/json\r\nContent-Length: 2";
+  const one = `POST /webhook/east HTTP/1.1\r\n${headers}\r\n\r\n{}`;
+  const socket = connect(client).on("data", () => {});
+  await once(socket, "secureConnect");
+  socket.write(one);
+  await once(socket, "data");
+  server.setCertificate(trusting(other));
+  socket.write(one.repeat(5));
+  await once(socket, "close");
+  // The one before, and the first of these at most.
+  expect(handled).toBeLessThanOrEqual(2);
 });
 
 test("a handshake that began before its authority was taken out leads to one response at most", async () => {

@@ -59,6 +59,11 @@ export class ConnectionLimiter {
     return this.#secured.get(socket)?.isOutdated !== false;
   }
 
+  /** A request of this connection is in flight. */
+  isBusy(socket: Socket): boolean {
+    return (this.#secured.get(socket)?.requests ?? 0) > 0;
+  }
+
   /** `closeAllConnections` of Node leaves out those without a handshake, for which it waits two minutes. */
   closeAll(): void {
     for (const { socket } of this.#all) socket.destroy();

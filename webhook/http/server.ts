@@ -233,10 +233,14 @@ export class WebhookServer {
    */
   #receive(incoming: ReceivedRequest, outgoing: ServerResponse): void {
     const { socket } = incoming;
+    if (this.#connections.isOutdated(socket)) {
+      // No apiserver sends a request before the response to the one before.
+      if (this.#connections.isBusy(socket)) return void socket.destroy();
+      // The request is answered: the apiserver may have a new certificate for its next connection, and no client repeats
+      // the request.
+      outgoing.shouldKeepAlive = false;
+    }
     this.slowCallers.requestBegan(socket);
-    // The request is answered: the apiserver may have a new certificate for its next connection, and no client repeats
-    // the request.
-    if (this.#connections.isOutdated(socket)) outgoing.shouldKeepAlive = false;
     // The Host header is replaced: no route depends on it, and Hono rejects an IPv6 address that is not in its shortest
     // form.
     incoming.headers.host = "any";

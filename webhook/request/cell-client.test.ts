@@ -8,14 +8,14 @@ import { createPodReader, type LiveRead } from "./cell-client.ts";
 const BUSY = { kind: "Status", code: 429, reason: "TooManyRequests", message: "please try again later" };
 
 /** Reads a pod from a server that puts the first reads off. */
-function reading(putOff: number, headers: Readonly<Record<string, string>>, timeoutMs: number) {
+function reading(putOff: number, headers: Readonly<Record<string, string>>, timeoutMs: number, details = {}) {
   const time = new VirtualTime();
   const sentMs: number[] = [];
   const limitsMs: number[] = [];
   const request = async (asked: ApiRequest): Promise<ApiResponse> => {
     sentMs.push(time.clock.monotonicMs());
     limitsMs.push(asked.timeoutMs);
-    if (sentMs.length <= putOff) return { status: 429, headers, body: JSON.stringify(BUSY) };
+    if (sentMs.length <= putOff) return { status: 429, headers, body: JSON.stringify({ ...BUSY, details }) };
     return { status: 200, headers: {}, body: JSON.stringify(podJson()) };
   };
   const transport = { request, stream: () => Promise.reject(new Error("no stream")), close: () => undefined };
@@ -38,8 +38,9 @@ describe("a busy apiserver of a cell that puts the read of a pod off (429)", () 
     ["where it wants more time than a read has", { "retry-after": "8" }, 10_000],
     ["where it does not say when", {}, 10_000],
     ["where it says at once", { "retry-after": "0" }, 10_000],
-  ])("is not asked again %s", async (_, headers, timeoutMs) => {
-    const { time, read, sentMs } = reading(1, headers, timeoutMs);
+    ["where it says almost at once", {}, 10_000, { retryAfterSeconds: 0.001 }],
+  ])("is not asked again %s", async (_, headers, timeoutMs, details?: object) => {
+    const { time, read, sentMs } = reading(1, headers, timeoutMs, details);
     await time.advance(1);
     expect(await read).toMatchObject({ kind: "failed", message: expect.stringContaining("HTTP 429") });
     expect(sentMs()).toHaveLength(1);

@@ -19,3 +19,22 @@ test("a change of labels concerns the protector whose counted selector does not 
   expect(verdict).toMatchObject({ kind: "denied", decisions: [{ protector: { name: "a" } }] });
   if (verdict.kind === "denied") expect(verdict.decisions).toHaveLength(1);
 });
+
+test("a counted selector, which may have thousands of values, is read once for all changes of labels", async () => {
+  const { core, object } = full("a");
+  const reads: string[] = [];
+  const aggregationSelector = {
+    get matchLabels() {
+      reads.push("matchLabels");
+      return { tier: "front" };
+    },
+  };
+  const w = world([{ core, object: { ...object, spec: { ...object.spec, aggregationSelector } } }]);
+  const web = pod("web-0", { labels: { app: "web", tier: "front" } });
+  const relabel = (): Promise<Verdict> =>
+    w.decide({ ...disruption(web), labelsAfter: { app: "web", tier: "front", any: "other" } });
+  await relabel();
+  const before = reads.length;
+  await relabel();
+  expect(reads.slice(before)).toEqual([]);
+});

@@ -1,8 +1,9 @@
 /** Which protectors a disruption concerns, and the version of each that is in force. */
 import { isTakenOut } from "../../shared/decide/availability/availability.ts";
-import { compileSelector } from "../../shared/decide/availability/selector.ts";
+import { type CompiledSelector, compileSelector } from "../../shared/decide/availability/selector.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
+import type { LabelSelector } from "../../shared/schema/podprotector.ts";
 import type { DisruptionTarget } from "../request/disruption-target.ts";
 import type { ProtectorLookup, ProtectorMatch } from "./protector-cache.ts";
 
@@ -11,10 +12,19 @@ export function versionOf({ lost, writer, lastVersion }: ProtectorMatch): Protec
   return lost ?? writer.newest() ?? lastVersion?.();
 }
 
+/** Of each version, because a selector may have thousands of values. */
+const counted = new WeakMap<LabelSelector, CompiledSelector>();
+
+function countedBy(selector: LabelSelector): CompiledSelector {
+  const known = counted.get(selector) ?? compileSelector(selector, "fails");
+  counted.set(selector, known);
+  return known;
+}
+
 /** True where the labels do not keep the pod out of the protector's count. */
 function areCounted(labels: Pod["labels"], { object, state }: ProtectorVersion): boolean {
   const { aggregationSelector } = object.spec;
-  const isSelected = aggregationSelector === undefined || compileSelector(aggregationSelector, "fails").matches(labels);
+  const isSelected = aggregationSelector === undefined || countedBy(aggregationSelector).matches(labels);
   return isSelected && !isTakenOut({ labels }, state.spec);
 }
 

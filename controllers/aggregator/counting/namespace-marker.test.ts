@@ -94,6 +94,14 @@ test("a namespace that the cell does not have holds nothing up, and is marked on
   expect(marker.firstCountInMs("shop")).toBeGreaterThan(0);
 });
 
+test("the pods of a namespace that the watch does not show yet wait for it, and for its mark", async () => {
+  const { time, marker, watch } = await start();
+  expect([marker.firstCountInMs("shop", false), marker.firstCountInMs("shop", true)]).toEqual([0, 500]);
+  watch.event("ADDED", namespace("shop", "101", { [MARK]: "true" }));
+  await time.advance(0);
+  expect(marker.firstCountInMs("shop", true)).toBe(10_000);
+});
+
 describe("a namespace that went and comes back", () => {
   const comeBack = async ({ time, watch }: Harness): Promise<void> => {
     watch.event("ADDED", namespace("shop", "103"));

@@ -98,14 +98,14 @@ export class NamespaceMarker {
    * Marks the namespace, which has a protector. Returns the milliseconds until a first count in it may be written, or
    * until the next check; 0 is now.
    */
-  firstCountInMs(namespace: string): number {
+  firstCountInMs(namespace: string, hasPods = false): number {
     if (!this.#protected.has(namespace)) {
       this.#protected.add(namespace);
       this.#queue.add(namespace);
     }
     if (!this.#watch.synced) return ASK_AGAIN_MS;
-    // The cell has no such namespace, so it has no pods to count.
-    if (this.#watch.get(namespace) === undefined) return 0;
+    // The cell has no such namespace and no pods to count, or this watch is behind that of the pods.
+    if (this.#watch.get(namespace) === undefined) return hasPods ? ASK_AGAIN_MS : 0;
     const markedMs = this.#markedMs.get(namespace);
     if (markedMs === undefined) return ASK_AGAIN_MS;
     return Math.max(0, markedMs + SEEN_EVERYWHERE_MS - this.#options.ports.clock.monotonicMs());

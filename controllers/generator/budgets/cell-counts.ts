@@ -10,6 +10,7 @@ interface CellCount {
   readonly expectedReplicas: number | undefined;
   /** Hash of the spec by which it has counted, where the cell says so. */
   readonly specHash: string | undefined;
+  readonly isOnHold: boolean;
 }
 
 /** In the derivation of a minimum that waits for the cells' counts. */
@@ -19,11 +20,19 @@ export const UNCOUNTED = " (no more than there can be, until its cells have coun
 export function cellsOf(present: PodProtector | undefined): readonly CellCount[] {
   return (present?.status?.cells ?? []).flatMap(({ cellID, aggregation }) => {
     if (!aggregation || !isCounted(aggregation)) return [];
-    const { totalReplicas, expectedReplicas: said, specHash: hash } = aggregation;
+    const { totalReplicas, expectedReplicas: said, specHash: hash, hold } = aggregation;
     // A number below 0 would take from what the other cells ask for.
     const expectedReplicas = said === undefined ? undefined : Math.max(0, said);
-    return [{ id: cellID, totalReplicas, expectedReplicas, specHash: hash }];
+    return [{ id: cellID, totalReplicas, expectedReplicas, specHash: hash, isOnHold: hold !== undefined }];
   });
+}
+
+/**
+ * False for a cell on hold that has no pods, and asks for none as far as it says. The protector may have been lost, and
+ * the cells that have its pods may not have counted again: there, a minimum of 0 would let every pod go, also on hold.
+ */
+export function hasSay({ totalReplicas, expectedReplicas = 0, isOnHold }: CellCount): boolean {
+  return !isOnHold || totalReplicas > 0 || expectedReplicas > 0;
 }
 
 /** True where the protector is for other pods than those that `selector` selects. */
@@ -43,7 +52,7 @@ export function waitsForCells(present: PodProtector | undefined): boolean {
  */
 export function areUncounted(present: PodProtector | undefined, selector: LabelSelector): boolean {
   const cells = cellsOf(present);
-  if (present === undefined || cells.length === 0) return present === undefined || waitsForCells(present);
+  if (present === undefined || (!cells.some(hasSay) && waitsForCells(present))) return true;
   if (!isForOthers(present, selector) && !waitsForCells(present)) return false;
   const { aggregationSelector: _, ...spec } = present.spec;
   const wanted = specHash({ ...spec, selector });

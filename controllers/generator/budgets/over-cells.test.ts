@@ -302,6 +302,31 @@ describe("before a cell has counted the pods of a budget, it requires as many as
   });
 });
 
+// Cells count it one after the other, and it promises nothing in the others if the first one has no pods.
+describe("a protector that is created again for one that was lost", () => {
+  const given: GivenBudget = { pods: nowhere, isCounted: true, isOnHold: true, cells: [[0, 0]] };
+  const budget = { maxUnavailable: 1 };
+
+  test("keeps what it requires while a cell without pods is on hold", async () => {
+    const first = await resolve(budget, { pods: nowhere });
+    const [{ derivation } = {}] = first.kind === "resolved" ? first.protectors : [];
+    const present = minimum(first) ?? 0;
+    expect(minimum(await resolve(budget, { ...given, present, derivation }))).toBe(INT32_MAX - 1);
+    const silent = { ...given, cells: [[0, undefined]] as const };
+    expect(minimum(await resolve(budget, { ...silent, present, derivation }))).toBe(INT32_MAX - 1);
+    expect(minimum(await resolve(budget, { ...given, present: 9 }))).toBe(9);
+  });
+
+  test("requires what the others ask for once they have counted, and nothing where the hold ends before", async () => {
+    const both = [
+      [0, 0],
+      [10, 10],
+    ] as const;
+    expect(minimum(await resolve(budget, { ...given, present: 9, cells: both }))).toBe(9);
+    expect(minimum(await resolve(budget, { ...given, present: 9, isOnHold: false }))).toBe(0);
+  });
+});
+
 describe("a budget that selects other pods now", () => {
   const other = { matchLabels: { app: "other" } };
   const before: GivenBudget = { pods: nowhere, present: 2, presentSelector: other, isCounted: true };

@@ -30,7 +30,7 @@ import {
 import { withRunningFloor } from "../sources/running-floor.ts";
 import { DEFAULT_MAX_UNAVAILABLE, whyNone } from "../sources/workload-kinds.ts";
 import type { BudgetPods } from "./budget-pods.ts";
-import { areUncounted, cellsOf, isForOthers, isOnlyCore, UNCOUNTED, waitsForCells } from "./cell-counts.ts";
+import { areUncounted, cellsOf, hasSay, isForOthers, isOnlyCore, UNCOUNTED, waitsForCells } from "./cell-counts.ts";
 import type { FoundWorkload, WorkloadScales } from "./workload-scales.ts";
 
 export type Resolution =
@@ -269,7 +269,7 @@ function isNowhere(own: KnownCoreCount): boolean {
  */
 function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCoreCount): Resolution {
   const { present, budget } = request;
-  const cells = cellsOf(present);
+  const cells = cellsOf(present).filter(hasSay);
   const silent = cells.filter(({ expectedReplicas }) => expectedReplicas === undefined);
   const counted = { ...request, isOverCells: true };
   // A smaller minimum would be in force while cells count, and one of 0 before that.

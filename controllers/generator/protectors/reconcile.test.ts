@@ -218,20 +218,25 @@ test.each<[string, PodProtector[], PodProtector[]]>([
   expect(asked).toEqual([9]);
 });
 
-// A worker cluster that is taken over makes it before the budget, so that the number of it is kept.
-test("what a cell alone says that the budget required is no number to keep", async () => {
-  const asked: (number | undefined)[] = [];
-  const annotations = { "podseidon.kubewharf.io/restored": markOfCell("a") };
-  const resolve: Resolve = async ({ presents }) => {
-    asked.push(presents[0]?.spec.minAvailable);
-    return { kind: "unresolved", why: "no workload is there" };
-  };
-  const isNew = { ...source, finalizers: [] };
-  await writes([protector({ annotations })], [], resolve, isNew);
-  await writes([], [protector({ annotations })], resolve, isNew);
-  // A budget that is held has had a protector, which the cell has restored.
-  await writes([protector({ annotations })], [], resolve);
-  expect(asked).toEqual([undefined, undefined, 9]);
+describe("the number of a protector that a cell alone made", () => {
+  const made = protector({ annotations: { "podseidon.kubewharf.io/restored": markOfCell("a") } });
+  const isNew: ProtectionSource = { ...source, finalizers: [] };
+  // A worker cluster that is taken over makes it before the budget, so that the number of it is kept.
+  test.each<[string, PodProtector[], PodProtector[], ProtectionSource, number | undefined]>([
+    ["is none to keep for a budget", [made], [], isNew, undefined],
+    ["is none to keep for a budget once it is lost", [], [made], isNew, undefined],
+    ["is kept for a budget that is held, which has had one", [made], [], source, 9],
+    // Its own number is 0 until its controller has counted, which is soon.
+    ["is kept for a DaemonSet", [made], [], { ...isNew, need: { kind: "status", required: [required] } }, 9],
+  ])("%s", async (_, present, lost, of, expected) => {
+    const asked: (number | undefined)[] = [];
+    const resolve: Resolve = async ({ presents }) => {
+      asked.push(presents[0]?.spec.minAvailable);
+      return { kind: "unresolved", why: "no workload is there" };
+    };
+    await writes(present, lost, resolve, of);
+    expect(asked).toEqual([expected]);
+  });
 });
 
 test("a source counts as one in trouble until its problem is gone, or the source itself", async () => {

@@ -170,10 +170,12 @@ async function resolve(
     reports.report(key, "ignored", kind, source, noneOf(source?.protectors) ?? source?.why);
     return { kind: "resolved", source, recheck: false };
   }
-  // A lost protector still shows the requirement of its source. A protector that only a cell vouches for does not
-  // count: an attacker in that cell could create it before the source.
-  const presents = [...protectors, ...lost.of(key)].filter((one) => !isUnproven(one, source));
-  const resolution = await resolver.resolve({ key, kind, source, need: source.need, presents, signal: calls.signal });
+  const { need } = source;
+  // A lost protector still shows the requirement of its source. A number of a budget that only a cell vouches for does
+  // not count: an attacker in that cell could create the protector before the source, and a budget may keep its number.
+  const isKnown = (one: PodProtector): boolean => need.kind !== "budget" || !isUnproven(one, source);
+  const presents = [...protectors, ...lost.of(key)].filter(isKnown);
+  const resolution = await resolver.resolve({ key, kind, source, need, presents, signal: calls.signal });
   switch (resolution.kind) {
     case "waiting":
       return { kind: "end", outcome: DONE };

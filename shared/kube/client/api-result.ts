@@ -164,7 +164,8 @@ export function parseStatus(source: unknown): ApiStatus | undefined {
       code,
       message: cut(message),
       absent: reason === "NotFound" && details?.name !== undefined ? cut(details.name) : undefined,
-      retryAfterMs: seconds !== undefined && seconds > 0 ? boundedMs(seconds) : undefined,
+      // Apiservers send whole seconds. A millisecond would be no pause.
+      retryAfterMs: seconds !== undefined && seconds >= 1 ? boundedMs(seconds) : undefined,
       versionTooLarge:
         causes.some((cause) => cause.reason === "ResourceVersionTooLarge") ||
         message.includes("Too large resource version"),

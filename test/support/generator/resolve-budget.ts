@@ -61,6 +61,8 @@ export interface GivenBudget {
   /** Pods of each cell, and how many its workloads ask for; the protector was told that they count. */
   readonly cells?: readonly (readonly [pods: number, expected: number | undefined])[];
   readonly isCounted?: boolean;
+  /** The first cell is on hold. */
+  readonly isOnHold?: boolean;
 }
 
 export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}): Promise<Resolution> {
@@ -116,13 +118,18 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
   });
 }
 
-function statusOf({ cells = [], countedSelectors = [] }: GivenBudget): NonNullable<PodProtector["status"]> {
+function statusOf({
+  cells = [],
+  countedSelectors = [],
+  isOnHold = false,
+}: GivenBudget): NonNullable<PodProtector["status"]> {
   return {
     cells: cells.map(([totalReplicas, expected], index) => {
       const by = countedSelectors[index];
       const counted = {
         ...{ totalReplicas, availableReplicas: totalReplicas, resourceVersion: "1" },
         ...(by === undefined ? {} : { specHash: specHash({ minAvailable: 0, minReadySeconds: 0, selector: by }) }),
+        ...(isOnHold && index === 0 ? { hold: "Restored/1-t" } : {}),
       };
       const aggregation = expected === undefined ? counted : { ...counted, expectedReplicas: expected };
       return { cellID: "abc".charAt(index) || `in-a-region-far-away-${index}`, aggregation };
