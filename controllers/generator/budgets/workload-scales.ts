@@ -57,6 +57,8 @@ export class WorkloadScales {
   /** Keys of budgets by the key of each workload that they depend on, and the reverse. */
   readonly #dependents = new Map<string, Set<string>>();
   readonly #dependencies = new Map<string, Set<string>>();
+  /** Of budgets that depend on any workload of their namespace: the pods that they select. */
+  readonly #matches = new Map<string, (labels: Labels) => boolean>();
   /** By namespace, then by key. */
   readonly #byNamespace = new Map<string, Map<string, ProtectionSource>>();
 
@@ -75,7 +77,13 @@ export class WorkloadScales {
     if (workloads.size > 0) this.#byNamespace.set(namespace, workloads);
     else this.#byNamespace.delete(namespace);
     if (sameScale(before, after)) return NO_BUDGETS;
-    return new Set([...(this.#dependents.get(key) ?? []), ...(this.#dependents.get(anyWorkload(namespace)) ?? [])]);
+    const found = new Set(this.#dependents.get(key));
+    const any = this.#dependents.get(anyWorkload(namespace));
+    if (any === undefined) return found;
+    // Each budget that is resolved again looks at all workloads of the namespace.
+    const concerned = concernedPods(before, after, workloads.values());
+    for (const budget of any) if (concerned.some((labels) => this.#matches.get(budget)?.(labels))) found.add(budget);
+    return found;
   }
 
   /** Keys of the budgets that depend on any workload of a plugin. */
@@ -95,6 +103,7 @@ export class WorkloadScales {
       if (budgets?.size === 0) this.#dependents.delete(key);
     }
     this.#dependencies.delete(budget);
+    this.#matches.delete(budget);
   }
 
   /**
@@ -143,6 +152,7 @@ export class WorkloadScales {
    */
   byTemplate(budget: string, namespace: string, matches: (labels: Labels) => boolean): FoundWorkload[] | undefined {
     this.#depend(budget, anyWorkload(namespace));
+    this.#matches.set(budget, matches);
     for (const { plugin } of WATCHED) {
       this.#depend(budget, sourceKey({ plugin, namespace, name: "" }));
       if (this.#options.kinds.get(plugin)?.ready !== true) return undefined;
@@ -184,6 +194,19 @@ export class WorkloadScales {
 /** A key for all workloads of a namespace. */
 function anyWorkload(namespace: string): string {
   return `*/${namespace}/*`;
+}
+
+/** Labels of the pods whose workload a change may alter: a workload that comes or goes may control others. */
+function concernedPods(
+  before: ProtectionSource | undefined,
+  after: ProtectionSource | undefined,
+  all: Iterable<ProtectionSource>,
+): Labels[] {
+  const changed = [before, after].filter((one) => one?.scale !== undefined);
+  const isSame = changed.length === 2 && before?.uid === after?.uid;
+  const controls = ({ scale }: ProtectionSource): boolean => changed.some((one) => one?.uid === scale?.controller?.uid);
+  const controlled = isSame ? [] : [...all].filter(controls);
+  return [...changed, ...controlled].flatMap((one) => one?.scale?.podLabels ?? []);
 }
 
 function sameScale(before: ProtectionSource | undefined, after: ProtectionSource | undefined): boolean {
