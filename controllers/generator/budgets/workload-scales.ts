@@ -80,9 +80,15 @@ export class WorkloadScales {
     const found = new Set(this.#dependents.get(key));
     const any = this.#dependents.get(anyWorkload(namespace));
     if (any === undefined) return found;
+    // One that comes or goes may control others.
+    const isSame = before?.scale && after?.scale && before.uid === after.uid;
+    const uids = isSame ? [] : [before?.uid, after?.uid];
+    const others = [...workloads.values()].filter(
+      ({ scale }) => scale?.controller && uids.includes(scale.controller.uid),
+    );
+    const labels = [before, after, ...others].flatMap((one) => one?.scale?.podLabels ?? []);
     // Each budget that is resolved again looks at all workloads of the namespace.
-    const concerned = concernedPods(before, after, workloads.values());
-    for (const budget of any) if (concerned.some((labels) => this.#matches.get(budget)?.(labels))) found.add(budget);
+    for (const budget of any) if (labels.some((one) => this.#matches.get(budget)?.(one))) found.add(budget);
     return found;
   }
 
@@ -194,19 +200,6 @@ export class WorkloadScales {
 /** A key for all workloads of a namespace. */
 function anyWorkload(namespace: string): string {
   return `*/${namespace}/*`;
-}
-
-/** Labels of the pods whose workload a change may alter: a workload that comes or goes may control others. */
-function concernedPods(
-  before: ProtectionSource | undefined,
-  after: ProtectionSource | undefined,
-  all: Iterable<ProtectionSource>,
-): Labels[] {
-  const changed = [before, after].filter((one) => one?.scale !== undefined);
-  const isSame = changed.length === 2 && before?.uid === after?.uid;
-  const controls = ({ scale }: ProtectionSource): boolean => changed.some((one) => one?.uid === scale?.controller?.uid);
-  const controlled = isSame ? [] : [...all].filter(controls);
-  return [...changed, ...controlled].flatMap((one) => one?.scale?.podLabels ?? []);
 }
 
 function sameScale(before: ProtectionSource | undefined, after: ProtectionSource | undefined): boolean {
