@@ -86,9 +86,12 @@ export class WorkloadScales {
     const others = [...workloads.values()].filter(
       ({ scale }) => scale?.controller && uids.includes(scale.controller.uid),
     );
-    const labels = [before, after, ...others].flatMap((one) => one?.scale?.podLabels ?? []);
+    const concerned = [before, after, ...others];
     // Each budget that is resolved again looks at all workloads of the namespace.
-    for (const budget of any) if (labels.some((one) => this.#matches.get(budget)?.(one))) found.add(budget);
+    for (const budget of any) {
+      const matches = this.#matches.get(budget);
+      if (concerned.some((one) => one?.scale !== undefined && matches?.(one.scale.podLabels))) found.add(budget);
+    }
     return found;
   }
 
