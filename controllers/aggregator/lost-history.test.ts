@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import type { Aggregation, PodProtector } from "../../shared/schema/podprotector.ts";
 import {
   AggregatorHarness,
@@ -259,6 +259,27 @@ describe("lost history", () => {
     harness.core.put("second");
     await harness.run(50);
     expect(harness.core.entry("second")?.aggregation?.hold).toBeUndefined();
+  });
+
+  test("the deletion of many protectors does not look at all that were deleted before, for each of them", async () => {
+    const harness = new AggregatorHarness();
+    const names = Array.from({ length: 300 }, (_, index) => `p${index}`);
+    for (const name of names) harness.core.put(name);
+    await harness.start();
+    await harness.run(1_000);
+    const entriesOf = Map.prototype.entries;
+    let steps = 0;
+    const spy = vi.spyOn(Map.prototype, Symbol.iterator).mockImplementation(function* (this: Map<unknown, unknown>) {
+      for (const entry of { [Symbol.iterator]: () => entriesOf.call(this) }) {
+        steps++;
+        yield entry;
+      }
+      return undefined;
+    });
+    for (const name of names) harness.core.remove(name);
+    spy.mockRestore();
+    // Each of 300 with those before it would be 45,000.
+    expect(steps).toBeLessThan(3_000);
   });
 });
 

@@ -95,6 +95,22 @@ describe("writing", () => {
     expect(won).toBeGreaterThan(3);
   });
 
+  test("pods that change all the time are counted each second from afar, too, where webhooks are no farther", async () => {
+    const harness = await counted();
+    harness.core.answer = "late";
+    harness.core.lateMs = 150;
+    const { length: before } = harness.core.writes;
+    for (let change = 0; change < 600; change++) {
+      harness.cell.put("a", { conditions: [{ type: "Ready", status: change % 2 === 0, sinceMs: 0 }] });
+      await harness.run(50);
+    }
+    const times = harness.core.writes.slice(before).map(({ atMs }) => atMs);
+    const gaps = times.slice(1).map((atMs, index) => atMs - (times[index] ?? 0));
+    // One in eight is longer than the others, of three to four times 150 ms.
+    expect(gaps.filter((gapMs) => gapMs > 4.2 * 150).length).toBeGreaterThan(3);
+    expect(Math.max(...gaps)).toBeLessThan(1_000);
+  });
+
   test("an outage of the core sees at most ten writes in ten seconds, and the count follows it", async () => {
     const harness = await counted();
     harness.core.answer = "unavailable";

@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
 import type { Pod, PodCondition } from "../../../shared/schema/pod.ts";
 import {
@@ -182,6 +182,22 @@ describe("the counted gate", () => {
     harness.cell.put("new", gated());
     await harness.run(100);
     expect(harness.opened()).toEqual(["new Counted", "new Counted"]);
+  });
+
+  test("is not looked at again with each status of a protector, whose selector stays the same", async () => {
+    const harness = await start();
+    harness.core.answer = "hang";
+    for (let pod = 0; pod < 50; pod++) harness.cell.put(`new-${pod}`, gated());
+    await harness.run(100);
+    const looks = vi.spyOn(harness.aggregator.membership, "protectorsOf");
+    for (let bucket = 0; bucket < 20; bucket++)
+      harness.core.admit("p", "cell", { startTime: "2026-01-01T00:00:00Z", podUID: `other-${bucket}` });
+    // 20 looks at 50 pods would be 1,000.
+    expect(looks.mock.calls.length).toBeLessThan(50);
+    harness.core.put("p", { selector: { matchLabels: { app: "nobody" } } });
+    expect(looks.mock.calls.length).toBeGreaterThanOrEqual(50);
+    await harness.run(100);
+    expect(harness.opened()).toContain("new-49 Unprotected");
   });
 
   test("is forgotten when the pod is deleted or becomes unready before its count is stored", async () => {

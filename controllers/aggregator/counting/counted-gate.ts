@@ -72,6 +72,8 @@ export class CountedGate implements MembershipListener {
   readonly #queue: WorkQueue<string>;
   readonly #workers: Workers;
   readonly #unlisten: () => void;
+  /** Every core was listed at the last look at all waiting pods. */
+  #wasSynced = false;
 
   /** Starts with the pods that wait already. */
   constructor(options: CountedGateOptions) {
@@ -106,7 +108,9 @@ export class CountedGate implements MembershipListener {
   /** UIDs of the waiting pods that a count made now contains. Pass them to {@link counted} once the count is stored. */
   waitingOf(tracked: TrackedProtector): readonly string[] {
     if (this.#waiting.size === 0) return [];
-    return [...this.#waiting.keys()].filter((uid) => tracked.pods.has(uid));
+    const [few, many] =
+      this.#waiting.size < tracked.pods.size ? [this.#waiting, tracked.pods] : [tracked.pods, this.#waiting];
+    return [...few.keys()].filter((uid) => many.has(uid));
   }
 
   /** The stored count of `tracked` contains these pods. */
@@ -141,13 +145,17 @@ export class CountedGate implements MembershipListener {
 
   podChanged(): void {}
 
-  /** The protector may count other pods now, or a core may be listed. */
-  protectorChanged(): void {
-    for (const [uid, waiting] of this.#waiting) this.#openIfAllowed(uid, waiting);
+  /** The protector may count other pods now, or a core may be listed. Most changes are of a status, and open nothing. */
+  protectorChanged({ id: { namespace } }: TrackedProtector, isSelectorNew: boolean): void {
+    const isNowSynced = !this.#wasSynced && this.#options.isSynced();
+    this.#wasSynced ||= isNowSynced;
+    if (!isSelectorNew && !isNowSynced) return;
+    for (const [uid, waiting] of this.#waiting)
+      if (isNowSynced || waiting.pod.namespace === namespace) this.#openIfAllowed(uid, waiting);
   }
 
-  protectorGone(): void {
-    this.protectorChanged();
+  protectorGone(tracked: TrackedProtector): void {
+    this.protectorChanged(tracked, true);
   }
 
   /** Only queues the pod, because a list may be half applied. The worker determines the reason again. */

@@ -35,8 +35,8 @@ export interface TrackedProtector {
 export interface MembershipListener {
   /** A pod of the protector was added, changed or removed. */
   podChanged(tracked: TrackedProtector): void;
-  /** The protector was added or changed. */
-  protectorChanged(tracked: TrackedProtector): void;
+  /** The protector was added or changed; `isSelectorNew`: it may count other pods than before. */
+  protectorChanged(tracked: TrackedProtector, isSelectorNew: boolean): void;
   protectorGone(tracked: TrackedProtector): void;
   /** Any pod was added, changed or removed, counted or not. Called after `podChanged` of its protectors. */
   podSeen(pod: Pod): void;
@@ -264,7 +264,7 @@ export class Membership {
       this.#selectorChanged(tracked, known === undefined ? 1 : 0);
       this.#select(tracked, selector);
     }
-    for (const listener of this.#listeners) listener.protectorChanged(tracked);
+    for (const listener of this.#listeners) listener.protectorChanged(tracked, isSelectorNew);
   }
 
   #select(tracked: TrackedProtector, selector: LabelSelector): void {

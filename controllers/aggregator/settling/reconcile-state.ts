@@ -12,6 +12,8 @@ const YIELD_WRITES = 2;
 /** Of writes that follow each other as soon as they may, each eighth leaves a webhook much farther away its time. */
 const LONG_YIELD_WRITES = 20;
 const LONG_YIELD_EVERY = 8;
+/** Longer than any network takes to bring a version to a webhook and its write back. */
+const MAX_LONG_YIELD_MS = 600;
 const MAX_YIELD_MS = 3_000;
 /** The fractions of its multiples spread evenly. */
 const GOLDEN_RATIO = 0.618;
@@ -130,8 +132,9 @@ export class ReconcileState {
     this.#yieldFraction = (this.#yieldFraction + GOLDEN_RATIO) % 1;
     this.#yieldsInARow = nowMs - 2 * tookMs < this.yieldsUntilMs ? this.#yieldsInARow + 1 : 0;
     const isLong = this.#yieldsInARow % LONG_YIELD_EVERY === LONG_YIELD_EVERY - 1;
-    const writes = isLong ? LONG_YIELD_WRITES : YIELD_WRITES + this.#yieldFraction;
-    this.yieldsUntilMs = nowMs + Math.min(writes * tookMs, MAX_YIELD_MS);
+    const longMs = isLong ? Math.min(LONG_YIELD_WRITES * tookMs, MAX_LONG_YIELD_MS) : 0;
+    const pauseMs = (YIELD_WRITES + this.#yieldFraction) * tookMs;
+    this.yieldsUntilMs = nowMs + Math.min(Math.max(pauseMs, longMs), MAX_YIELD_MS);
   }
 
   /** Remembers the stored hold. When the hold has ended, returns how long it lasted, in milliseconds. */

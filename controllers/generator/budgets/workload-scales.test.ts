@@ -69,6 +69,20 @@ test.each<[string, (source: ProtectionSource) => ProtectionSource | undefined, b
   expect([...scales.changed(key, undefined, source)]).toEqual([]);
 });
 
+test("a budget is told of no workload with other pods, unless that controls one of its own", () => {
+  const scales = newScales();
+  const [key, other] = workload("Deployment", 3);
+  const [ownKey, own] = workload("StatefulSet", 2, "Deployment-3");
+  const ofOthers = withScale(other, { podLabels: { app: "api" } });
+  scales.changed(ownKey, undefined, own);
+  for (const budget of ["first", "second"]) scales.byTemplate(budget, "shop", ({ app }) => app === "web");
+  scales.byTemplate("third", "shop", ({ app }) => app === "api");
+  expect([...scales.changed(key, undefined, ofOthers)]).toEqual(["first", "second", "third"]);
+  expect([...scales.changed(key, ofOthers, withScale(ofOthers, { replicas: 4 }))]).toEqual(["third"]);
+  expect([...scales.changed(ownKey, own, withScale(own, { replicas: 4 }))]).toEqual(["first", "second"]);
+  expect([...scales.changed(key, ofOthers, undefined)]).toEqual(["first", "second", "third"]);
+});
+
 test("workloads with other pods don't count, and none do until each kind is listed", () => {
   const [key, source] = workload("Deployment", 3);
   const counted = (scales: WorkloadScales, matches: boolean) => {

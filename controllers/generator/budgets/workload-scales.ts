@@ -59,6 +59,8 @@ export class WorkloadScales {
   /** Keys of budgets by the key of each workload that they depend on, and the reverse. */
   readonly #dependents = new Map<string, Set<string>>();
   readonly #dependencies = new Map<string, Set<string>>();
+  /** Of budgets that depend on any workload of their namespace: the pods that they select. */
+  readonly #matches = new Map<string, (labels: Labels) => boolean>();
   /** By namespace, then by key. */
   readonly #byNamespace = new Map<string, Map<string, ProtectionSource>>();
 
@@ -77,7 +79,22 @@ export class WorkloadScales {
     if (workloads.size > 0) this.#byNamespace.set(namespace, workloads);
     else this.#byNamespace.delete(namespace);
     if (sameScale(before, after)) return NO_BUDGETS;
-    return new Set([...(this.#dependents.get(key) ?? []), ...(this.#dependents.get(anyWorkload(namespace)) ?? [])]);
+    const found = new Set(this.#dependents.get(key));
+    const any = this.#dependents.get(anyWorkload(namespace));
+    if (any === undefined) return found;
+    // One that comes or goes may control others.
+    const isSame = before?.scale && after?.scale && before.uid === after.uid;
+    const uids = isSame ? [] : [before?.uid, after?.uid];
+    const others = [...workloads.values()].filter(
+      ({ scale }) => scale?.controller && uids.includes(scale.controller.uid),
+    );
+    const concerned = [before, after, ...others];
+    // Each budget that is resolved again looks at all workloads of the namespace.
+    for (const budget of any) {
+      const matches = this.#matches.get(budget);
+      if (concerned.some((one) => one?.scale !== undefined && matches?.(one.scale.podLabels))) found.add(budget);
+    }
+    return found;
   }
 
   /** Keys of the budgets that depend on any workload of a plugin. */
@@ -97,6 +114,7 @@ export class WorkloadScales {
       if (budgets?.size === 0) this.#dependents.delete(key);
     }
     this.#dependencies.delete(budget);
+    this.#matches.delete(budget);
   }
 
   /**
@@ -141,6 +159,7 @@ export class WorkloadScales {
    */
   byTemplate(budget: string, namespace: string, matches: (labels: Labels) => boolean): FoundWorkload[] | undefined {
     this.#depend(budget, anyWorkload(namespace));
+    this.#matches.set(budget, matches);
     for (const { plugin } of WATCHED) {
       this.#depend(budget, sourceKey({ plugin, namespace, name: "" }));
       if (this.#options.kinds.get(plugin)?.ready !== true) return undefined;

@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import {
   page,
   ScriptedStream,
@@ -196,6 +196,48 @@ test("a later protector of the name ends the earlier ones once a read or the wat
   stream.event("ADDED", released(made("watched", 4), "10"));
   await time.advance(10);
   expect(ended()).toEqual([true, true]);
+  await register.stop();
+});
+
+test("of thousands of releases, each reads one segment again, not the whole register", async () => {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const stream = new ScriptedStream();
+  const made = (uid: string, index: number, minute: number): Pick<PodProtector, "metadata"> =>
+    protector(uid, { name: `web-${index}`, creationTimestamp: `2026-01-01T00:0${minute}:00Z` });
+  const text = (index: number): string => entryText("2026-01-01T00:09:00.000Z", made("", index, 2), "NotRequired");
+  const filled = (number: number, entries: number): object => {
+    const metadata = { name: `podseidon-released-${number}`, uid: `s${number}`, resourceVersion: String(10 + entries) };
+    const indexes = Array.from({ length: entries }, (_, entry) => 200 * number + entry);
+    return { metadata, data: Object.fromEntries(indexes.map((index) => [`u${index}`, text(index)])) };
+  };
+  transport.lists.push(
+    page(
+      "9",
+      Array.from({ length: 20 }, (_, number) => filled(number, 200)),
+    ),
+  );
+  transport.watches.push(stream);
+  const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  register.start();
+  await time.advance(100);
+  register.inForce(made("first", 4_000, 1));
+  const dates = vi.spyOn(Date, "parse");
+  for (let entries = 1; entries <= 100; entries++) {
+    stream.event(entries === 1 ? "ADDED" : "MODIFIED", filled(20, entries));
+    await time.advance(0);
+    expect(register.hasEnded(made("earlier", 3_999 + entries, 1))).toBe(true);
+  }
+  // A hundred segments of 50 entries on average, where the register has 4,000.
+  expect(dates.mock.calls.length).toBeLessThan(10_000);
+  dates.mockRestore();
+  // An entry that is taken out ends nothing any more.
+  stream.event("MODIFIED", {
+    metadata: { name: "podseidon-released-20", uid: "s20", resourceVersion: "200" },
+    data: {},
+  });
+  await time.advance(0);
+  expect(register.hasEnded(made("earlier", 4_000, 1))).toBe(false);
   await register.stop();
 });
 

@@ -48,7 +48,7 @@ export class ReleaseRegister {
   /** UIDs in force although a later protector of the same name was released: the core was restored, or a watch lags. */
   readonly #revived = new Set<string>();
   /** By `namespace/name`: creation time of the youngest protector in the segments. Undefined until computed. */
-  #youngest: ReadonlyMap<string, number> | undefined;
+  #youngest: Map<string, number> | undefined;
   /** The segments of the last {@link refresh}, until the watch delivers a change. */
   #refreshed: readonly ConfigMap[] | undefined;
   readonly #refresh: (options: CallOptions) => ReturnType<typeof listConfigMaps>;
@@ -85,7 +85,7 @@ export class ReleaseRegister {
         onEvent?.(event);
       },
     });
-    this.segments.subscribe({ changed: (_before, after) => this.#changed(after) });
+    this.segments.subscribe({ changed: (before, after) => this.#changed(before, after) });
   }
 
   /** Resolves at the first list, when a list has become impossible, or when `signal` aborts. */
@@ -149,9 +149,11 @@ export class ReleaseRegister {
     await this.segments.stop();
   }
 
-  #changed(after: ConfigMap | undefined): void {
+  #changed(before: ConfigMap | undefined, after: ConfigMap | undefined): void {
     this.#changes++;
-    this.#youngest = undefined;
+    // Thousands of releases, each a change of a segment, must not read all segments again each time.
+    if (this.#refreshed === undefined && isExtended(before, after)) addYoungest(this.#youngest, after);
+    else this.#youngest = undefined;
     this.#refreshed = undefined;
     this.#learn(after);
   }
@@ -203,15 +205,22 @@ function hasEntry(segments: Iterable<ConfigMap>, uid: string): boolean {
   return false;
 }
 
-function youngestOf(segments: Iterable<ConfigMap>): ReadonlyMap<string, number> {
+/** The segment has all entries that it had before. */
+function isExtended(before: ConfigMap | undefined, after: ConfigMap | undefined): after is ConfigMap {
+  return after !== undefined && Object.entries(before?.data ?? {}).every(([uid, text]) => after.data?.[uid] === text);
+}
+
+function youngestOf(segments: Iterable<ConfigMap>): Map<string, number> {
   const youngest = new Map<string, number>();
-  for (const { metadata, data } of segments) {
-    if (!isSegment(metadata.name)) continue;
-    for (const text of Object.values(data ?? {})) {
-      const entry = parseEntry(text);
-      if (entry === undefined || (youngest.get(entry.key) ?? Number.NEGATIVE_INFINITY) >= entry.madeMs) continue;
-      youngest.set(entry.key, entry.madeMs);
-    }
-  }
+  for (const segment of segments) addYoungest(youngest, segment);
   return youngest;
+}
+
+function addYoungest(youngest: Map<string, number> | undefined, { metadata, data }: ConfigMap): void {
+  if (youngest === undefined || !isSegment(metadata.name)) return;
+  for (const text of Object.values(data ?? {})) {
+    const entry = parseEntry(text);
+    if (entry === undefined || (youngest.get(entry.key) ?? Number.NEGATIVE_INFINITY) >= entry.madeMs) continue;
+    youngest.set(entry.key, entry.madeMs);
+  }
 }
