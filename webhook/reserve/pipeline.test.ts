@@ -110,7 +110,9 @@ describe("protectors of one pod", () => {
     if (verdict.kind === "denied") verdict.rollBack?.();
     await w.time.advance(1_000);
     expect(reserved(w)).toEqual(["a/a"]);
-    expect(noncesOf(w.stores.get("a/a")?.object ?? protector(0)).get("uid-web-0")).toHaveLength(1);
+    const kept = w.stores.get("a/a")?.object ?? protector(0);
+    expect(noncesOf(kept).get("uid-web-0")).toHaveLength(1);
+    expect(kept.status?.cells[0]?.admissionHistory?.buckets).toMatchObject([{ podUID: "uid-web-0", paid: true }]);
   });
 
   test("a failure of a later protector fails the request, and the reservations stay", async () => {
@@ -119,6 +121,14 @@ describe("protectors of one pod", () => {
     expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "failed", tag: "core-rejected" });
     await w.time.advance(10_000);
     expect(reserved(w)).toEqual(["a/a"]);
+  });
+
+  test("after a failure, no later protector reserves", async () => {
+    const w = world([good("a"), good("b")]);
+    w.stores.get("a/a")?.faults.push("rejected");
+    expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "failed", tag: "core-rejected" });
+    await w.time.advance(10_000);
+    expect(writes(w)).toMatchObject({ "a/b": 0 });
   });
 
   test("a protector that was deleted meanwhile has no say", async () => {
