@@ -245,6 +245,20 @@ describe("settling", () => {
     expect([harness.cell.gets, harness.cell.pods.asked]).toEqual([["a"], 1]);
   });
 
+  test("a resize that the kubelet defers is told once, and keeps its reservation", async () => {
+    const harness = await counted();
+    const pod = harness.cell.putUnseen("a", { generation: 2 });
+    const conditions = [{ type: "PodResizePending", status: "True", reason: "Deferred" }];
+    harness.aggregator.cell.changes.see({ spec: { containers: [] }, status: { conditions } }, pod);
+    harness.cell.pods.store.upsert("ns/a", pod, pod.resourceVersion);
+    harness.core.admit("p", "cell", bucket(pod, { operation: "UPDATE", podGeneration: 1 }));
+    await harness.run(50);
+    harness.cell.unready("b");
+    await harness.run(50);
+    expect(harness.events.filter(({ kind }) => kind === "deferred")).toMatchObject([{ podName: "a" }]);
+    expect(weights(harness)).toEqual([1]);
+  });
+
   test("evidence that is needed sooner is asked for sooner", async () => {
     const harness = await counted();
     harness.core.admit("p", "cell", bucket(harness.cell.live.get("a") ?? harness.cell.pod("a")));

@@ -61,6 +61,17 @@ describe("the counted gate", () => {
     ]);
   });
 
+  test("waits for the next count where the pod came while one was being written", async () => {
+    const harness = await start();
+    harness.core.script.push("late", "hang");
+    harness.cell.put("other");
+    await harness.run(500);
+    harness.cell.put("new", gated());
+    await harness.run(2_000);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    expect(harness.opened()).toEqual([]);
+  });
+
   test("opens with the response to the write, where the watch of the core lags", async () => {
     const harness = await start();
     harness.core.streams = false;
