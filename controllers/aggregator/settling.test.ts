@@ -66,6 +66,14 @@ describe("settling", () => {
     expect(weights(harness)).toEqual([]);
   });
 
+  test("with several shards, a record without a UID compares with the one that lags most", async () => {
+    const harness = await counted();
+    harness.cell.pods.store.advance("207,205");
+    Object.assign(harness.cell.pods, { positionOf: () => "209" });
+    const { cell } = harness.aggregator;
+    expect([cell.position, cell.positionOf("uid-a"), cell.positionOf(undefined)]).toEqual(["207,205", "209", "205"]);
+  });
+
   test("R1: settles the reservation of a pod that was relabelled out of the protector", async () => {
     const harness = await counted();
     harness.core.admit(

@@ -217,11 +217,13 @@ describe("the permission", () => {
     const all = [
       permissions.mayBypass(USER, "shop", 500),
       permissions.mayBypass(USER, "bank", 500),
-      permissions.mayBypass({ ...USER, groups: [] }, "shop", 500),
+      ...[{ username: "bob" }, { uid: "8" }, { groups: [] }, { extra: { scopes: ["b"] } }].map((other) =>
+        permissions.mayBypass({ ...USER, ...other }, "shop", 500),
+      ),
     ];
     await time.advance(5);
     await Promise.all(all);
-    expect(asked).toHaveLength(3);
+    expect(asked).toHaveLength(6);
   });
 
   test("that is denied or unknown forces nothing; only a response is remembered", async () => {

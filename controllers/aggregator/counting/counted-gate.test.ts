@@ -211,10 +211,11 @@ describe("the counted gate", () => {
 
   test("is opened by the leader only, also for pods that waited before it led", async () => {
     const harness = await start();
+    const { gate } = harness.aggregator;
     await harness.loseLeadership();
     harness.cell.put("new", gated());
     await harness.run(BOUND_MS + 1_000);
-    expect(harness.opened()).toEqual([]);
+    expect([harness.opened(), gate?.waiting]).toEqual([[], 0]);
     harness.isLeader = true;
     harness.lead();
     await harness.run(100);
