@@ -273,10 +273,14 @@ describe("an eviction that passes because its pod is not available", () => {
       decisions: [{ decision: { decision: { reason: "PinnedUnavailable" } } }, {}],
     });
     const lost = world([{ ...given[0], isLost: true }, given[1]]);
-    expect(await evicted(lost, pod("web-0"), SLOW_MS)).toMatchObject({
-      kind: "denied",
-      decisions: [{ protector: { name: "one" } }],
-    });
+    const vanished = world([{ ...given[0], vanishes: true }, given[1]]);
+    vanished.stores.get("a/one")?.remove();
+    for (const one of [lost, vanished]) {
+      expect(await evicted(one, pod("web-0"), SLOW_MS)).toMatchObject({
+        kind: "denied",
+        decisions: [{ protector: { name: "one" } }],
+      });
+    }
   });
 
   test.each([
