@@ -17,7 +17,12 @@ test.each<[string, Bucket[], boolean, boolean]>([
   ["has no nonce of it", [withoutNonce], true, false],
   ["has no version of its pod", [withoutVersion], true, false],
   ["has it packed", [{ startTime: own.startTime, packed: "1;" }], false, false],
-  ["has only a number of a packed one", [{ startTime: own.startTime, endTime: own.startTime, counter: 2 }], true, false],
+  [
+    "has only a number of a packed one",
+    [{ startTime: own.startTime, endTime: own.startTime, counter: 2 }],
+    true,
+    false,
+  ],
   ["has only others, as plain ones", [{ ...own, podUID: "uid-web-1" }], true, true],
 ])("what a core has stored %s", (_name, buckets, drops, lacks) => {
   const { time, writer } = setup(0);
