@@ -121,6 +121,18 @@ describe("lost history", () => {
       expect(harness.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 2, epoch: 1 });
     });
 
+    test("is no second sign of a restore that the stream has shown, until the relist", async () => {
+      const harness = await counted();
+      const restores = (): number => harness.events.filter(({ kind }) => kind === "cellRestored").length;
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(7, "1:a") });
+      harness.aggregator.onPodWatch({ kind: "versionWentBack", from: "100", to: "50" });
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(6, "1:a") });
+      expect(restores()).toBe(1);
+      harness.cell.sync();
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(5, "1:a") });
+      expect(restores()).toBe(2);
+    });
+
     test("makes no count of a relist that is applied in part", async () => {
       const harness = await counted();
       harness.cell.put(NAME, { labels: {}, annotations: annotations(7, "1:a") });

@@ -74,6 +74,12 @@ describe("settling", () => {
     expect([cell.position, cell.positionOf("uid-a"), cell.positionOf(undefined)]).toEqual(["207,205", "209", "205"]);
   });
 
+  test("another pod of the name is not the one that a record without a UID is about", async () => {
+    const { cell } = (await counted()).aggregator;
+    const found = ["uid-a", "uid-before"].map((uid) => cell.podByName("ns", "a", (pod) => pod.uid === uid)?.uid);
+    expect(found).toEqual(["uid-a", undefined]);
+  });
+
   test("R1: settles the reservation of a pod that was relabelled out of the protector", async () => {
     const harness = await counted();
     harness.core.admit(
@@ -339,6 +345,28 @@ describe("settling", () => {
     harness.cell.put("new", { resourceVersion: unseen.resourceVersion });
     await harness.run(1_000);
     expect(weights(harness)).toEqual([]);
+  });
+
+  test("--void-after annotates four pods at a time, and none once another process may lead", async () => {
+    let patches = 0;
+    const harness: AggregatorHarness = await counted({
+      voidAfterMs: 3_000,
+      cellClient: {
+        getPod: (...call) => harness.cell.client.getPod(...call),
+        patch: () => {
+          patches++;
+          return new Promise(() => {});
+        },
+      },
+    });
+    const names = Array.from({ length: 9 }, (_, index) => `pod-${index}`);
+    for (const name of names) harness.core.admit("p", "cell", bucket(harness.cell.put(name), { nonce: name }));
+    harness.isLeader = false;
+    await harness.run(5_000);
+    expect(patches).toBe(0);
+    harness.isLeader = true;
+    await harness.run(2_000);
+    expect(patches).toBe(4);
   });
 
   test("--void-after annotates more pods than may be patched at once", async () => {

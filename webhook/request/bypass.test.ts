@@ -226,6 +226,13 @@ describe("the permission", () => {
     expect(asked).toHaveLength(6);
   });
 
+  test("of a user that no apiserver has authenticated, by its length, is unknown, and not asked about", async () => {
+    const { permissions, asked } = harness(allowed);
+    const forged = { ...USER, groups: ["x".repeat(256 * 1024)] };
+    expect(await permissions.mayBypass(forged, "shop", 500)).toBe("unknown");
+    expect(asked).toEqual([]);
+  });
+
   test("that is denied or unknown forces nothing; only a response is remembered", async () => {
     let result: ApiResult<unknown> = { kind: "ok", object: { status: { allowed: "true" } } };
     const { time, permissions, asked } = harness(() => result);

@@ -209,6 +209,15 @@ describe("the counted gate", () => {
     expect(harness.aggregator.gate?.waiting).toBe(0);
   });
 
+  test("is that of the new pod alone where one of the same name takes the place of a pod that waits", async () => {
+    const harness = await start();
+    harness.core.answer = "hang";
+    harness.cell.put("new", gated());
+    await harness.run(100);
+    harness.cell.put("new", gated(true, false, { uid: "next" }));
+    expect(harness.aggregator.gate?.waiting).toBe(1);
+  });
+
   test("is opened by the leader only, also for pods that waited before it led", async () => {
     const harness = await start();
     const { gate } = harness.aggregator;

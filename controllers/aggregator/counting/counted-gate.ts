@@ -103,7 +103,6 @@ export class CountedGate implements MembershipListener {
 
   /** UIDs of the waiting pods that a count made now contains. Pass them to {@link counted} once the count is stored. */
   waitingOf(tracked: TrackedProtector): readonly string[] {
-    if (this.#waiting.size === 0) return [];
     return [...this.#waiting.keys()].filter((uid) => tracked.pods.has(uid));
   }
 
