@@ -170,6 +170,26 @@ describe("a process that stalled", () => {
     ]);
   });
 
+  test("says so although its cache has to be confirmed as well", async () => {
+    const it = reflectorHarness({ confirmEveryMs: 3000 });
+    const streams = [0, 1, 2].map(() => new ScriptedStream());
+    await it.start(...streams);
+    it.transport.confirmations.push(...Array.from({ length: 20 }, () => page("15", [])));
+    it.transport.lists.push(page("15", []));
+    await it.time.advance(6000);
+    streams[0]?.end();
+    await it.time.advance(4000);
+    it.process.pause();
+    await it.time.advance(2000);
+    it.process.resume();
+    streams[1]?.end();
+    await it.time.advance(1000);
+    expect(it.events.flatMap((event) => (event.kind === "listed" ? [event.reason] : []))).toEqual([
+      "first",
+      "standstill",
+    ]);
+  });
+
   test("trusts the stream when it reaches a LIST that was sent after the stall", async () => {
     const it = reflectorHarness();
     const stream = new ScriptedStream();

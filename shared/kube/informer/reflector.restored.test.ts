@@ -33,6 +33,20 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     expect(reports).toEqual([{ kind: "versionWentBack", from: "10", to: "7" }]);
   });
 
+  test("is reported once, though a response has shown a version that is lost since", async () => {
+    const it = reflectorHarness();
+    await it.start(new ScriptedStream(), new ScriptedStream(), new ScriptedStream());
+    it.source.learned("ns/a", "9");
+    it.transport.lists.push(page("12", [raw("a", "5")]), page("13", [raw("a", "5")]));
+    for (let time = 0; time < 2; time++) {
+      it.source.distrustHistory();
+      await it.time.advance(20_000);
+    }
+    expect(it.state()).toBe("13: a@5");
+    const reports = it.events.filter(({ kind }) => kind === "versionWentBack");
+    expect(reports).toEqual([{ kind: "versionWentBack", from: "9", to: "5" }]);
+  });
+
   test("is reported where its stream has shown it, although the list after that has passed the position", async () => {
     const it = reflectorHarness();
     const stream = new ScriptedStream();
