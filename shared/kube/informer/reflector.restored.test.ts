@@ -1,6 +1,6 @@
 /** Servers that were restored to another history: how the reflector notices, and that it lists everything again. */
 import { describe, expect, test } from "vitest";
-import { raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
+import { EXPIRED, raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 import type { ApiRequest } from "../client/transport.ts";
 
@@ -31,6 +31,24 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     expect(it.state()).toBe("13: a@5");
     const reports = it.events.filter(({ kind }) => kind === "versionWentBack");
     expect(reports).toEqual([{ kind: "versionWentBack", from: "10", to: "7" }]);
+  });
+
+  test("that is noticed during a list for another reason makes the next one a quorum read", async () => {
+    const it = reflectorHarness();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.transport.lists.push(
+      () => {
+        it.source.distrustHistory();
+        return statusAnswer(500);
+      },
+      page("12", [raw("a", "5")]),
+    );
+    stream.event("ERROR", EXPIRED);
+    await it.time.advance(20_000);
+    const floor = "&resourceVersion=10&resourceVersionMatch=NotOlderThan";
+    const lists = it.transport.requests.filter((request) => request.startsWith("LIST limit=250"));
+    expect(lists.slice(1)).toEqual([`LIST limit=250${floor}`, "LIST limit=250"]);
   });
 
   test("is reported once, though a response has shown a version that is lost since", async () => {
