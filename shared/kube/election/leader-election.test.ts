@@ -17,6 +17,13 @@ describe("leader election: taking the lease", () => {
     first.fault = OK;
   });
 
+  it("says that it may be silent for a part of a second more rather than less", async () => {
+    const election = anElection();
+    election.add("a", { leaseDurationMs: 10_500, renewDeadlineMs: 10_200 });
+    await election.pass(1_000);
+    expect(election.server.spec(LEASE)?.leaseDurationSeconds).toBe(11);
+  });
+
   it("a leader that is asked for patience tries again before its term ends", async () => {
     const election = anElection();
     const first = election.add("a");

@@ -133,6 +133,18 @@ test("a server that refuses connections may have stopped when its stream was hea
   expect(it.transport.requests.slice(2)).toEqual([resumed, list, "WATCH resourceVersion=20"]);
 });
 
+test("streams that something in between cuts, silent as they are, are resumed so soon that no outage is seen", async () => {
+  const it = reflectorHarness();
+  const streams = Array.from({ length: 12 }, () => new ScriptedStream());
+  await it.start(...streams);
+  for (const stream of streams) {
+    await it.time.advance(2500);
+    stream.fail("reset");
+    await it.time.settle();
+  }
+  expect(it.relists()).toBe(0);
+});
+
 describe("a process that stalled", () => {
   test.each<[string, number, string]>([
     ["lists again when its stream has ended meanwhile", 2000, list],

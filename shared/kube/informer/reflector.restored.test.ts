@@ -51,6 +51,28 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     expect(lists.slice(1)).toEqual([`LIST limit=250${floor}`, "LIST limit=250"]);
   });
 
+  test.each([
+    ["an object comes back under the name of another", "7", "uid-before", { from: "10", to: "7" }],
+    [
+      "an object is older than a response has shown, which the stream has not reached",
+      "12",
+      "a-uid",
+      { from: "15", to: "12" },
+    ],
+  ])("is noticed in a later list where %s", async (_, version, uid, found) => {
+    const it = reflectorHarness();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    if (uid === "a-uid") {
+      it.source.learned("ns/a", "15");
+      stream.event("MODIFIED", raw("a", version));
+    }
+    stream.event("ERROR", EXPIRED);
+    it.transport.lists.push(page("20", [raw("a", version, "red", uid), raw("b", "6")]));
+    await it.time.advance(20_000);
+    expect(it.events).toContainEqual({ kind: "versionWentBack", ...found });
+  });
+
   test("is reported once, though a response has shown a version that is lost since", async () => {
     const it = reflectorHarness();
     await it.start(new ScriptedStream(), new ScriptedStream(), new ScriptedStream());
