@@ -255,6 +255,7 @@ describe("counting", () => {
       for (const name of ["a", "b", "c"]) harness.cell.putUnseen(name);
       await harness.start();
       await harness.run(60_000);
+      harness.core.streams = false;
       const { length: before } = harness.core.writes;
       harness.cell.unready("a");
       await harness.run(4_000);
@@ -264,6 +265,11 @@ describe("counting", () => {
       await harness.run(200);
       expect(harness.core.writes).toHaveLength(before + 1);
       expect(available(harness)).toBe(1);
+      const wrote = harness.events.findLast((event) => event.kind === "wrote");
+      expect(wrote?.latencyMs).toBeGreaterThanOrEqual(5_000);
+      harness.cell.unready("c");
+      await harness.run(4_900);
+      expect(harness.core.writes).toHaveLength(before + 1);
     });
 
     test("delays no count that rises, no settled reservation and no heartbeat", async () => {

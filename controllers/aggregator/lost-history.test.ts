@@ -121,6 +121,41 @@ describe("lost history", () => {
       expect(harness.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 2, epoch: 1 });
     });
 
+    test("is no second sign of a restore that the stream has shown, until the relist", async () => {
+      const harness = await counted();
+      const restores = (): number => harness.events.filter(({ kind }) => kind === "cellRestored").length;
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(7, "1:a") });
+      harness.aggregator.onPodWatch({ kind: "versionWentBack", from: "100", to: "50" });
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(6, "1:a") });
+      expect(restores()).toBe(1);
+      harness.cell.sync();
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(5, "1:a") });
+      expect(restores()).toBe(2);
+    });
+
+    test("makes no count of a relist that is applied in part", async () => {
+      const harness = await counted();
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(7, "1:a") });
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(20, "1:a,5:a2") });
+      await harness.run(1_000);
+      for (let index = 0; index < 300; index++) harness.cell.putUnseen(`x${index}`);
+      harness.cell.sync();
+      await harness.run(1_000);
+      const counts = harness.core.writes.map(({ status }) => status.cells[0]?.aggregation?.totalReplicas);
+      expect(counts).toEqual([3, 303]);
+    });
+
+    test("a protector that is deleted before the relist is written no more", async () => {
+      const harness = await counted();
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(7, "1:a") });
+      harness.cell.put(NAME, { labels: {}, annotations: annotations(20, "1:a,5:a2") });
+      await harness.run(1_000);
+      const { attempts } = harness.core;
+      harness.core.remove("p");
+      await harness.run(10_000);
+      expect(harness.core.attempts).toBe(attempts);
+    });
+
     test("is ignored in another namespace", async () => {
       const harness = await counted({ triggerNamespace: "system" });
       harness.cell.put(NAME, { labels: {}, annotations: annotations(7) });
@@ -180,6 +215,20 @@ describe("lost history", () => {
     expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
     expect(harness.core.entry("p")?.aggregation?.epoch).toBeGreaterThan(0);
     expect(harness.core.entry("p")?.aggregation?.hold).toBeDefined();
+  });
+
+  test("after a restore of the core, no version that this process has written before is believed", async () => {
+    const harness = await counted();
+    const before = new Map(harness.core.objects);
+    harness.core.streams = false;
+    harness.cell.unready("a");
+    await harness.run(50);
+    harness.core.restore(before, 1_500);
+    const { attempts } = harness.core;
+    harness.aggregator.coreRestored("core");
+    await harness.run(50);
+    expect(harness.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 2, epoch: 1 });
+    expect(harness.core.attempts).toBe(attempts + 1);
   });
 
   test("a restore that is noticed while a write is in flight is answered by the next write", async () => {

@@ -241,6 +241,28 @@ describe("settling", () => {
     expect(weights(harness)).toEqual([]);
   });
 
+  test("--void-after annotates four pods at a time, and none once another process may lead", async () => {
+    let patches = 0;
+    const harness: AggregatorHarness = await counted({
+      voidAfterMs: 3_000,
+      cellClient: {
+        getPod: (...call) => harness.cell.client.getPod(...call),
+        patch: () => {
+          patches++;
+          return new Promise(() => {});
+        },
+      },
+    });
+    const names = Array.from({ length: 9 }, (_, index) => `pod-${index}`);
+    for (const name of names) harness.core.admit("p", "cell", bucket(harness.cell.put(name), { nonce: name }));
+    harness.isLeader = false;
+    await harness.run(5_000);
+    expect(patches).toBe(0);
+    harness.isLeader = true;
+    await harness.run(2_000);
+    expect(patches).toBe(4);
+  });
+
   test("--void-after annotates more pods than may be patched at once", async () => {
     const harness = await counted({ voidAfterMs: 3_000 });
     const names = Array.from({ length: 9 }, (_, index) => `pod-${index}`);

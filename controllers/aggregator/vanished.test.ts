@@ -41,6 +41,23 @@ test("where another pod takes its place in the count, it is told all the same", 
   expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(3);
 });
 
+test("it is told once the snapshot has caught up with the stored position", async () => {
+  const harness = await counted();
+  harness.core.edit("p", (object) => {
+    const cells = (object.status?.cells ?? []).map((cell) =>
+      cell.aggregation == null ? cell : { ...cell, aggregation: { ...cell.aggregation, resourceVersion: "5000" } },
+    );
+    return object.status === undefined ? object : { ...object, status: { ...object.status, cells } };
+  });
+  harness.cell.remove("a");
+  await harness.run(50);
+  expect(vanished(harness)).toEqual([]);
+  harness.cell.version = 5_000;
+  harness.cell.put("b");
+  await harness.run(200);
+  expect(vanished(harness)).toEqual(["a"]);
+});
+
 test("a hundred pods of one protector are remembered, and five are named", async () => {
   const harness = await counted();
   for (let index = 0; index < 120; index++) harness.cell.put(`x${index}`);

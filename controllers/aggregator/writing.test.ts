@@ -21,6 +21,9 @@ describe("writing", () => {
     expect(harness.core.reads).toBe(1);
     expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
     expect(harness.core.get("p").metadata.labels).toEqual({ x: "y" });
+    // What a response has shown, a list of the same core has to contain.
+    const known = [1_003, 1_004, 1_005].map((version) => `ns/p ${version}`);
+    expect(harness.core.protectors.known).toEqual(known);
   });
 
   test("a selector that only the read after a conflict has shown waits for its pods", async () => {

@@ -274,6 +274,8 @@ test("an eviction that the end of a term cuts off is not told of as failed", asy
   stop.abort();
   await cluster.time.advance(INTERVAL_MS);
   expect(events).toEqual([]);
+  // Nothing of the term stays behind.
+  expect(cluster.handlers).toEqual([]);
 });
 
 test("a list that fails is repeated", async () => {

@@ -202,9 +202,12 @@ describe("the dummy pod", () => {
     expect(pods.calls.slice(3)).toEqual(["patch", "get", "patch"]);
   });
 
-  test("is reported when a scheduler could take it", async () => {
+  test.each([
+    ["a scheduler could take it", { schedulerName: "default-scheduler" }],
+    ["it is on a node", { schedulerName: "do-not-schedule", nodeName: "node-1" }],
+  ])("is reported when %s", async (_, spec) => {
     const { pods, events, round } = rig();
-    pods.put(1, { schedulerName: "default-scheduler" });
+    pods.put(1, spec);
     await round();
     expect(kinds(events)).toContain("schedulable");
   });
@@ -234,12 +237,19 @@ describe("failures", () => {
 });
 
 test("a process that leads no more shows no age of its last patch, which others make", async () => {
-  const { time, trigger } = rig();
-  const stop = new AbortController();
-  const running = trigger.run(stop.signal);
-  await time.advance(5_000);
-  expect(trigger.lastDoneMs).toBeGreaterThan(0);
-  stop.abort();
-  await running;
-  expect(trigger.lastDoneMs).toBeUndefined();
+  const { time, trigger, pods } = rig();
+  const term = async (): Promise<void> => {
+    const stop = new AbortController();
+    const running = trigger.run(stop.signal);
+    await time.advance(5_000);
+    expect(trigger.lastDoneMs).toBeGreaterThan(0);
+    stop.abort();
+    await running;
+    expect(trigger.lastDoneMs).toBeUndefined();
+  };
+  await term();
+  // What others have written is read first.
+  pods.calls.length = 0;
+  await term();
+  expect(pods.calls.slice(0, 2)).toEqual(["get", "patch"]);
 });

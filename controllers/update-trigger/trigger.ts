@@ -71,7 +71,6 @@ export class UpdateTrigger {
     this.#pod = undefined;
     while (!signal.aborted) {
       const failed = await this.round(signal);
-      if (signal.aborted) break;
       const spreadMs = this.#options.intervalMs * (1 - JITTER + 2 * JITTER * this.#options.ports.random.fraction());
       await sleep(this.#options.ports, failed ?? spreadMs, signal);
     }

@@ -7,14 +7,14 @@ import { runCommandLine } from "./cli.ts";
 
 describe("the command", () => {
   const list = (...items: unknown[]): unknown => ({ metadata: { resourceVersion: "1" }, items });
-  const pod = (name: string, phase: string, kind: string): unknown => ({
+  const pod = (name: string, phase: string, kind: string, controller = true): unknown => ({
     metadata: {
       name,
       namespace: "shop",
       labels: { app: "web" },
       uid: name,
       resourceVersion: "1",
-      ownerReferences: [{ kind, controller: true }],
+      ownerReferences: [{ kind, controller }],
     },
     spec: { nodeName: "n", containers: [{ name: "a" }] },
     status: { phase },
@@ -68,14 +68,17 @@ describe("the command", () => {
 
   const running = pod("web-0", "Running", "ReplicaSet");
 
-  test("a finished pod goes, as kubectl drain evicts it; one of a DaemonSet stays", async () => {
+  test("a finished pod goes, as kubectl drain evicts it; one that a DaemonSet controls stays", async () => {
     const { code, out } = await drainCheck([
       running,
       pod("job-0", "Succeeded", "Job"),
       pod("ds", "Running", "DaemonSet"),
+      pod("ds-0", "Succeeded", "DaemonSet"),
+      pod("own", "Running", "DaemonSet", false),
     ]);
-    expect(out).toMatch(/^shop +job-0 +- +admitted +goes/m);
-    expect(out).toContain("2 pods can go at once");
+    for (const name of ["job-0", "ds-0", "own"])
+      expect(out).toMatch(new RegExp(`^shop +${name} +- +admitted +goes`, "m"));
+    expect(out).toContain("4 pods can go at once");
     expect(out).toContain("1 stay (DaemonSets or static pods)");
     expect(code).toBe(0);
   });

@@ -158,6 +158,23 @@ describe("why", () => {
     expect(text).toMatch(/web-3 +terminating/);
   });
 
+  test("names no reservation of the pod itself, whether its name or its UID shows that", () => {
+    const buckets = [
+      { ...held("uid-web-0", 12), podName: "web-1" },
+      { ...held("uid-web-1", 12), podName: "x" },
+      { ...held("uid-web-2", 12), podName: "web-2" },
+    ];
+    const { holders } = opinionOf(
+      named(makeProtector([makeCell("a", 5, buckets)]), "web"),
+      pod,
+      "delete",
+      "a",
+      [],
+      NOW_MS,
+    );
+    expect(holders.map((holder) => holder.pod)).toEqual(["web-2"]);
+  });
+
   test("names no pod as missing that has ended, and those that are not Ready for long enough", () => {
     const ended = Array.from({ length: 20 }, (_, index) => makePod(`old-${index}`, { phase: "Failed" }));
     const others = [

@@ -217,11 +217,20 @@ describe("the permission", () => {
     const all = [
       permissions.mayBypass(USER, "shop", 500),
       permissions.mayBypass(USER, "bank", 500),
-      permissions.mayBypass({ ...USER, groups: [] }, "shop", 500),
+      ...[{ username: "bob" }, { uid: "8" }, { groups: [] }, { extra: { scopes: ["b"] } }].map((other) =>
+        permissions.mayBypass({ ...USER, ...other }, "shop", 500),
+      ),
     ];
     await time.advance(5);
     await Promise.all(all);
-    expect(asked).toHaveLength(3);
+    expect(asked).toHaveLength(6);
+  });
+
+  test("of a user that no apiserver has authenticated, by its length, is unknown, and not asked about", async () => {
+    const { permissions, asked } = harness(allowed);
+    const forged = { ...USER, groups: ["x".repeat(256 * 1024)] };
+    expect(await permissions.mayBypass(forged, "shop", 500)).toBe("unknown");
+    expect(asked).toEqual([]);
   });
 
   test("that is denied or unknown forces nothing; only a response is remembered", async () => {

@@ -121,8 +121,10 @@ function isStale(pending: PendingReserve, decision: Decision, cellSinceMs: (cell
 }
 
 /** True when the object has what the request wants written: its nonce, or for a roll-back the absence of it. */
-export function isCommitted({ state }: ProtectorVersion, pending: PendingRequest): boolean {
-  if (pending.kind === "reassert") return false;
+export function isCommitted(
+  { state }: ProtectorVersion,
+  pending: Exclude<PendingRequest, { readonly kind: "reassert" }>,
+): boolean {
   if (pending.kind === "rollBack")
     return !holdsNonce(state, pending.cell, pending.uid, pending.operation, pending.nonce);
   const { cell, pod, operation, nonce } = pending.request;

@@ -5,11 +5,12 @@ import type { Verdict } from "./verdict.ts";
 
 const full = (name: string): Protected => ({ core: "a", object: protector(10, { name }) });
 
+const counts = ({ core, object }: Protected, value: string): Protected => {
+  const aggregationSelector = { matchLabels: { app: "web", tier: value } };
+  return { core, object: { ...object, spec: { ...object.spec, aggregationSelector } } };
+};
+
 test("a change of labels concerns the protector whose counted selector does not select the pod any more", async () => {
-  const counts = ({ core, object }: Protected, value: string): Protected => {
-    const aggregationSelector = { matchLabels: { app: "web", tier: value } };
-    return { core, object: { ...object, spec: { ...object.spec, aggregationSelector } } };
-  };
   const w = world([counts(full("a"), "front"), counts(full("b"), "back"), full("c")]);
   const web = pod("web-0", { labels: { app: "web", tier: "front" } });
   const relabelled = (tier: string): Promise<Verdict> =>
@@ -37,4 +38,13 @@ test("a counted selector, which may have thousands of values, is read once for a
   const before = reads.length;
   await relabel();
   expect(reads.slice(before)).toEqual([]);
+});
+
+test("so it does where a read did not find that protector, by its last version", async () => {
+  const w = world([{ ...counts(full("a"), "front"), vanishes: true }]);
+  const web = pod("web-0", { labels: { app: "web", tier: "front" } });
+  w.stores.get("a/a")?.remove();
+  const denied = { kind: "denied", decisions: [{ decision: { kind: "lost" } }] };
+  expect(await w.decide(disruption(web))).toMatchObject(denied);
+  expect(await w.decide({ ...disruption(web), labelsAfter: { app: "web", tier: "back" } })).toMatchObject(denied);
 });

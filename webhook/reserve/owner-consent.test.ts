@@ -125,6 +125,7 @@ describe("an owner", () => {
     ["the pod is forced without quota", probed(10), { forced: true }, {}],
     ["the pod is forced with quota", probed(5), { forced: true }, {}],
     ["the protector is suspended", probed(10, { suspend: { enabled: true } }), {}, {}],
+    ["the protector only warns", probed(5, { enforcement: "Warn" }), {}, {}],
     ["the operation is not protected", probed(10, { protectedOperations: ["EVICT"] }), {}, {}],
     ["the pod waits for a pre-activity", probed(5), {}, { annotations: { "pre-activity.xpdb.form3.tech/x": "" } }],
     ["the pod is Pending", probed(5), { operation: "EVICT" }, { phase: "Pending", conditions: [] }],

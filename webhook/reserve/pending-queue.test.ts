@@ -34,3 +34,14 @@ test("re-assertions are the most urgent, then roll-backs, then the earliest dead
   expect(queue.mostUrgent(9)).toEqual([reassert, rollBack, soon, late]);
   expect(queue.mostUrgent(3)).not.toContain(late);
 });
+
+test("a hold that was stored is not owed, whoever settles it later", () => {
+  const queue = new PendingQueue(new VirtualTime());
+  const times = { arrivedMs: 0, deadlineMs: 9_000 };
+  const reassert: PendingRequest = { kind: "reassert", reassertions: [], cells: [], hold: "Gone/1", ...times };
+  queue.add(reassert);
+  expect(queue.remove(reassert)).toBe(true);
+  queue.settle(reassert, { kind: "overloaded", cause: "time" });
+  queue.addOwed();
+  expect(queue.size).toBe(0);
+});

@@ -110,15 +110,20 @@ describe("protectors of one pod", () => {
     if (verdict.kind === "denied") verdict.rollBack?.();
     await w.time.advance(1_000);
     expect(reserved(w)).toEqual(["a/a"]);
-    expect(noncesOf(w.stores.get("a/a")?.object ?? protector(0)).get("uid-web-0")).toHaveLength(1);
+    const kept = w.stores.get("a/a")?.object ?? protector(0);
+    expect(noncesOf(kept).get("uid-web-0")).toHaveLength(1);
+    expect(kept.status?.cells[0]?.admissionHistory?.buckets).toMatchObject([{ podUID: "uid-web-0", paid: true }]);
   });
 
-  test("a failure of a later protector fails the request, and the reservations stay", async () => {
+  test.each([
+    ["a later", "a/b", ["a/a"]],
+    ["the first", "a/a", []],
+  ])("a failure of %s protector fails the request, and the reservations stay", async (_, failing, kept) => {
     const w = world([good("a"), good("b")]);
-    w.stores.get("a/b")?.faults.push("rejected");
+    w.stores.get(failing)?.faults.push("rejected");
     expect(await w.decide(disruption(pod("web-0")))).toMatchObject({ kind: "failed", tag: "core-rejected" });
     await w.time.advance(10_000);
-    expect(reserved(w)).toEqual(["a/a"]);
+    expect(reserved(w)).toEqual(kept);
   });
 
   test("a protector that was deleted meanwhile has no say", async () => {
@@ -263,10 +268,10 @@ describe("an eviction that passes because its pod is not available", () => {
       decisions: [{ decision: { decision: { reason: "PinnedUnavailable" } } }, {}],
     });
     const lost = world([{ ...given[0], isLost: true }, given[1]]);
-    expect(await evicted(lost, pod("web-0"), SLOW_MS)).toMatchObject({
-      kind: "denied",
-      decisions: [{ protector: { name: "one" } }],
-    });
+    const vanished = world([{ ...given[0], vanishes: true }, given[1]]);
+    vanished.stores.get("a/one")?.remove();
+    const denied = { kind: "denied", decisions: [{ protector: { name: "one" } }] };
+    for (const one of [lost, vanished]) expect(await evicted(one, pod("web-0"), SLOW_MS)).toMatchObject(denied);
   });
 
   test.each([

@@ -150,7 +150,7 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
       const key = lost?.key ?? match;
       const name = key.slice(namespace.length + 1);
       if (!this.#isSelected(lost ?? this.#options.source.get(key))) continue;
-      const lastVersion = (): ProtectorVersion | undefined => lost ?? this.#lastVersion(key);
+      const lastVersion = (): ProtectorVersion | undefined => this.#lastVersion(key);
       matches.push({ core: this.name, namespace, name, writer: this.#writer(namespace, name), lost, lastVersion });
     }
     return matches;

@@ -68,15 +68,14 @@ export class ProtectorCalls {
     this.#backoff = new Backoff(CORE_RETRY, options.ports.random);
   }
 
-  get isWriting(): boolean {
-    return this.#isWriting;
-  }
-
   get conflicts(): number {
     return this.#conflicts;
   }
 
-  /** The newest version, whether from the watch or from a response. */
+  /**
+   * The newest version, whether from the watch or from a response. During an own write, the version of the watch may
+   * come from this write, so it is checked after the response.
+   */
   newest(): ProtectorVersion | undefined {
     const watched = this.#options.watched();
     if (watched !== undefined && !this.#isWriting) {

@@ -85,6 +85,20 @@ test("one deletion that two webhook configurations ask about uses quota once", a
   expect(other.decision).toMatchObject({ kind: "denied", decision: { cause: "Reserved" } });
 });
 
+test("an own write that the watch shows before its response makes nobody a rival", async () => {
+  const time = new VirtualTime();
+  const store = new ProtectorStore({ ports: time, object: protector(0), latencyMs: 50 });
+  const writer = writerOn(store, time);
+  const times: (number | undefined)[] = [];
+  for (const target of many(4)) {
+    const asked = ask(time, writer, target);
+    const sentMs = time.elapsedMs;
+    await time.runUntil(() => asked.decision !== undefined, 1_000);
+    times.push((asked.atMs ?? 0) - sentMs);
+  }
+  expect(new Set(times)).toEqual(new Set([102]));
+});
+
 test("who waits for a turn writes earlier for a request that arrives meanwhile and can't wait so long", async () => {
   const time = new VirtualTime();
   const store = new ProtectorStore({ ports: time, object: protector(0), writeMs: 100 });

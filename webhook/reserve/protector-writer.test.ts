@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { noncesOf, pod, protector, unready } from "../../test/support/webhook/fixtures.ts";
 import type { ProtectorStore } from "../../test/support/webhook/protector-store.ts";
-import { ask, many, setup, tally } from "../../test/support/webhook/writer-harness.ts";
+import { ask, many, setup, tally, writerOn } from "../../test/support/webhook/writer-harness.ts";
 
 describe("one request", () => {
   test("is allowed by one write, without a wait", async () => {
@@ -66,6 +66,21 @@ describe("one request", () => {
     await time.advance(1_000);
     expect(fine.decision).toMatchObject({ kind: "allowed" });
     expect(broken.decision).toMatchObject({ kind: "failed", tag: "defect" });
+  });
+
+  test("a defect between the decision and the write fails all that wait, at once, and later requests go on", async () => {
+    const { time, store } = setup(8);
+    let crashes = 0;
+    const writer = writerOn(store, time, "self", ({ kind }) => {
+      if (kind === "wrote" && crashes === 0) throw new Error("a defect");
+      if (kind === "crashed") crashes++;
+    });
+    const broken = ask(time, writer, pod("web-0"));
+    await time.advance(100);
+    expect([crashes, broken.decision]).toMatchObject([1, { kind: "failed", tag: "defect" }]);
+    const fine = ask(time, writer, pod("web-1"));
+    await time.advance(100);
+    expect(fine.decision).toMatchObject({ kind: "allowed" });
   });
 });
 

@@ -88,12 +88,8 @@ export class ProtectorWriter {
     if (!this.#isRunning) void this.#run();
   }
 
-  /**
-   * The watch has another version. During an own write, the version may come from this write, so it is checked after
-   * the response.
-   */
+  /** The watch has another version, which is looked at after an own write that is in flight. */
   watchChanged(): void {
-    if (this.#calls.isWriting) return;
     this.newest();
     this.#wake?.();
     this.#awaited?.abort();

@@ -5,7 +5,7 @@ import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-opt
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { UPDATE_TRIGGER_POD } from "../../../shared/schema/annotations.ts";
 import type { Pod } from "../../../shared/schema/pod.ts";
-import { isComparableVersion, oldestComponent, positionComponents } from "../../../shared/schema/resource-version.ts";
+import { oldestComponent, positionComponents } from "../../../shared/schema/resource-version.ts";
 import type { RestoreSign } from "../observe/events.ts";
 import type { InPlaceChanges } from "./in-place-changes.ts";
 import type { PodParser } from "./parsers.ts";
@@ -79,8 +79,7 @@ export class CellPods {
   /** The position of the pod's shard; without a UID, the position of the shard that lags most. */
   positionOf(uid: string | undefined): string | undefined {
     if (uid === undefined || this.pods.positionOf === undefined) return oldestComponent(this.pods.position);
-    const position = this.pods.positionOf(uid);
-    return isComparableVersion(position) ? position : undefined;
+    return this.pods.positionOf(uid);
   }
 
   /** Unix milliseconds of the newest event; undefined before the first list. */

@@ -61,6 +61,17 @@ describe("the counted gate", () => {
     ]);
   });
 
+  test("waits for the next count where the pod came while one was being written", async () => {
+    const harness = await start();
+    harness.core.script.push("late", "hang");
+    harness.cell.put("other");
+    await harness.run(500);
+    harness.cell.put("new", gated());
+    await harness.run(2_000);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(2);
+    expect(harness.opened()).toEqual([]);
+  });
+
   test("opens with the response to the write, where the watch of the core lags", async () => {
     const harness = await start();
     harness.core.streams = false;
@@ -214,12 +225,22 @@ describe("the counted gate", () => {
     expect(harness.aggregator.gate?.waiting).toBe(0);
   });
 
+  test("is that of the new pod alone where one of the same name takes the place of a pod that waits", async () => {
+    const harness = await start();
+    harness.core.answer = "hang";
+    harness.cell.put("new", gated());
+    await harness.run(100);
+    harness.cell.put("new", gated(true, false, { uid: "next" }));
+    expect(harness.aggregator.gate?.waiting).toBe(1);
+  });
+
   test("is opened by the leader only, also for pods that waited before it led", async () => {
     const harness = await start();
+    const { gate } = harness.aggregator;
     await harness.loseLeadership();
     harness.cell.put("new", gated());
     await harness.run(BOUND_MS + 1_000);
-    expect(harness.opened()).toEqual([]);
+    expect([harness.opened(), gate?.waiting]).toEqual([[], 0]);
     harness.isLeader = true;
     harness.lead();
     await harness.run(100);

@@ -107,7 +107,6 @@ export class CountedGate implements MembershipListener {
 
   /** UIDs of the waiting pods that a count made now contains. Pass them to {@link counted} once the count is stored. */
   waitingOf(tracked: TrackedProtector): readonly string[] {
-    if (this.#waiting.size === 0) return [];
     const [few, many] =
       this.#waiting.size < tracked.pods.size ? [this.#waiting, tracked.pods] : [tracked.pods, this.#waiting];
     return [...few.keys()].filter((uid) => many.has(uid));

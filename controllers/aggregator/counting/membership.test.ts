@@ -243,6 +243,19 @@ describe("a long list", () => {
     expect(members("late")).toEqual(members("p"));
   });
 
+  test("is applied before a change that comes between two slices of it", async () => {
+    const { time, cell, core, members } = harness();
+    core.put("p");
+    for (let index = 0; index < 5_000; index++) cell.putUnseen(`pod-${index}`);
+    cell.sync();
+    time.timers.after(0, () => {
+      expect(members("p").length).toBeLessThan(5_000);
+      cell.remove("pod-4999");
+    });
+    await time.advance(10);
+    expect(members("p")).toHaveLength(4_999);
+  });
+
   test("a protector that is created meanwhile skips a pod of other labels that reuses a name", async () => {
     const { time, cell, core, membership, members } = harness();
     for (let index = 0; index < 50; index++) cell.put(`pod-${index}`);

@@ -18,6 +18,8 @@ interface Harness {
   readonly events: unknown[];
   /** Responses to patches, in order; `ok` without one. */
   readonly responses: ApiResult<unknown>[];
+  /** What a first count in some namespace had to wait before the namespaces were listed. */
+  readonly unlistedMs: number;
   /** Namespaces with protectors. */
   readonly having: Set<string>;
 }
@@ -49,8 +51,9 @@ async function start(...listed: readonly unknown[]): Promise<Harness> {
     onWatch: () => {},
     onEvent: (event) => events.push(event),
   });
+  const unlistedMs = marker.firstCountInMs("unlisted");
   await time.advance(10);
-  return { time, marker, watch, patches, events, responses, having };
+  return { unlistedMs, time, marker, watch, patches, events, responses, having };
 }
 
 test("a namespace with a protector gets its mark, and a first count waits 10 s from the sight of it", async () => {
@@ -83,8 +86,9 @@ test("a mark that is gone is put back, and time begins anew", async () => {
   expect([marker.firstCountInMs("shop") > 0, patches.length]).toEqual([true, 1]);
 });
 
-test("a namespace that the cell does not have holds nothing up, and is marked once it is there", async () => {
-  const { time, marker, watch, patches } = await start();
+test("a namespace that the cell does not have holds nothing up once that is known, and is marked once it is there", async () => {
+  const { time, marker, watch, patches, unlistedMs } = await start();
+  expect(unlistedMs).toBeGreaterThan(0);
   expect(marker.firstCountInMs("shop")).toBe(0);
   await time.advance(1_000);
   expect(patches).toEqual([]);

@@ -132,7 +132,6 @@ export class NamespaceMarker {
 
   async #mark(name: string): Promise<ReconcileOutcome> {
     const { api, timeoutMs, mayWrite, onEvent } = this.#options;
-    if (!this.#watch.synced) return later(ASK_AGAIN_MS);
     const namespace = this.#watch.get(name);
     // The watch shows when a namespace appears, or loses the mark.
     if (namespace === undefined || namespace.isMarked) return DONE;

@@ -119,8 +119,6 @@ export class CoreReconciler implements MembershipListener {
     this.queue.stop();
     this.#writer.stop();
     await this.#workers.stop({ abort: true });
-    for (const tracked of this.#states.keys()) this.#options.evidence.need(tracked, undefined);
-    this.#states.clear();
   }
 
   /** Any protector may have lost history, so all are reconciled again. */
@@ -272,7 +270,6 @@ export class CoreReconciler implements MembershipListener {
     const first = { ...this.#options, heartbeatTime, nowMs: ports.clock.nowMs() };
     const state = new ReconcileState(ports.clock.monotonicMs() + firstHeartbeatInMs(first, ports.random));
     state.known = this.#departed.get(namespacedName(tracked.id))?.known;
-    this.#departed.delete(namespacedName(tracked.id));
     this.#states.set(tracked, state);
     return state;
   }

@@ -17,6 +17,24 @@ describe("leader election: taking the lease", () => {
     first.fault = OK;
   });
 
+  it("says that it may be silent for a part of a second more rather than less", async () => {
+    const election = anElection();
+    election.add("a", { leaseDurationMs: 10_500, renewDeadlineMs: 10_200 });
+    await election.pass(1_000);
+    expect(election.server.spec(LEASE)?.leaseDurationSeconds).toBe(11);
+  });
+
+  it("a leader that is asked for patience tries again before its term ends", async () => {
+    const election = anElection();
+    const first = election.add("a");
+    await election.pass(5_000);
+    first.fault = { kind: "status", status: 429, retryAfterSeconds: 60 };
+    await election.pass(3_000);
+    first.fault = OK;
+    await election.pass(30_000);
+    expect([first.elector.isLeader(), first.started]).toEqual([true, 1]);
+  });
+
   it("creates the lease, leads at once and renews it each retry period", async () => {
     const election = anElection();
     const { events } = election.add("a");
@@ -61,6 +79,11 @@ describe("leader election: taking the lease", () => {
       name: "held for a minute by its own word",
       spec: { holderIdentity: "old", leaseDurationSeconds: 60, leaseTransitions: 4 },
       afterMs: 65_000,
+    },
+    {
+      name: "held by somebody who says for no time",
+      spec: { holderIdentity: "old", leaseDurationSeconds: 0, leaseTransitions: 4 },
+      afterMs: 20_000,
     },
     {
       name: "held by somebody who does not say for how long",

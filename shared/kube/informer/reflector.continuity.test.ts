@@ -133,6 +133,18 @@ test("a server that refuses connections may have stopped when its stream was hea
   expect(it.transport.requests.slice(2)).toEqual([resumed, list, "WATCH resourceVersion=20"]);
 });
 
+test("streams that something in between cuts, silent as they are, are resumed so soon that no outage is seen", async () => {
+  const it = reflectorHarness();
+  const streams = Array.from({ length: 12 }, () => new ScriptedStream());
+  await it.start(...streams);
+  for (const stream of streams) {
+    await it.time.advance(2500);
+    stream.fail("reset");
+    await it.time.settle();
+  }
+  expect(it.relists()).toBe(0);
+});
+
 describe("a process that stalled", () => {
   test.each<[string, number, string]>([
     ["lists again when its stream has ended meanwhile", 2000, list],
@@ -164,6 +176,26 @@ describe("a process that stalled", () => {
     stream.end();
     it.transport.lists.push({ status: 200, body: "{" }, page("20", []));
     await it.time.advance(5000);
+    expect(it.events.flatMap((event) => (event.kind === "listed" ? [event.reason] : []))).toEqual([
+      "first",
+      "standstill",
+    ]);
+  });
+
+  test("says so although its cache has to be confirmed as well", async () => {
+    const it = reflectorHarness({ confirmEveryMs: 3000 });
+    const streams = [0, 1, 2].map(() => new ScriptedStream());
+    await it.start(...streams);
+    it.transport.confirmations.push(...Array.from({ length: 20 }, () => page("15", [])));
+    it.transport.lists.push(page("15", []));
+    await it.time.advance(6000);
+    streams[0]?.end();
+    await it.time.advance(4000);
+    it.process.pause();
+    await it.time.advance(2000);
+    it.process.resume();
+    streams[1]?.end();
+    await it.time.advance(1000);
     expect(it.events.flatMap((event) => (event.kind === "listed" ? [event.reason] : []))).toEqual([
       "first",
       "standstill",

@@ -1,6 +1,6 @@
 /** Servers that were restored to another history: how the reflector notices, and that it lists everything again. */
 import { describe, expect, test } from "vitest";
-import { raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
+import { EXPIRED, raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 import type { ApiRequest } from "../client/transport.ts";
 
@@ -31,6 +31,60 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     expect(it.state()).toBe("13: a@5");
     const reports = it.events.filter(({ kind }) => kind === "versionWentBack");
     expect(reports).toEqual([{ kind: "versionWentBack", from: "10", to: "7" }]);
+  });
+
+  test("that is noticed during a list for another reason makes the next one a quorum read", async () => {
+    const it = reflectorHarness();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.transport.lists.push(
+      () => {
+        it.source.distrustHistory();
+        return statusAnswer(500);
+      },
+      page("12", [raw("a", "5")]),
+    );
+    stream.event("ERROR", EXPIRED);
+    await it.time.advance(20_000);
+    const floor = "&resourceVersion=10&resourceVersionMatch=NotOlderThan";
+    const lists = it.transport.requests.filter((request) => request.startsWith("LIST limit=250"));
+    expect(lists.slice(1)).toEqual([`LIST limit=250${floor}`, "LIST limit=250"]);
+  });
+
+  test.each([
+    ["an object comes back under the name of another", "7", "uid-before", { from: "10", to: "7" }],
+    [
+      "an object is older than a response has shown, which the stream has not reached",
+      "12",
+      "a-uid",
+      { from: "15", to: "12" },
+    ],
+  ])("is noticed in a later list where %s", async (_, version, uid, found) => {
+    const it = reflectorHarness();
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    if (uid === "a-uid") {
+      it.source.learned("ns/a", "15");
+      stream.event("MODIFIED", raw("a", version));
+    }
+    stream.event("ERROR", EXPIRED);
+    it.transport.lists.push(page("20", [raw("a", version, "red", uid), raw("b", "6")]));
+    await it.time.advance(20_000);
+    expect(it.events).toContainEqual({ kind: "versionWentBack", ...found });
+  });
+
+  test("is reported once, though a response has shown a version that is lost since", async () => {
+    const it = reflectorHarness();
+    await it.start(new ScriptedStream(), new ScriptedStream(), new ScriptedStream());
+    it.source.learned("ns/a", "9");
+    it.transport.lists.push(page("12", [raw("a", "5")]), page("13", [raw("a", "5")]));
+    for (let time = 0; time < 2; time++) {
+      it.source.distrustHistory();
+      await it.time.advance(20_000);
+    }
+    expect(it.state()).toBe("13: a@5");
+    const reports = it.events.filter(({ kind }) => kind === "versionWentBack");
+    expect(reports).toEqual([{ kind: "versionWentBack", from: "9", to: "5" }]);
   });
 
   test("is reported where its stream has shown it, although the list after that has passed the position", async () => {

@@ -183,7 +183,7 @@ export class ShardedReflector<T> implements ConfirmedInformer<T> {
     const key = keyOf(changed);
     const holder = this.#keyShard.get(key);
     if (after !== undefined) {
-      const held = holder === shard ? undefined : holder?.get(key);
+      const held = holder?.get(key);
       if (held === undefined || !isOlderVersion(versionOf(after), versionOf(held))) this.#keyShard.set(key, shard);
     } else if (holder === shard) {
       const other = this.#shards.find((one) => one !== shard && one.get(key) !== undefined);

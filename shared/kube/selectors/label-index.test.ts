@@ -63,6 +63,8 @@ describe("label index", () => {
     local.add(pod("a", { app: "db" }));
     expect(names(local.select("ns", { matchLabels: { app: "web" } }))).toEqual(["b"]);
     expect(names(local.select("ns", { matchLabels: { app: "db" } }))).toEqual(["a"]);
+    local.remove(pod("b", { app: "web" }));
+    expect(local.stats()).toEqual({ namespaces: 1, pairs: 1 });
   });
 
   it("keeps objects of one name apart by another id", () => {

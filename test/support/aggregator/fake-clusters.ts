@@ -59,7 +59,11 @@ class FakeInformer<T> implements LearningInformer<T> {
   subscribe(handler: InformerHandler<T>): () => void {
     return this.store.subscribe(handler);
   }
-  learned(): void {}
+  /** Keys and versions that responses have shown. */
+  readonly known: string[] = [];
+  learned(key: string, version: string): void {
+    this.known.push(`${key} ${version}`);
+  }
 
   requestEvidence(): void {
     this.asked++;

@@ -14,6 +14,8 @@ export interface Protected {
   readonly core: string;
   readonly object: PodProtector;
   readonly isLost?: boolean;
+  /** It is lost once a read does not find it, though the watch still shows it. */
+  readonly vanishes?: boolean;
 }
 
 type PipelineOptions = ConstructorParameters<typeof Pipeline>[0];
@@ -35,7 +37,7 @@ export function world(all: readonly Protected[], callers?: PipelineOptions["call
   const sources: ProtectorLookup[] = [...new Set(all.map(({ core }) => core))].map((core) => {
     const matches = all
       .filter((one) => one.core === core)
-      .map(({ object, isLost = false }) => {
+      .map(({ object, isLost = false, vanishes = false }) => {
         const { namespace = "", name } = object.metadata;
         const store = new ProtectorStore({ ports: time, object });
         stores.set(`${core}/${name}`, store);
@@ -48,8 +50,10 @@ export function world(all: readonly Protected[], callers?: PipelineOptions["call
           onEvent: () => undefined,
           tag: nonces.tag,
         });
+        const last = new ProtectorVersion(object, 0);
         const match = { core, namespace, name, writer };
-        return isLost ? { ...match, lost: new ProtectorVersion(object, 0) } : match;
+        if (isLost) return { ...match, lost: last };
+        return vanishes ? { ...match, lastVersion: () => last } : match;
       });
     const match = ({ namespace, labels = {} }: Pod) =>
       matches.filter((one) => one.namespace === namespace && labels[one.name] !== "left");
