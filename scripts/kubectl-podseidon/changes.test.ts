@@ -157,6 +157,11 @@ describe("a suspension", () => {
     expect([code, Math.round(inMs / 60_000)]).toEqual([0, 30]);
   });
 
+  test("that is longer than one can be says so, and how long it is", async () => {
+    const { said } = await against(stored(), "suspend", "web", "--for", "999999d", "--yes");
+    expect(said).toMatch(/^(?=.*suspended for 3\d{4}d.*, until 2112-)(?=.*: --for 999999d is longer than a susp)/s);
+  });
+
   test("that is over by this machine's clock alone is ended all the same", async () => {
     const suspend = { enabled: true, until: "2020-01-01T00:00:00Z" };
     const { code, said, writes } = await against(stored({ suspend }), "resume", "web");

@@ -18,7 +18,7 @@ import {
   SUSPENSION_CHANGED_BY_ANNOTATION,
 } from "../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
-import { formatMs } from "../../shared/schema/time.ts";
+import { formatMs, LATEST_MS } from "../../shared/schema/time.ts";
 import { ownName, requireProtector, sourceName } from "./find-protectors.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, YES } from "./invocation/command.ts";
@@ -162,8 +162,11 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
   if (forever && text !== undefined) throw new CommandError("--for and --forever exclude each other");
   const forMs = text === undefined ? HOUR_MS : parseDuration(text);
   if (forMs === undefined) throw new CommandError(`--for ${text}: write it as 30m, 2h or 1d`);
-  const until = forever ? undefined : formatMs(core.nowMs() + forMs);
-  const before = viewProtector(protector, core.nowMs()).suspended;
+  const nowMs = core.nowMs();
+  const longestMs = LATEST_MS - nowMs;
+  const isCapped = !forever && forMs > longestMs;
+  const until = forever ? undefined : formatMs(nowMs + forMs);
+  const before = viewProtector(protector, nowMs).suspended;
   const reason = context.text("reason") ?? before?.reason;
   const cells = cellsOf(context);
   const suspend = { enabled: true, until: until ?? null, reason: reason ?? null, cells: cells ?? null };
@@ -174,11 +177,12 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
   const warnings = [
     `while ${idOf(protector)} is suspended every deletion of its pods${where} is allowed`,
     ...(forever ? ["it stays so until somebody resumes it"] : []),
+    ...(isCapped ? [`--for ${text} is longer than a suspension can be: --forever has no end`] : []),
     ...unknownCells(protector, cells),
     ...(before === undefined ? [] : alreadyWarnings(protector, before, cells)),
     ...(reason === undefined || context.text("reason") !== undefined ? [] : [`the reason stays: ${reason}`]),
   ];
-  const ends = until === undefined ? "until it is resumed" : `for ${age(forMs)}, until ${until}`;
+  const ends = until === undefined ? "until it is resumed" : `for ${age(Math.min(forMs, longestMs))}, until ${until}`;
   const action = `suspended${where} ${ends}`;
   return report(context, [{ protector: idOf(protector), action, done, warnings }]);
 }

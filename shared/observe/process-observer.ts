@@ -79,6 +79,11 @@ export function observeKubeconfigs(metrics: Metrics, log: Log): (event: Kubeconf
   return observeEvents<KubeconfigEvent>(
     { log, fields },
     {
+      unverified: {
+        level: "warn",
+        message:
+          "the server is not verified (insecure-skip-tls-verify, or http://): another one may answer in its place",
+      },
       renewed: { level: "info", message: "kubeconfig read again", count: () => changes.inc({ change: "renewed" }) },
       unusable: {
         level: "error",

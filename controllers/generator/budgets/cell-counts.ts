@@ -2,7 +2,8 @@
 import { specHash } from "../../../shared/decide/availability/spec-facts.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
 import { DERIVATION_ANNOTATION } from "../../../shared/schema/annotations.ts";
-import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
+import { type LabelSelector, type PodProtector, STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
+import { parseMs } from "../../../shared/schema/time.ts";
 
 interface CellCount {
   readonly id: string;
@@ -11,6 +12,15 @@ interface CellCount {
   /** Hash of the spec by which it has counted, where the cell says so. */
   readonly specHash: string | undefined;
   readonly isOnHold: boolean;
+  /** Wall clock of the cell, Unix milliseconds; 0 where the cell does not say it. */
+  readonly heartbeatMs: number;
+}
+
+/** Workloads or cells that a derivation names; the others are counted. What ends it must not be cut off. */
+const MAX_NAMED = 5;
+export function few(names: readonly string[]): string {
+  const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : "";
+  return `${names.slice(0, MAX_NAMED).join(", ")}${more}`;
 }
 
 /** In the derivation of a minimum that waits for the cells' counts. */
@@ -20,10 +30,11 @@ export const UNCOUNTED = " (no more than there can be, until its cells have coun
 export function cellsOf(present: PodProtector | undefined): readonly CellCount[] {
   return (present?.status?.cells ?? []).flatMap(({ cellID, aggregation }) => {
     if (!aggregation || !isCounted(aggregation)) return [];
-    const { totalReplicas, expectedReplicas: said, specHash: hash, hold } = aggregation;
+    const { totalReplicas, expectedReplicas: said, specHash: hash, hold, heartbeatTime } = aggregation;
     // A number below 0 would take from what the other cells ask for.
     const expectedReplicas = said === undefined ? undefined : Math.max(0, said);
-    return [{ id: cellID, totalReplicas, expectedReplicas, specHash: hash, isOnHold: hold !== undefined }];
+    const counted = { totalReplicas, expectedReplicas, specHash: hash };
+    return [{ id: cellID, ...counted, isOnHold: hold !== undefined, heartbeatMs: parseMs(heartbeatTime) }];
   });
 }
 
@@ -53,10 +64,30 @@ export function waitsForCells(present: PodProtector | undefined): boolean {
 export function areUncounted(present: PodProtector | undefined, selector: LabelSelector): boolean {
   const cells = cellsOf(present);
   if (present === undefined || (!cells.some(hasSay) && waitsForCells(present))) return true;
-  if (!isForOthers(present, selector) && !waitsForCells(present)) return false;
+  return (isForOthers(present, selector) || waitsForCells(present)) && ofOthers(present, selector).length > 0;
+}
+
+/** The cells that have counted other pods than those that `selector` selects. */
+function ofOthers(present: PodProtector, selector: LabelSelector): readonly CellCount[] {
   const { aggregationSelector: _, ...spec } = present.spec;
   const wanted = specHash({ ...spec, selector });
-  return cells.some(({ specHash: counted }) => counted !== undefined && counted !== wanted);
+  return cellsOf(present).filter(({ specHash: counted }) => counted !== undefined && counted !== wanted);
+}
+
+/** Why a budget waits for its cells in vain, for people: the clocks of cells are compared for nothing else. */
+export function whyInVain(
+  present: PodProtector | undefined,
+  selector: LabelSelector,
+  nowMs: number,
+): string | undefined {
+  if (present === undefined || !waitsForCells(present)) return undefined;
+  const isSilent = ({ heartbeatMs }: CellCount): boolean => heartbeatMs > 0 && nowMs - heartbeatMs > STALE_AFTER_MS;
+  const silent = ofOthers(present, selector).filter(isSilent);
+  if (silent.length === 0) return undefined;
+  return (
+    `cell ${few(silent.map(({ id }) => id))} has not counted the pods that it selects now, and sends no heartbeat: ` +
+    "no available pod can be deleted until its aggregator is back, or `kubectl podseidon remove-cell`"
+  );
 }
 
 /**

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { INT32_MAX } from "../../../shared/decide/minimum/workload-minimum.ts";
+import { STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
 import { makeCell, makeProtector, makeSpec } from "../../../test/support/decide/fixtures.ts";
 import {
   type GivenBudget,
@@ -344,6 +345,35 @@ describe("a budget that selects other pods now", () => {
     const now = { ...before, present, derivation, presentSelector: selector, cells };
     expect(minimum(await resolve(budget, { ...now, countedSelectors: [other, selector] }))).toBe(INT32_MAX - 1);
     expect(minimum(await resolve(budget, { ...now, countedSelectors: [selector, selector] }))).toBe(32);
+  });
+
+  test("says which cell keeps it waiting once that is silent", async () => {
+    const cells = [
+      [3, 3],
+      [30, 30],
+    ] as const;
+    const first = await resolve({ maxUnavailable: 1 }, { ...before, cells, countedSelectors: [other, other] });
+    const [{ derivation } = {}] = first.kind === "resolved" ? first.protectors : [];
+    const now = { ...before, present: INT32_MAX - 1, derivation, presentSelector: selector, cells };
+    const told = async (...silentMs: number[]) => {
+      const by = { countedSelectors: [other, silentMs.length === 2 ? other : selector], silentMs };
+      const resolution = await resolve({ maxUnavailable: 1 }, { ...now, ...by });
+      return resolution.kind === "resolved" ? [resolution.recheck, resolution.why] : resolution.kind;
+    };
+    const why =
+      "cell a has not counted the pods that it selects now, and sends no heartbeat: " +
+      "no available pod can be deleted until its aggregator is back, or `kubectl podseidon remove-cell`";
+    expect(await told(STALE_AFTER_MS)).toEqual([true, undefined]);
+    expect(await told(STALE_AFTER_MS + 1)).toEqual([true, why]);
+    expect(await told(STALE_AFTER_MS + 1, 0)).toEqual([true, why]);
+    expect(await told()).toEqual([true, undefined]);
+    const changed = {
+      ...now,
+      presentSelector: other,
+      countedSelectors: [other, other],
+      silentMs: [STALE_AFTER_MS + 1],
+    };
+    expect(await resolve({ maxUnavailable: 1 }, { ...changed, derivation: "" })).toMatchObject({ why: undefined });
   });
 
   test("follows its cells where only another field of the counts has changed", async () => {

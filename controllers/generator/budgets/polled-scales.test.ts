@@ -46,7 +46,7 @@ function rig(count: number) {
     ...{ api, kinds: new Map(), timeoutMs: 1000, clock: time.clock },
   });
   const pods = { of: () => ({ total: count, controllers: refs() }), forget: () => {} };
-  const resolver = new Resolver({ workloads, pods });
+  const resolver = new Resolver({ workloads, pods, clock: time.clock });
   const pdb = pluginNamed("poddisruptionbudget");
   const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "1" };
   const source = pdb.interpret({ metadata });

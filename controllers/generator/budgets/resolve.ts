@@ -17,6 +17,7 @@ import {
   statedMinimum,
 } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
+import type { Clock } from "../../../shared/runtime/clock.ts";
 import { DERIVATION_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
 import {
@@ -30,7 +31,17 @@ import {
 import { withRunningFloor } from "../sources/running-floor.ts";
 import { DEFAULT_MAX_UNAVAILABLE, whyNone } from "../sources/workload-kinds.ts";
 import type { BudgetPods } from "./budget-pods.ts";
-import { areUncounted, cellsOf, hasSay, isForOthers, isOnlyCore, UNCOUNTED, waitsForCells } from "./cell-counts.ts";
+import {
+  areUncounted,
+  cellsOf,
+  few,
+  hasSay,
+  isForOthers,
+  isOnlyCore,
+  UNCOUNTED,
+  waitsForCells,
+  whyInVain,
+} from "./cell-counts.ts";
 import type { FoundWorkload, WorkloadScales } from "./workload-scales.ts";
 
 export type Resolution =
@@ -42,7 +53,7 @@ export type Resolution =
       /** Some of these objects came from the cache, so they are read again soon. */
       readonly soon?: boolean;
       /** Why the minimum is unknown, where the protectors keep their previous one. */
-      readonly why?: string;
+      readonly why?: string | undefined;
     }
   /** The source keeps its present protectors, beside those of the parts that are known. */
   | { readonly kind: "unresolved"; readonly why: string; readonly protectors?: readonly RequiredProtector[] }
@@ -72,6 +83,7 @@ interface BudgetRequest extends ResolveRequest {
 export interface ResolverOptions {
   readonly workloads: WorkloadScales;
   readonly pods: Pick<BudgetPods, "of" | "forget">;
+  readonly clock: Pick<Clock, "nowMs">;
 }
 
 /** The disruption controller's `expectedPods`, as a number and in words, and whether it comes from a poll. */
@@ -82,6 +94,7 @@ interface ExpectedPods {
   readonly soon?: boolean;
   /** The core has neither a pod of the budget nor a workload with such pods. */
   readonly isNowhere?: boolean;
+  readonly why?: string | undefined;
   /** The number of the budget's pods in the core, where their controllers were read. */
   readonly pods?: number;
 }
@@ -93,13 +106,6 @@ type CoreCount =
   | { readonly kind: "unknown"; readonly pods: number; readonly why: string }
   | Extract<Resolution, { readonly kind: "waiting" | "failed" }>;
 type KnownCoreCount = Extract<CoreCount, { readonly kind: "counted" | "unknown" }>;
-
-/** Workloads or cells that a derivation names; the others are counted. What ends it must not be cut off. */
-const MAX_NAMED = 5;
-function few(names: readonly string[]): string {
-  const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : "";
-  return `${names.slice(0, MAX_NAMED).join(", ")}${more}`;
-}
 
 export class Resolver {
   readonly #options: ResolverOptions;
@@ -192,7 +198,7 @@ export class Resolver {
   async #bySelector(request: BudgetRequest, selector: LabelSelector): Promise<Resolution> {
     const own = await this.#ofCore(request, selector);
     if (own.kind === "waiting" || own.kind === "failed") return own;
-    if (isOverCells(request, own)) return overCells(request, selector, own);
+    if (isOverCells(request, own)) return overCells(request, selector, own, this.#options.clock.nowMs());
     return own.kind === "unknown" ? unknown(request, selector, own) : required(request, selector, own);
   }
 
@@ -267,14 +273,15 @@ function isNowhere(own: KnownCoreCount): boolean {
  * The larger of two numbers: the pods that the core's workloads ask for, which may be federated, and the sum over the
  * workloads of all cells.
  */
-function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCoreCount): Resolution {
+function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCoreCount, nowMs: number): Resolution {
   const { present, budget } = request;
   const cells = cellsOf(present).filter(hasSay);
   const silent = cells.filter(({ expectedReplicas }) => expectedReplicas === undefined);
   const counted = { ...request, isOverCells: true };
   // A smaller minimum would be in force while cells count, and one of 0 before that.
   if ((cells.length > 0 || isNowhere(own)) && areUncounted(present, selector)) {
-    return required(counted, selector, { ...NOTHING, count: INT32_MAX, how: UNCOUNTED });
+    const [why, recheck] = [whyInVain(present, selector, nowMs), cells.length > 0];
+    return required(counted, selector, { ...NOTHING, count: INT32_MAX, how: UNCOUNTED, recheck, why });
   }
   if (cells.length === 0) {
     return own.kind === "unknown" ? unknown(counted, selector, own) : required(counted, selector, own);
@@ -306,10 +313,11 @@ function expectedOf(workloads: readonly FoundWorkload[]): ExpectedPods {
 function required(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
   const minimum = strictestMinimum(request.budget, expected.count, expected.how);
   if (minimum === undefined) return unreadable(request, selector, expected);
-  const { recheck, soon = false } = expected;
+  const { recheck, soon = false, why } = expected;
   // A minimum that is a fixed number needs no number of expected pods.
   const known = expected.how === "" ? {} : { expectedPods: expected.count };
-  return resolved([{ ...budgetProtector(request, selector, minimum), ...known }], recheck, soon);
+  const protectors = [{ ...budgetProtector(request, selector, minimum), ...known }];
+  return { kind: "resolved", protectors, recheck, soon, why };
 }
 
 /**

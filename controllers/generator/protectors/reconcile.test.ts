@@ -272,13 +272,9 @@ test("a DaemonSet that was erased and applied again keeps the minimum of its pro
   if (need === undefined) throw new Error("it needs nothing");
   const kinds = new Map<string, { ready: boolean; get: () => undefined }>();
   const api = new ApiClient({ request: () => Promise.reject(new Error()), stream: () => Promise.reject(), close() {} });
-  const workloads = new WorkloadScales({
-    api,
-    kinds,
-    timeoutMs: 1000,
-    clock: new VirtualTime().clock,
-  });
-  const resolver = new Resolver({ workloads, pods: { of: () => undefined, forget: () => {} } });
+  const { clock } = new VirtualTime();
+  const workloads = new WorkloadScales({ api, kinds, timeoutMs: 1000, clock });
+  const resolver = new Resolver({ workloads, pods: { of: () => undefined, forget: () => {} }, clock });
   const { signal } = new AbortController();
   const question = { key: "daemonset/shop/web", kind: agents.kind, source: applied, need, signal };
   const minimum = (resolution: Awaited<ReturnType<Resolve>>): number | undefined =>
@@ -302,12 +298,18 @@ test("a StatefulSet of one pod, of which none is promised, is told once", async 
   expect(told).toEqual([expect.stringContaining("none of its pods is promised (replicas 1 - maxUnavailable 1")]);
 });
 
-test("a budget whose annotation says nothing is told so, though it has its protector", async () => {
+const OF_BUDGET = "its annotation expected-pods is none of core, cells and a number above 0";
+const OF_NAMESPACE = "the label enforcement of its namespace is none of Enforce, Warn and Off";
+test.each<[string, Partial<ProtectionSource>, readonly string[]]>([
+  ["annotation says nothing", { why: OF_BUDGET }, [OF_BUDGET]],
+  ["namespace's label says nothing", {}, [OF_NAMESPACE]],
+  ["namespace's label says nothing, which it does not need,", { enforcement: "Warn" }, []],
+])("a budget whose %s is told so, though it has its protector", async (_, stated, expected) => {
   const told: string[] = [];
-  const why = "its annotation expected-pods is none of core, cells and a number above 0";
   const request = async (): Promise<ApiResponse> => ({ status: 409, headers: {}, body: "{}" });
   const reconcile = reconcilerOn(request, {
-    kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => ({ ...source, why }) }]]),
+    kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => ({ ...source, ...stated }) }]]),
+    misreadIn: () => OF_NAMESPACE,
     resolver: {
       resolve: async () => ({ kind: "resolved", protectors: [required], recheck: false }),
       forget: () => {},
@@ -315,7 +317,7 @@ test("a budget whose annotation says nothing is told so, though it has its prote
     onEvent: (event) => event.kind === "ignored" && told.push(event.why),
   });
   await reconcile(KEY, { signal: new AbortController().signal, failures: 0 });
-  expect(told).toEqual([why]);
+  expect(told).toEqual(expected);
 });
 
 test("a terminating namespace is reported once, although earlier steps are repeated", async () => {

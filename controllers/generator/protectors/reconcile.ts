@@ -34,6 +34,8 @@ export interface ReconcilerOptions extends StepOptions {
   readonly lost: Pick<LostProtectorsBySource, "of">;
   /** The enforcement of sources that state none, by namespace; absent: Enforce. */
   readonly enforcementIn?: ((namespace: string) => Enforcement) | undefined;
+  /** Why a namespace does not state it as it means to, for people. */
+  readonly misreadIn?: ((namespace: string) => string | undefined) | undefined;
   readonly reports: ProblemReports;
   /** Asked before each write: a deposed leader writes nothing more. */
   readonly mayWrite: () => boolean;
@@ -167,7 +169,7 @@ async function resolve(
   const { resolver, lost, reports } = options;
   if (source?.need === undefined) {
     resolver.forget(key);
-    reports.report(key, "ignored", kind, source, noneOf(source?.protectors) ?? source?.why);
+    reports.report(key, "ignored", kind, source, noneOf(source?.protectors) ?? whyOf(source, options));
     return { kind: "resolved", source, recheck: false };
   }
   const { need } = source;
@@ -195,11 +197,18 @@ async function resolve(
     }
     case "resolved": {
       const { protectors: required, recheck, soon = false, why } = resolution;
-      const told = why ?? noneOf(required) ?? source.why;
+      const told = why ?? noneOf(required) ?? whyOf({ ...source, protectors: required }, options);
       reports.report(key, why === undefined ? "ignored" : "unresolved", kind, source, told);
       return { kind: "resolved", source: { ...source, protectors: required }, recheck, soon };
     }
   }
+}
+
+/** What is told of a source that states something unreadable, or its namespace where the source leaves that to it. */
+function whyOf(source: ProtectionSource | undefined, { misreadIn }: ReconcilerOptions): string | undefined {
+  if (source === undefined || source.why !== undefined) return source?.why;
+  const isLeft = source.enforcement === undefined && source.protectors.length > 0;
+  return isLeft ? misreadIn?.(source.namespace) : undefined;
 }
 
 function noneOf(protectors: readonly RequiredProtector[] = []): string | undefined {

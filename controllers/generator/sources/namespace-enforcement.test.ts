@@ -26,14 +26,16 @@ test("a namespace states the enforcement of what is in it, and a change of it is
   expect(namespaces.synced).toBe(false);
   namespaces.start();
   await time.advance(10);
-  expect([namespaces.synced, stated(), changed]).toEqual([true, ["Warn", "Off", "Off"], ["shop"]]);
+  expect([namespaces.synced, stated(), changed]).toEqual([true, ["Warn", "Off", "Off"], ["shop", "bank"]]);
+  const why = "the label podseidon.kubewharf.io/enforcement of its namespace is none of Enforce, Warn and Off";
+  expect(["shop", "bank", "none"].map((name) => namespaces.whyMisread(name))).toEqual([undefined, why, undefined]);
 
   watch.event("MODIFIED", namespace("shop", "101", "Warn"));
   watch.event("ADDED", namespace("none", "102", "Enforce"));
   await time.advance(0);
   expect([stated(), changed]).toEqual([
     ["Warn", "Off", "Enforce"],
-    ["shop", "none"],
+    ["shop", "bank", "none"],
   ]);
 
   // Without the label it leaves the watch, as a namespace that is gone.
@@ -41,6 +43,11 @@ test("a namespace states the enforcement of what is in it, and a change of it is
   await time.advance(0);
   expect([stated(), changed]).toEqual([
     ["Off", "Off", "Enforce"],
-    ["shop", "none", "shop"],
+    ["shop", "bank", "none", "shop"],
   ]);
+
+  watch.event("MODIFIED", namespace("bank", "104", "off"));
+  watch.event("MODIFIED", namespace("none", "105", ""));
+  await time.advance(0);
+  expect([stated(), changed.slice(4), namespaces.whyMisread("none")]).toEqual([["Off", "Off", "Off"], ["none"], why]);
 });

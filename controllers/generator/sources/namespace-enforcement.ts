@@ -21,7 +21,11 @@ interface LabelledNamespace {
   readonly uid: string;
   readonly resourceVersion: string;
   readonly enforcement: Enforcement | undefined;
+  /** The label has an unknown word. */
+  readonly isMisread: boolean;
 }
+
+const MISREAD = `the label ${ENFORCEMENT_LABEL} of its namespace is none of Enforce, Warn and Off`;
 
 const parseObject = checker(v.looseObject({ metadata: ObjectMeta }));
 
@@ -48,7 +52,8 @@ export class NamespaceEnforcement {
     this.#watch.subscribe({
       changed(before, after) {
         const name = (after ?? before)?.name;
-        if (name !== undefined && before?.enforcement !== after?.enforcement) onChanged(name);
+        const isSame = before?.enforcement === after?.enforcement && before?.isMisread === after?.isMisread;
+        if (name !== undefined && !isSame) onChanged(name);
       },
     });
   }
@@ -71,6 +76,11 @@ export class NamespaceEnforcement {
     return this.#watch.get(namespace)?.enforcement ?? this.#byDefault;
   }
 
+  /** Why the namespace's label says nothing, for people. */
+  whyMisread(namespace: string): string | undefined {
+    return this.#watch.get(namespace)?.isMisread === true ? MISREAD : undefined;
+  }
+
   stop(): Promise<void> {
     return this.#watch.stop();
   }
@@ -86,5 +96,6 @@ export function statedEnforcement(
 
 function labelled(raw: unknown): LabelledNamespace {
   const { name, uid, resourceVersion, labels } = parseObject(raw).metadata;
-  return { name, uid, resourceVersion, enforcement: statedEnforcement(labels, ENFORCEMENT_LABEL) };
+  const enforcement = statedEnforcement(labels, ENFORCEMENT_LABEL);
+  return { name, uid, resourceVersion, enforcement, isMisread: enforcement === undefined };
 }

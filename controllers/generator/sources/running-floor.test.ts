@@ -35,7 +35,7 @@ async function required(plugin: SourcePlugin, source: ProtectionSource, presents
   const api = new ApiClient({ request: unasked, stream: unasked, close: () => {} });
   const { clock } = new VirtualTime();
   const workloads = new WorkloadScales({ api, kinds: new Map(), timeoutMs: 1000, clock });
-  const resolver = new Resolver({ workloads, pods: { of: unasked, forget: () => {} } });
+  const resolver = new Resolver({ workloads, pods: { of: unasked, forget: () => {} }, clock });
   const { signal } = new AbortController();
   const kind = { ...plugin.kind, kind: plugin.kind.kind || "Set" };
   const resolution = await resolver.resolve({ key: "k", kind, source, need, presents, signal });

@@ -65,6 +65,12 @@ export function parseDeployments(raw: readonly unknown[]): readonly ProjectDeplo
   });
 }
 
+export function noNamespace(namespace: string): Finding {
+  const advice =
+    "name the namespace of podseidon by --system-namespace; if there is none, apply the manifests: docs/install.md";
+  return problem("components", `there is no namespace ${namespace}`, advice);
+}
+
 /** The project's Deployments of one cluster: whether they run, and how the webhook does. */
 export function deploymentFindings(deployments: readonly ProjectDeployment[], namespace: string): Finding[] {
   // Processes that do not run show in the lease, in the heartbeat, or in the missing response of the webhook.

@@ -51,6 +51,7 @@ function clusterOf(namespaces: readonly unknown[], protectedIn: readonly string[
     [`${ADMISSION}/validatingwebhookconfigurations/podseidon`]: { webhooks },
     [`${ADMISSION}/mutatingwebhookconfigurations/podseidon`]: { webhooks: [hook("CREATE", "pods/eviction")] },
     "/apis/apps/v1/namespaces/podseidon-system/deployments": list(),
+    "/api/v1/namespaces/podseidon-system": namespace("podseidon-system"),
     "/api/v1/namespaces/podseidon-system/serviceaccounts": list(),
     "/api/v1/namespaces/podseidon-system/configmaps": list(),
   };
@@ -117,6 +118,42 @@ test.each<[string, readonly unknown[], readonly string[], number]>([
   const { code, out } = await examine(clusterOf(namespaces, ["shop"]), forbidden);
   expect(out.includes("FAIL")).toBe(expected === 1);
   expect(code, out).toBe(expected);
+});
+
+test("a system namespace that does not exist is a problem, except where the user may not tell", async () => {
+  const objects = clusterOf([namespace("shop", enforced)], ["shop"]);
+  const flags = ["--system-namespace", "elsewhere"];
+  const lists = ["serviceaccounts", "configmaps"].map((kind) => [`/api/v1/namespaces/elsewhere/${kind}`, list()]);
+  const elsewhere = { ...objects, ...Object.fromEntries(lists) };
+  const path = "/apis/apps/v1/namespaces/elsewhere/deployments";
+  const missing = await examine({ ...elsewhere, [path]: list() }, [], flags);
+  expect(missing.code).toBe(1);
+  expect(missing.out).toMatch(/^FAIL +c +components +there is no namespace elsewhere$/m);
+  expect(missing.out).toContain("components: name the namespace of podseidon by --system-namespace; ");
+  for (const forbidden of [[], ["/api/v1/namespaces/elsewhere"]]) {
+    const present = { ...elsewhere, [path]: list(), "/api/v1/namespaces/elsewhere": namespace("elsewhere") };
+    const { out } = await examine(present, forbidden, flags);
+    expect(out).toMatch(/^ok +c +components +no Deployment in elsewhere;/m);
+  }
+});
+
+test("nobody is told to promise less of pods whose owner is deleted: each pod less would go for good", async () => {
+  const made = makeProtector([makeCell("a", 2)]);
+  const protectors = { "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": list(made) };
+  const { out } = await examine({ ...clusterOf([namespace("shop", enforced)], ["shop"]), ...protectors });
+  expect(out).toMatch(/where their owner is deleted, create the workload again, .*; otherwise promise less/);
+});
+
+test("a policy of an optional component is compared where its account has the permission", async () => {
+  const objects = clusterOf([namespace("shop", enforced)], ["shop"]);
+  const account = { "/api/v1/namespaces/podseidon-system/serviceaccounts/podseidon-webhook": {} };
+  const asked = async (allowed: boolean) => {
+    const answer = { "/apis/authorization.k8s.io/v1/subjectaccessreviews": { status: { allowed } } };
+    return (await examine({ ...objects, ...account, ...answer })).out;
+  };
+  const found = /^WARN +c +webhook policy +.*the token of podseidon-webhook can change every pod, its image too$/m;
+  expect(await asked(true)).toMatch(found);
+  expect(await asked(false)).not.toContain("webhook policy");
 });
 
 test("evictions that nobody binds to their pods are named where pods are protected", async () => {

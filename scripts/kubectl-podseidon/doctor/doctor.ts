@@ -27,6 +27,7 @@ import { backupFindings } from "./backup-findings.ts";
 import {
   deploymentFindings,
   leaseFinding,
+  noNamespace,
   type ProjectDeployment,
   parseDeployments,
   versionFinding,
@@ -44,7 +45,7 @@ import {
   protectorFindings,
   unknown,
 } from "./findings.ts";
-import { CELL_PERMISSIONS, CORE_PERMISSIONS, permissionFindings } from "./permission-findings.ts";
+import { CELL_PERMISSIONS, CORE_PERMISSIONS, mayDo, permissionFindings } from "./permission-findings.ts";
 import {
   ADMISSION_API,
   CELL_COMPONENT_POLICIES,
@@ -59,7 +60,7 @@ import {
   WORKLOAD_POLICY,
   workloadPolicyFinding,
 } from "./policy-findings.ts";
-import { reach, reachable } from "./reach.ts";
+import { hasNamespace, reach, reachable } from "./reach.ts";
 import { SOURCE_REASONS, sourceFindings } from "./source-findings.ts";
 import { KUBECONFIG_SECRETS, tokenFinding } from "./token-findings.ts";
 import {
@@ -177,6 +178,7 @@ class Doctor {
     const path = `/apis/apps/v1/namespaces/${this.#system}/deployments`;
     const deployments = parseDeployments(await cluster.list(path));
     this.#deployments.set(cluster, deployments);
+    if (deployments.length === 0 && !(await hasNamespace(cluster, this.#system))) return [noNamespace(this.#system)];
     return deploymentFindings(deployments, this.#system);
   }
 
@@ -216,6 +218,8 @@ class Doctor {
       await this.#check(cluster, `${wanted.component} policy`, async () => {
         const account = corePath("serviceaccounts", this.#system, `podseidon-${wanted.component}`);
         if ((await cluster.find(account)) === undefined) return [];
+        const { permits } = wanted;
+        if (permits !== undefined && !(await mayDo(cluster, this.#system, permits))) return [];
         const isServed = servesPolicies(await cluster.find(ADMISSION_API));
         const stored = isServed ? await storedPolicy(cluster, wanted.name) : undefined;
         return componentPolicyFinding(wanted, stored, this.#system);

@@ -165,7 +165,8 @@ const TROUBLES: readonly Trouble[] = [
     warning,
     "can never be disrupted",
     ({ state, required, available }) => state === "no disruption possible" && available >= required,
-    `no node with these pods can be drained: ${PROMISE_LESS}`,
+    "no node with these pods can be drained: where their owner is deleted, create the workload again, as each pod " +
+      `less would go for good (docs/runbooks/PodseidonProtectorImpossible.md); otherwise ${PROMISE_LESS}`,
   ],
   [
     warning,

@@ -5,7 +5,7 @@ import { GROUP, PLURAL } from "../../../shared/schema/annotations.ts";
 import { type ClusterClient, statusOf } from "../invocation/cluster.ts";
 import { type Finding, ok, problem } from "./findings.ts";
 
-interface Permission {
+export interface Permission {
   readonly account: string;
   readonly verb: string;
   readonly group: string;
@@ -50,7 +50,7 @@ export async function permissionFindings(
   return [problem("permissions", missing.join("; "), "apply the manifests of this release again")];
 }
 
-async function mayDo(
+export async function mayDo(
   cluster: ClusterClient,
   namespace: string,
   { account, verb, resource, group, subresource }: Permission,

@@ -2,6 +2,7 @@
 import { hash } from "node:crypto";
 import * as v from "valibot";
 import { type Finding, ok, problem, warning } from "./findings.ts";
+import type { Permission } from "./permission-findings.ts";
 
 export const ADMISSION_API = "/apis/admissionregistration.k8s.io/v1";
 const CHECK = "cell policies";
@@ -70,10 +71,17 @@ export interface StoredPolicy {
 
 /** The policy of manifests/base/workload-policy. */
 export const WORKLOAD_POLICY = "podseidon-workload-deletions";
+/** Of all but its resources: kinds of `--scalable` are added to them. */
+const WORKLOAD_DIGEST = "cedd3fb05442ef55";
+const WORKLOADS = ["deployments", "statefulsets", "replicasets", "daemonsets", "replicationcontrollers"];
 
 /** Whether the deletion of a protected workload is rejected: otherwise the finalizer delays it for ever. */
 export function workloadPolicyFinding(stored: StoredPolicy): Finding {
-  if (isInForce(stored)) return ok("workload deletions", "of protected workloads are refused");
+  if (isInForce(stored)) {
+    if (isAboutWorkloads(stored)) return ok("workload deletions", "of protected workloads are refused");
+    const others = `the policy ${WORKLOAD_POLICY} has other rules than in this release`;
+    return warning("workload deletions", `${others}: it may refuse others, or none`, APPLY);
+  }
   const bound = v.safeParse(Binding, stored.binding);
   if (stored.policy !== undefined && bound.success && bound.output.spec.validationActions.includes("Warn")) {
     const next = "take the next step of the roll-out (docs/install.md#one-cluster)";
@@ -107,19 +115,36 @@ export function policyFinding(stored: readonly StoredPolicy[] | undefined, syste
 }
 
 /** A policy of an earlier release allows a cell more. A policy for other accounts or objects restricts none of ours. */
-function isOfThisRelease({ name, policy, binding }: StoredPolicy, system: string): boolean {
-  const { matchConstraints, matchConditions, variables, validations } = v.parse(Policy, policy).spec;
+function isOfThisRelease({ name, policy, binding }: StoredPolicy, system: string, digest = DIGESTS[name]): boolean {
   if (v.parse(Binding, binding).spec.matchResources !== undefined) return false;
+  const { spec } = v.parse(Policy, policy);
+  const text = textOf(spec, spec.matchConstraints.resourceRules);
+  // The manifests may have been changed to another namespace, but then all of them.
+  const inSystem = text.replaceAll(`:${system}:`, ":SYSTEM:").replaceAll(`"${system}"`, '"SYSTEM"');
+  return digestOf([inSystem]) === digest;
+}
+
+/** Whether the policy is about each kind of workload, and refuses what it does in this release. */
+function isAboutWorkloads({ policy }: StoredPolicy): boolean {
+  const { spec } = v.parse(Policy, policy);
+  const isDeletionOf = (resource: string): boolean =>
+    spec.matchConstraints.resourceRules.some(
+      ({ operations, resources }) =>
+        [resource, "*"].some((one) => resources.includes(one)) &&
+        ["DELETE", "*"].some((one) => operations.includes(one)),
+    );
+  return WORKLOADS.every(isDeletionOf) && digestOf([textOf(spec, [])]) === WORKLOAD_DIGEST;
+}
+
+/** What a policy says, but for its resources. */
+function textOf(spec: v.InferOutput<typeof Policy>["spec"], resourceRules: readonly unknown[]): string {
+  const { matchConstraints, matchConditions, variables, validations } = spec;
   // Parsers of YAML fold lines that are indented further in different ways.
   const expressions = [matchConditions, variables, validations].map((list) =>
     list.map(({ expression }) => expression.replaceAll(/\s+/g, " ").trim()),
   );
-  const { excludeResourceRules, namespaceSelector, objectSelector, resourceRules } = matchConstraints;
-  const constraints = [excludeResourceRules, namespaceSelector, objectSelector, resourceRules];
-  const text = JSON.stringify([expressions, constraints]);
-  // The manifests may have been changed to another namespace, but then all of them.
-  const inSystem = text.replaceAll(`:${system}:`, ":SYSTEM:").replaceAll(`"${system}"`, '"SYSTEM"');
-  return digestOf([inSystem]) === DIGESTS[name];
+  const { excludeResourceRules, namespaceSelector, objectSelector } = matchConstraints;
+  return JSON.stringify([expressions, [excludeResourceRules, namespaceSelector, objectSelector, resourceRules]]);
 }
 
 function isInForce({ name, policy, binding }: StoredPolicy): boolean {
@@ -134,8 +159,13 @@ export interface ComponentPolicy {
   readonly component: string;
   /** What its token can do without the policy. */
   readonly otherwise: string;
-  /** Digest of its validations, which nobody patches; an overlay may have other resources and variables. */
+  /**
+   * Digest of its validations, which nobody patches; an overlay may have other resources and variables. That of an
+   * optional component is of all that the policy says.
+   */
   readonly digest: string;
+  /** What an optional component permits the account. */
+  readonly permits?: Permission;
 }
 
 /** Of manifests/base/generator. */
@@ -159,6 +189,27 @@ export const CELL_COMPONENT_POLICIES: readonly ComponentPolicy[] = [
     ...{ name: "podseidon-update-trigger", component: "update-trigger", digest: "5f5bbcfd03868581" },
     otherwise: "can run any pod in the namespace of the dummy pod",
   },
+  // Of the manifests/components counted-gate, void-reservations, pre-activities and mark-namespaces.
+  {
+    ...{ name: "podseidon-counted-gate", component: "aggregator", digest: "af16e180bea14f26" },
+    otherwise: "can set the status of every pod, and so have it replaced",
+    permits: { account: "aggregator", verb: "patch", group: "", resource: "pods", subresource: "status" },
+  },
+  {
+    ...{ name: "podseidon-void-reservations", component: "aggregator", digest: "f03d9de3ac30cac2" },
+    otherwise: "can change every pod, its image too",
+    permits: { account: "aggregator", verb: "patch", group: "", resource: "pods" },
+  },
+  {
+    ...{ name: "podseidon-pre-activities", component: "webhook", digest: "a88c755c7ad8e9b1" },
+    otherwise: "can change every pod, its image too",
+    permits: { account: "webhook", verb: "patch", group: "", resource: "pods" },
+  },
+  {
+    ...{ name: "podseidon-namespace-marks", component: "aggregator", digest: "851e5dcf846e9f79" },
+    otherwise: "can change every namespace, and who may change one can take its pods' protection off",
+    permits: { account: "aggregator", verb: "patch", group: "", resource: "namespaces" },
+  },
 ];
 
 /** `stored` is undefined for an old kube-apiserver; `system` is the namespace of the accounts. */
@@ -178,7 +229,11 @@ export function componentPolicyFinding(
   return warning(check, `the policy ${name} ${wrong}: ${who}`, advice);
 }
 
-function wrongWith({ component, digest }: ComponentPolicy, stored: StoredPolicy, system: string): string | undefined {
+function wrongWith(
+  { component, digest, permits }: ComponentPolicy,
+  stored: StoredPolicy,
+  system: string,
+): string | undefined {
   const [rules, bound] = [v.safeParse(Policy, stored.policy), v.safeParse(Binding, stored.binding)];
   if (stored.policy === undefined) return "is missing";
   if (stored.binding === undefined) return "has no binding";
@@ -190,8 +245,11 @@ function wrongWith({ component, digest }: ComponentPolicy, stored: StoredPolicy,
     return `is not about the account of podseidon-${component} in ${system} alone`;
   if (matchConstraints.excludeResourceRules.length > 0 || bound.output.spec.matchResources !== undefined)
     return "leaves some objects out";
-  const expressions = validations.map(({ expression }) => expression);
-  return digestOf(expressions) === digest ? undefined : "has other rules than in this release";
+  const isSame =
+    permits === undefined
+      ? digestOf(validations.map(({ expression }) => expression)) === digest
+      : isOfThisRelease(stored, system, digest);
+  return isSame ? undefined : "has other rules than in this release";
 }
 
 function digestOf(rules: readonly unknown[]): string {

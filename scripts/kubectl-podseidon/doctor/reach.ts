@@ -39,6 +39,11 @@ export async function reach(cluster: ClusterClient, nowMs: () => number): Promis
   return { findings: [version, clockFinding(response.headers.date, nowMs())], answers: true };
 }
 
+/** True also where the user may not read namespaces. */
+export async function hasNamespace(cluster: ClusterClient, name: string): Promise<boolean> {
+  return (await cluster.find(`/api/v1/namespaces/${name}`).catch(orElse(() => name))) !== undefined;
+}
+
 /** The cluster, or why this user can't reach it. The other clusters are checked anyway. */
 export function reachable(name: string, cluster: Promise<ClusterClient>): Promise<ClusterClient | DoctorFinding> {
   return cluster.catch(orElse(({ message }) => ({ cluster: name, ...unknown("kubeconfig", message, "") })));

@@ -23,7 +23,7 @@ type QuotaCause = Extract<Decision, { allowed: false }>["cause"];
 const SECOND = "Nothing: clients repeat the deletion, and it passes by itself within a second or so.";
 const WAIT_FOR_PODS = "Find out why pods are not ready: kubectl podseidon status NAME, kubectl podseidon gates POD.";
 
-const IMPOSSIBLE = `To spare a pod, ${PROMISE_LESS}. See docs/runbooks/PodseidonProtectorImpossible.md.`;
+const IMPOSSIBLE = `Where its owner is there, ${PROMISE_LESS}. See docs/runbooks/PodseidonProtectorImpossible.md.`;
 
 const QUOTA: Readonly<Record<QuotaCause, Meaning>> = {
   AtMinimum: {

@@ -65,7 +65,11 @@ export class AccessError extends Error {
   }
 }
 
-/** A kubeconfig has changed, or it or a file of it is no longer usable. Contains no secret. */
+/**
+ * A kubeconfig has changed, or it or a file of it is no longer usable. `unverified`: nothing shows that its server is
+ * the one that it names. Contains no secret.
+ */
 export type KubeconfigEvent =
+  | { readonly kind: "unverified"; readonly path: string }
   | { readonly kind: "renewed"; readonly path: string }
   | { readonly kind: "unusable"; readonly path: string; readonly error: AccessError };

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { beforeEach, describe, expect, test } from "vitest";
 import { temporaryDirectory } from "../../../test/support/runtime/temporary-directory.ts";
 import { createCertificateAuthority, issueCertificate } from "../../certificates/x509.ts";
-import { AccessError } from "./cluster-access.ts";
+import { AccessError, type KubeconfigEvent } from "./cluster-access.ts";
 import { loadClusterAccess } from "./kubeconfig.ts";
 
 const VALID = { notBeforeMs: 0, notAfterMs: Date.UTC(2100, 0, 1) };
@@ -81,6 +81,17 @@ describe("access from a kubeconfig", () => {
     const error = await accessError(loadClusterAccess(kubeconfig({ cluster })));
     expect(error.tag).toBe("certificate");
     expect(error.message).toContain("insecure-skip-tls-verify");
+  });
+
+  test.each<[string, object, boolean]>([
+    ["insecure-skip-tls-verify", { "insecure-skip-tls-verify": true }, true],
+    ["a server without TLS", { server: "http://127.0.0.1:8080" }, true],
+    ["the machine's trust store", {}, false],
+  ])("a server that nothing verifies is told: %s", async (_, cluster, isTold) => {
+    const told: KubeconfigEvent[] = [];
+    const path = kubeconfig({ cluster, user: { token: "secret" } });
+    await loadClusterAccess(path, { onEvent: (event) => told.push(event) });
+    expect(told).toEqual(isTold ? [{ kind: "unverified", path: expect.stringContaining(`${path} (context `) }] : []);
   });
 
   test("an empty tls-server-name is none: the server is told the name of its URL", async () => {

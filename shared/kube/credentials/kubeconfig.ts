@@ -29,7 +29,7 @@ interface LoadOptions {
   readonly text?: string;
   /** Ports for exec plugins. Default: those of the process. */
   readonly ports?: Ports;
-  /** Called when the kubeconfig has changed, or it or a file of it is no longer usable. */
+  /** Called when the kubeconfig has changed, it or a file of it is no longer usable, or it checks no server. */
   readonly onEvent?: (event: KubeconfigEvent) => void;
 }
 
@@ -161,7 +161,10 @@ async function ownCredentialsOf(
   const { user, cluster, name } = selected;
   const where = `${path} (context ${name})`;
   refuseIgnoredAuthority(where, cluster);
-  const proxy = await proxyOf({ where, server: serverUrl(path, selected), proxyUrl: cluster["proxy-url"], env });
+  const server = serverUrl(path, selected);
+  if (cluster["insecure-skip-tls-verify"] === true || server.startsWith("http:"))
+    onEvent?.({ kind: "unverified", path: where });
+  const proxy = await proxyOf({ where, server, proxyUrl: cluster["proxy-url"], env });
   // As in client-go, credentials in the file itself have precedence.
   const isGiven = [
     user.token,

@@ -47,6 +47,11 @@ test.each([
     "1@0=1 900000001@1=1! 900000001@1001=900000001",
     [],
   ],
+  [
+    "that another leader has left above all others is told as a restore once more, and ends a settle period later",
+    "100090@0=100090 95@1=100095! 96@1000=100096! 97@1001=97 98@1002=98",
+    ["100090 > 95"],
+  ],
   ["rises by as much as writes make", "1@0=1 900000000@1=900000000", []],
 ])("the highest version that was seen of a core %s", (_, observed, told) => {
   const restored: string[] = [];

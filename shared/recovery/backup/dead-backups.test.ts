@@ -30,6 +30,7 @@ function segment(data: Record<string, string>, resourceVersion: string): object 
   return { metadata: { name: "podseidon-released-0", uid: "segment", resourceVersion }, data };
 }
 
+const DENIAL = { status: 403, body: { kind: "Status", code: 403 } };
 const ends: (() => Promise<void>)[] = [];
 afterEach(() => Promise.all(ends.splice(0).map((end) => end())));
 
@@ -43,8 +44,8 @@ function rig(data: Record<string, string> = {}, adopts = false, mayWrite = true)
   const told: string[] = [];
   const core = new FakeCore("core", time);
   membership.followProtectors("core", core.protectors);
-  const register = { now: segment(data, "4"), stream: new ScriptedStream() };
   const transport = new ScriptedTransport();
+  const register = { now: segment(data, "4"), stream: new ScriptedStream(), lists: transport.lists };
   for (let list = 0; list < 100; list++) transport.lists.push(() => page("5", [register.now]));
   transport.watches.push(register.stream);
   const acknowledged = new ConfigMaps();
@@ -170,9 +171,10 @@ test.each([
   expect(created[0]).toBe("p");
 });
 
-test("a protector that was released while the register's stream was dead is not restored", async () => {
+test.each([0, 5])("a protector released while the register's stream was dead is not restored (%i)", async (denials) => {
   const { time, core, created, register, keeper, runWithBackup } = rig();
   await runWithBackup();
+  register.lists.unshift(...Array.from({ length: denials }, () => DENIAL));
   // A cut of some seconds: the protectors are listed again, and the stream of the register is half-open for a minute.
   register.now = segment({ p1: `2026-01-03T00:00:00.000Z ns/p SourceDeleted ${EARLY}` }, "9");
   core.remove("p");

@@ -164,13 +164,31 @@ test("what the watch has not shown is known once the register is read", async ()
   const transport = new ScriptedTransport();
   const fresh: (readonly string[])[] = [];
   const onReleased = (uids: readonly string[]): void => void fresh.push(uids);
-  const given = { core: "core", transport, ports: new VirtualTime(), namespace: "system", onReleased };
+  const time = new VirtualTime();
+  const given = { core: "core", transport, ports: time, namespace: "system", onReleased };
   const register = new ReleaseRegister(given);
-  transport.lists.push(page("9", [segment(["a"], "8")]), statusAnswer(403));
+  transport.lists.push(page("9", [segment(["a"], "8")]));
   const read = (): Promise<boolean> => register.refresh({ timeoutMs: 1_000 });
   expect([await read(), register.hasEnded(protector("a")), fresh]).toEqual([true, true, [["a"]]]);
-  // Without the permission no retry helps; without an answer another one may.
-  expect([await read(), await read()]).toEqual([true, false]);
+  expect(await read()).toBe(false);
+});
+
+test("a denial of the register is no answer while it may be one of an apiserver that starts", async () => {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  const readAfter = async (ms: number, answer: Parameters<typeof transport.lists.push>[0]): Promise<boolean> => {
+    await time.advance(ms);
+    transport.lists.push(answer);
+    return await register.refresh({ timeoutMs: 1_000 });
+  };
+  const denial = statusAnswer(403);
+  expect([await readAfter(0, denial), await readAfter(9_999, denial)]).toEqual([false, false]);
+  // Without the permission no retry helps.
+  expect([await readAfter(1, denial), await readAfter(60_000, denial)]).toEqual([true, true]);
+  expect([await readAfter(60_001, denial), await readAfter(10_000, denial)]).toEqual([false, true]);
+  expect([await readAfter(1, page("9", [])), await readAfter(1, denial)]).toEqual([true, false]);
+  expect([await readAfter(9_999, "refused"), await readAfter(1, denial)]).toEqual([false, false]);
 });
 
 test("a later protector of the name ends the earlier ones once a read or the watch shows its release", async () => {

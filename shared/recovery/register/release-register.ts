@@ -33,6 +33,12 @@ const MAX_REMEMBERED = 100_000;
  */
 const CLOCKS_APART_MS = 30_000;
 const SELECTOR = `${REGISTER_LABEL}=${REGISTER_LABEL_VALUE}`;
+/**
+ * Nothing but denials for this long mean that this process can't read the register: one comes from an apiserver that
+ * starts. Denials that are further apart are not of one time.
+ */
+const DENIED_FOR_MS = 10_000;
+const DENIALS_APART_MS = 60_000;
 /** Failures that retries do not solve: this process can't read a register. */
 const FUTILE: ReadonlySet<string> = new Set(["forbidden", "unauthorized", "not-served"]);
 
@@ -55,6 +61,8 @@ export class ReleaseRegister {
   /** Counts what the watch has delivered. */
   #changes = 0;
   #hasForgotten = false;
+  /** The denials of {@link refresh} in a row (monotonic). */
+  #denied: { readonly sinceMs: number; readonly lastMs: number } | undefined;
   readonly #nowMs: () => number;
   readonly #onReleased: ReleaseRegisterOptions["onReleased"];
   readonly #known = Promise.withResolvers<void>();
@@ -107,7 +115,10 @@ export class ReleaseRegister {
     return this.has(metadata.uid) || (!this.#revived.has(metadata.uid) && this.#isSucceeded(metadata));
   }
 
-  /** Reads the present register, because the watch may lag. False without an answer. */
+  /**
+   * Reads the present register, because the watch may lag. False without an answer. A denial is one only where nothing
+   * else has come for a while: there is no register for this process.
+   */
   async refresh(options: CallOptions): Promise<boolean> {
     const sentMs = this.#nowMs();
     const changes = this.#changes;
@@ -119,7 +130,11 @@ export class ReleaseRegister {
       for (const segment of result.object) this.#learn(segment);
       this.#settleDoubt(result.object, sentMs);
     }
-    return result.kind !== "unavailable";
+    const isDenied = result.kind !== "ok" && result.kind !== "unavailable";
+    const before = this.#denied;
+    const isFirst = before === undefined || sentMs - before.lastMs > DENIALS_APART_MS;
+    this.#denied = isDenied ? { sinceMs: isFirst ? sentMs : before.sinceMs, lastMs: sentMs } : undefined;
+    return result.kind === "ok" || (isDenied && sentMs - (this.#denied?.sinceMs ?? sentMs) >= DENIED_FOR_MS);
   }
 
   /**

@@ -135,6 +135,11 @@ describe("the deletion of a protected workload that asks for replicas", () => {
     expect(stderr).toContain("it is protected and asks for 3 replicas");
     expect(stderr).toContain("kubectl scale deployments.apps web --namespace market --replicas=0");
     expect(field(await environment.core.admin.get(path()), "metadata", "deletionTimestamp")).toBeUndefined();
+    const metrics = await environment.core.admin.request("GET", "/metrics");
+    const counted = metrics.text.split("\n").filter((line) => line.includes(`policy="${POLICY}"`));
+    expect(counted).toContainEqual(
+      expect.stringMatching(/^apiserver_validating_admission_policy_check_total\{.*enforcement_action="deny"/),
+    );
     const idle = { ...web, name: "idle", replicas: 0 };
     await environment.core.apply([inShop({}, idle)]);
     await eventually(environment.core, path("idle"), (one) => field(one, "metadata", "finalizers") !== undefined);

@@ -13,6 +13,7 @@ import { specHash } from "../../../shared/decide/availability/spec-facts.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
 import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
+import { formatMs } from "../../../shared/schema/time.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 
 const all = plugins({ protectSelector: "", protectNonZero: true });
@@ -63,6 +64,8 @@ export interface GivenBudget {
   readonly isCounted?: boolean;
   /** The first cell is on hold. */
   readonly isOnHold?: boolean;
+  /** How long ago each cell has sent a heartbeat, where it does. */
+  readonly silentMs?: readonly number[];
 }
 
 export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}): Promise<Resolution> {
@@ -85,12 +88,8 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
       { ready: given.notReady !== true, get: (key: string) => objects.get(`${name}/${key}`) },
     ]),
   );
-  const workloads = new WorkloadScales({
-    api,
-    kinds,
-    timeoutMs: 1000,
-    clock: new VirtualTime().clock,
-  });
+  const { clock } = new VirtualTime();
+  const workloads = new WorkloadScales({ api, kinds, timeoutMs: 1000, clock });
   for (const [key, source] of objects) workloads.changed(key, undefined, source);
   const pods = { of: () => given.pods, forget: () => {} };
   const pdb = all.find(({ name }) => name === "poddisruptionbudget");
@@ -108,28 +107,29 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
   const { spec, metadata } = newProtector(kind, source, required, "x");
   const { name, namespace, annotations } = metadata;
   const stored = { name, namespace, uid: "p", resourceVersion: "1", annotations };
-  return await new Resolver({ workloads, pods }).resolve({
+  return await new Resolver({ workloads, pods, clock }).resolve({
     key: "poddisruptionbudget/shop/web",
     kind,
     source,
     need: { kind: "budget", budget: { selector, spec: {}, owns: [], ...budget } },
-    presents: given.present === undefined ? [] : [{ metadata: stored, spec, status: statusOf(given) }],
+    presents: given.present === undefined ? [] : [{ metadata: stored, spec, status: statusOf(given, clock.nowMs()) }],
     signal: new AbortController().signal,
   });
 }
 
-function statusOf({
-  cells = [],
-  countedSelectors = [],
-  isOnHold = false,
-}: GivenBudget): NonNullable<PodProtector["status"]> {
+function statusOf(
+  { cells = [], countedSelectors = [], isOnHold = false, silentMs = [] }: GivenBudget,
+  nowMs: number,
+): NonNullable<PodProtector["status"]> {
   return {
     cells: cells.map(([totalReplicas, expected], index) => {
       const by = countedSelectors[index];
+      const ageMs = silentMs[index];
       const counted = {
         ...{ totalReplicas, availableReplicas: totalReplicas, resourceVersion: "1" },
         ...(by === undefined ? {} : { specHash: specHash({ minAvailable: 0, minReadySeconds: 0, selector: by }) }),
         ...(isOnHold && index === 0 ? { hold: "Restored/1-t" } : {}),
+        ...(ageMs === undefined ? {} : { heartbeatTime: formatMs(nowMs - ageMs) }),
       };
       const aggregation = expected === undefined ? counted : { ...counted, expectedReplicas: expected };
       return { cellID: "abc".charAt(index) || `in-a-region-far-away-${index}`, aggregation };
