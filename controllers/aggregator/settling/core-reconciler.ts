@@ -270,6 +270,8 @@ export class CoreReconciler implements MembershipListener {
     const first = { ...this.#options, heartbeatTime, nowMs: ports.clock.nowMs() };
     const state = new ReconcileState(ports.clock.monotonicMs() + firstHeartbeatInMs(first, ports.random));
     state.known = this.#departed.get(namespacedName(tracked.id))?.known;
+    // One that departs again goes to the end: the oldest are first.
+    this.#departed.delete(namespacedName(tracked.id));
     this.#states.set(tracked, state);
     return state;
   }
