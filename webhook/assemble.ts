@@ -88,7 +88,6 @@ function watchCore(
     path: PODPROTECTORS_PATH,
     kind: KIND,
     parse: (raw) => new ProtectorVersion(parsePodProtector(raw), ports.clock.monotonicMs()),
-    keyOf: (version) => version.key,
     uidOf: (version) => version.uid,
     versionOf: ({ version }) => version,
     confirmEveryMs: CONFIRM_EVERY_MS,

@@ -68,7 +68,9 @@ export async function watchPods(
   return pods;
 }
 
-async function sharded(watch: ReflectorOptions<Pod>, shards: number): Promise<ShardedReflector<Pod>> {
+type PodWatch = ReflectorOptions<Pod> & Required<Pick<ReflectorOptions<Pod>, "keyOf">>;
+
+async function sharded(watch: PodWatch, shards: number): Promise<ShardedReflector<Pod>> {
   const { ShardedReflector } = await import("../../shared/kube/informer/sharded-reflector.ts");
   return new ShardedReflector<Pod>({ ...watch, shards });
 }
@@ -116,7 +118,6 @@ export async function connectCore(
     path: PODPROTECTORS_PATH,
     kind: KIND,
     parse: parseTrimmedProtector,
-    keyOf: ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`,
     uidOf: ({ metadata }) => metadata.uid,
     versionOf: ({ metadata }) => metadata.resourceVersion,
     serverTimeoutSeconds: PROTECTOR_STREAM_SECONDS,

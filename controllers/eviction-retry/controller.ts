@@ -63,7 +63,6 @@ function watchNodes({ transport, ports, log, metrics }: ControllerContext<Evicti
   const watches = observeListWatch({ metrics, log, clock: ports.clock });
   const nodes = new Reflector<TaintedNode>({
     ...{ name: "nodes", transport, ports, path: "/api/v1/nodes", parse: parseTaintedNode },
-    keyOf: ({ name }) => name,
     uidOf: ({ uid }) => uid,
     versionOf: ({ resourceVersion }) => resourceVersion,
     onEvent: watches.observe("nodes"),

@@ -18,12 +18,7 @@ import { aborted, type Ports } from "../../shared/runtime/clock.ts";
 import { runWorkers } from "../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../shared/runtime/work-queue.ts";
 import { KIND } from "../../shared/schema/annotations.ts";
-import {
-  type Enforcement,
-  namespacedName,
-  type PodProtector,
-  parsePodProtector,
-} from "../../shared/schema/podprotector.ts";
+import { type Enforcement, type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { BudgetPods } from "./budgets/budget-pods.ts";
 import { Resolver } from "./budgets/resolve.ts";
 import { WorkloadScales } from "./budgets/workload-scales.ts";
@@ -278,7 +273,6 @@ class GeneratorTerm {
       path: PODPROTECTORS_PATH,
       kind: KIND,
       parse: parsePodProtector,
-      keyOf: ({ metadata }) => namespacedName(metadata),
       uidOf: ({ metadata }) => metadata.uid,
       versionOf: ({ metadata }) => metadata.resourceVersion,
       unparsable: "listAgain",

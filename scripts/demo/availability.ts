@@ -172,7 +172,6 @@ async function podWatch(source: PodSource): Promise<Reflector<Pod>> {
     ports,
     ...podsOf(source),
     parse: parsePod,
-    keyOf: ({ namespace: space, name }) => `${space}/${name}`,
     uidOf: ({ uid }) => uid,
     versionOf: ({ resourceVersion }) => resourceVersion,
   });

@@ -210,8 +210,6 @@ function watchOf(
     path: `${version}${namespace === "" ? "" : `/namespaces/${namespace}`}/${plural}`,
     ...(kind === undefined ? {} : { kind }),
     parse: (raw) => workloadOf(resource, raw),
-    // The same key that the reflector gives to an unreadable object.
-    keyOf: ({ key }) => key.slice(resource.length + 1),
     uidOf: ({ uid }) => uid,
     versionOf: ({ resourceVersion }) => resourceVersion,
     unparsable: "keepLast",

@@ -84,7 +84,6 @@ export class NamespaceMarker {
       kind: "Namespace",
       ...(namespace === "" ? {} : { query: { fieldSelector: `metadata.name=${namespace}` } }),
       parse: namespaceOf,
-      keyOf: ({ name }) => name,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,
       unparsable: "keepLast",

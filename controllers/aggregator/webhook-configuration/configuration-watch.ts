@@ -83,7 +83,6 @@ export class ConfigurationWatches {
       kind: KINDS[resource],
       query: { fieldSelector: `metadata.name=${name}` },
       parse: parseLiveConfiguration,
-      keyOf: ({ metadata }) => metadata.name,
       uidOf: ({ metadata }) => metadata.uid,
       versionOf: ({ metadata }) => metadata.resourceVersion,
       onEvent: (event) => onEvent(resource, event),

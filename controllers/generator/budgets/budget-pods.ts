@@ -119,7 +119,6 @@ export class BudgetPods {
       path: "/api/v1/pods",
       kind: "Pod",
       parse: watchedPod,
-      keyOf: ({ namespace, name }) => `${namespace}/${name}`,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,
       unparsable: "keepLast",

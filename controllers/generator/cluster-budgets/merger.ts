@@ -274,7 +274,6 @@ class MergeTerm {
       ...{ name, transport, ports, parse, ...more },
       path: COLLECTION,
       kind: KIND,
-      keyOf: ({ namespace, name: object }) => `${namespace}/${object}`,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,
       unparsable: "keepLast",

@@ -126,7 +126,6 @@ export class KindWatch {
       ports,
       path: collectionPath(kind),
       parse: this.plugin.interpret,
-      keyOf: ({ namespace, name }) => `${namespace}/${name}`,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,
       // An unreadable workload must neither lose its protector nor count as vanished.

@@ -43,7 +43,6 @@ export class NamespaceEnforcement {
       kind: "Namespace",
       query: { labelSelector: ENFORCEMENT_LABEL },
       parse: labelled,
-      keyOf: ({ name }) => name,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,
       unparsable: "keepLast",

@@ -3,7 +3,7 @@ import { corePath, podProtectorPath } from "../../../shared/kube/client/api-path
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent, ReflectorOptions } from "../../../shared/kube/informer/reflector-options.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
-import { namespacedName, type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import type { ClusterClient } from "../invocation/cluster.ts";
 import type { Board } from "./board.ts";
 import type { WatchRow } from "./page-messages.ts";
@@ -32,7 +32,6 @@ export class Collector {
     const protectors = new Watched<PodProtector>(core, "protectors", ports, {
       ...{ name: `protectors of ${client.name}`, transport, ports, path: podProtectorPath(namespace) },
       parse: parsePodProtector,
-      keyOf: ({ metadata }) => namespacedName(metadata),
       uidOf: ({ metadata }) => metadata.uid,
       versionOf: ({ metadata }) => metadata.resourceVersion,
       unparsable: "keepLast",
@@ -42,7 +41,6 @@ export class Collector {
       ...{ name: `Events of ${client.name}`, transport, ports, path: corePath("events", namespace) },
       query: { fieldSelector: EVENT_SELECTOR },
       parse: parseProtectorEvent,
-      keyOf: ({ key }) => key,
       uidOf: ({ uid }) => uid,
       versionOf: ({ version }) => version,
     });

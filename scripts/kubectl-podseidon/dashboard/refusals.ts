@@ -19,7 +19,7 @@ const DENIED = "DisruptionRefused";
 
 const text = v.optional(v.nullable(v.string()), "");
 const KubernetesEvent = v.object({
-  metadata: v.object({ uid: v.string(), resourceVersion: v.string(), namespace: text, name: v.string() }),
+  metadata: v.object({ uid: v.string(), resourceVersion: v.string() }),
   involvedObject: v.object({ namespace: text, name: text }),
   reason: text,
   message: text,
@@ -31,7 +31,6 @@ const KubernetesEvent = v.object({
 });
 
 export interface EventAtProtector {
-  readonly key: string;
   readonly uid: string;
   readonly version: string;
   /** Undefined for an Event of another kind. */
@@ -40,7 +39,7 @@ export interface EventAtProtector {
 
 export function parseProtectorEvent(raw: unknown): EventAtProtector {
   const { metadata, involvedObject, reason, message, ...times } = v.parse(KubernetesEvent, raw);
-  const { uid, resourceVersion: version, namespace, name } = metadata;
+  const { uid, resourceVersion: version } = metadata;
   const what = WORDS[reason ?? ""];
   const lastMs = parseMs(times.series?.lastObservedTime || times.lastTimestamp || times.eventTime);
   const refusal = what !== undefined && {
@@ -54,7 +53,7 @@ export function parseProtectorEvent(raw: unknown): EventAtProtector {
     firstMs: parseMs(times.firstTimestamp || times.eventTime) || lastMs,
     lastMs,
   };
-  return { key: `${namespace}/${name}`, uid, version, refusal: refusal || undefined };
+  return { uid, version, refusal: refusal || undefined };
 }
 
 /** How many disruptions were denied between two states of an Event. */

@@ -17,8 +17,8 @@ export interface ReflectorOptions<T> {
   readonly query?: Readonly<Record<string, string>>;
   /** Checks and trims one raw object. An object for which `parse` throws is reported and dropped. */
   readonly parse: (raw: unknown) => T;
-  /** `namespace/name`, or `name`. */
-  readonly keyOf: (object: T) => string;
+  /** Default: `namespace/name`, or `name`; always the key of an object that can't be parsed. */
+  readonly keyOf?: (object: T) => string;
   readonly uidOf: (object: T) => string;
   readonly versionOf: (object: T) => string;
   /** Objects for which `owns` returns false are dropped, as if the server had not sent them (shards). */

@@ -4,7 +4,8 @@ import { Reflector } from "./reflector.ts";
 import type { ReflectorEvent, ReflectorOptions } from "./reflector-options.ts";
 import { checkShardCount, shardOf, shardSelector } from "./shards.ts";
 
-interface ShardedReflectorOptions<T> extends Omit<ReflectorOptions<T>, "onEvent" | "owns"> {
+interface ShardedReflectorOptions<T> extends Omit<ReflectorOptions<T>, "onEvent" | "owns" | "keyOf"> {
+  readonly keyOf: (object: T) => string;
   /** A power of two. One shard is the whole collection, and the server needs no support for shards. */
   readonly shards: number;
   readonly onEvent?: (event: ReflectorEvent, shard: number) => void;

@@ -53,7 +53,7 @@ export function objectParser<T>(
   options: {
     readonly parse: (raw: unknown) => T;
     readonly stub?: (raw: unknown) => T | undefined;
-    readonly keyOf: (object: T) => string;
+    readonly keyOf?: (object: T) => string;
     readonly owns?: (uid: string) => boolean;
   },
   report: (key: string, error: Error) => void,
@@ -64,7 +64,7 @@ export function objectParser<T>(
     if (options.owns?.(uid) === false) return { owned: false, key: keyOfRaw(raw), uid, version, object: undefined };
     try {
       const object = options.parse(raw);
-      return { owned: true, key: options.keyOf(object), uid, version, object };
+      return { owned: true, key: options.keyOf?.(object) ?? keyOfRaw(raw), uid, version, object };
     } catch (error) {
       const key = keyOfRaw(raw);
       report(key, toError(error));

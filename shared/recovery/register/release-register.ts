@@ -80,7 +80,6 @@ export class ReleaseRegister {
       kind: "ConfigMap",
       query: { labelSelector: SELECTOR },
       parse: parseConfigMap,
-      keyOf: ({ metadata }) => metadata.name,
       uidOf: ({ metadata }) => metadata.uid,
       versionOf: ({ metadata }) => metadata.resourceVersion,
       serverTimeoutSeconds: STREAM_SECONDS,
