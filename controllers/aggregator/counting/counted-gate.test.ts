@@ -99,18 +99,6 @@ describe("the counted gate", () => {
     expect(harness.opened()).toEqual(["new Counted"]);
   });
 
-  test("so it does after the relist where the history of the pods is in doubt, and not before", async () => {
-    const harness = await start();
-    harness.cell.pods.historyInDoubt = true;
-    harness.cell.put("new", gated());
-    harness.cell.remove("old");
-    await harness.run(1_000);
-    expect(harness.opened()).toEqual([]);
-    harness.cell.sync();
-    await harness.run(1_000);
-    expect(harness.opened()).toEqual(["new Counted"]);
-  });
-
   test("opens at once where no protector counts the pod", async () => {
     const harness = await start();
     harness.cell.put("new", gated(true, false, { labels: { app: "nobody" } }));
