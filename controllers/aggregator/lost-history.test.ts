@@ -19,9 +19,16 @@ describe("lost history", () => {
     await harness.run(1_000);
     expect(harness.core.entry("p")?.aggregation).toMatchObject({ resourceVersion: "5000", availableReplicas: 1 });
     expect(harness.cell.pods.asked).toBeGreaterThan(0);
+    // Nor has the next term counted.
+    await harness.loseLeadership();
+    harness.isLeader = true;
+    harness.lead();
+    await harness.run(1_000);
+    expect(harness.countedTerms).toBe(1);
     harness.cell.version = 5_001;
     harness.cell.put("a");
     await harness.run(200);
+    expect(harness.countedTerms).toBe(2);
     expect(harness.core.entry("p")?.aggregation).toMatchObject({
       resourceVersion: "5002",
       availableReplicas: 2,
@@ -270,11 +277,19 @@ describe("lost history", () => {
     await harness.run(100);
     expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(3);
     expect(harness.cell.pods.asked).toBeGreaterThan(0);
+    // Of an epoch after the next one, this read says nothing either.
+    const confirmBetween = earlierRead(harness);
+    await harness.run(50);
+    harness.core.edit("p", (object) => withAggregation(object, { epoch: 5 }));
+    await harness.run(50);
+    confirmBetween();
+    await harness.run(100);
+    expect(harness.core.entry("p")?.aggregation?.availableReplicas).toBe(3);
     const confirm = earlierRead(harness);
     await harness.run(100);
     confirm();
     await harness.run(100);
-    expect(harness.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 1, epoch: 4 });
+    expect(harness.core.entry("p")?.aggregation).toMatchObject({ availableReplicas: 1, epoch: 5 });
   });
 
   test.each<[string, Partial<Aggregation>]>([

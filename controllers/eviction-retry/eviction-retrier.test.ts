@@ -278,6 +278,19 @@ test("an eviction that the end of a term cuts off is not told of as failed", asy
   expect(cluster.handlers).toEqual([]);
 });
 
+test("a node that loses its taint between two evictions evicts no more", async () => {
+  for (const name of ["web-0", "web-1"]) cluster.pod(name);
+  cluster.node("node-1", TAINT);
+  const { create } = cluster;
+  cluster.create = async (...call) => {
+    cluster.node("node-1");
+    return await create(...call);
+  };
+  await start();
+  await cluster.time.advance(INTERVAL_MS);
+  expect(cluster.evictions.map(({ uid }) => uid)).toEqual(["uid-web-0"]);
+});
+
 test("a list that fails is repeated", async () => {
   cluster.pod("web-0");
   cluster.answer = "read fails";

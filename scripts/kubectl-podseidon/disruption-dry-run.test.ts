@@ -17,7 +17,8 @@ test.each([
   const annotations = value === undefined ? {} : { [FORCE_DELETE_ANNOTATION]: value };
   const metadata = { namespace: "shop", name: "web-0", uid: "u", resourceVersion: "1", annotations };
   const pod = parsePod({ metadata, spec: {}, status: { phase: "Running" } });
-  expect(requestFor(pod, "delete", "cell", NOW_MS).forced).toBe(forced);
+  expect(requestFor(pod, "delete", "cell", NOW_MS)).toMatchObject({ operation: "DELETE", forced });
+  expect(requestFor(pod, "evict", "cell", NOW_MS)).toMatchObject({ operation: "EVICT", forced });
 });
 
 test("the protectors of a pod are those that select it, in its namespace, and do not ignore it", () => {

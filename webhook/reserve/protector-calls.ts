@@ -144,10 +144,7 @@ export class ProtectorCalls {
 
   /** Nothing was written, and the server would reject a repetition, too. */
   #rejected(requests: readonly PendingRequest[], message: string): void {
-    for (const pending of requests) {
-      if (pending.kind === "reserve") pending.attempt = undefined;
-      this.#queue.settle(pending, { kind: "failed", tag: "core-rejected", message });
-    }
+    for (const pending of requests) this.#queue.settle(pending, { kind: "failed", tag: "core-rejected", message });
   }
 
   /** A write that was not sent is repeated. Before a write that may have succeeded is repeated, the object is read. */

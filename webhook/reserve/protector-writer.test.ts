@@ -68,7 +68,7 @@ describe("one request", () => {
     expect(broken.decision).toMatchObject({ kind: "failed", tag: "defect" });
   });
 
-  test("a defect between the decision and the write fails all that wait, at once, and later requests go on", async () => {
+  test("a defect between decision and write fails all that wait, at once, and later requests go on", async () => {
     const { time, store } = setup(8);
     let crashes = 0;
     const writer = writerOn(store, time, "self", ({ kind }) => {

@@ -99,6 +99,23 @@ describe("the counted gate", () => {
     expect(harness.opened()).toEqual(["new Counted"]);
   });
 
+  test("stays closed while the stored count is of a later snapshot, which may lack the pod", async () => {
+    const harness = await start();
+    harness.core.edit("p", (object) => {
+      const cells = (object.status?.cells ?? []).map((cell) =>
+        cell.aggregation == null ? cell : { ...cell, aggregation: { ...cell.aggregation, resourceVersion: "5000" } },
+      );
+      return object.status === undefined ? object : { ...object, status: { ...object.status, cells } };
+    });
+    harness.cell.put("new", gated());
+    await harness.run(1_000);
+    expect(harness.opened()).toEqual([]);
+    harness.cell.version = 5_000;
+    harness.cell.put("old");
+    await harness.run(1_000);
+    expect(harness.opened()).toEqual(["new Counted"]);
+  });
+
   test("opens at once where no protector counts the pod", async () => {
     const harness = await start();
     harness.cell.put("new", gated(true, false, { labels: { app: "nobody" } }));

@@ -224,9 +224,7 @@ export class Membership {
     if (isRelabelled && before !== undefined) {
       const earlier = this.protectorsOf(before);
       this.#forgetSharers(earlier);
-      const staying = new Set(countedBy);
       for (const tracked of earlier) {
-        if (staying.has(tracked)) continue;
         tracked.pods.delete(before.uid);
         if (after === undefined && !isListed)
           for (const listener of this.#listeners) listener.podGone?.(tracked, before);

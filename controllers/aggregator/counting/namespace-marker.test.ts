@@ -86,7 +86,7 @@ test("a mark that is gone is put back, and time begins anew", async () => {
   expect([marker.firstCountInMs("shop") > 0, patches.length]).toEqual([true, 1]);
 });
 
-test("a namespace that the cell does not have holds nothing up once that is known, and is marked once it is there", async () => {
+test("a namespace that is known not to be there holds nothing up, and is marked once it is there", async () => {
   const { time, marker, watch, patches, unlistedMs } = await start();
   expect(unlistedMs).toBeGreaterThan(0);
   expect(marker.firstCountInMs("shop")).toBe(0);

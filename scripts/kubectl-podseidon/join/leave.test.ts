@@ -7,7 +7,7 @@ import { kubeconfigText } from "./cell-objects.ts";
 
 const SECRETS = "/api/v1/namespaces/podseidon-system/secrets";
 
-/** The aggregator's kubeconfig is of the cell `held`, the webhook's is not there, and deletions find what `has` says. */
+/** The aggregator's kubeconfig is of the cell `held`, the webhook's is not there; `has`: whether deletions find it. */
 async function leave(held: string, has: boolean, ...flags: readonly string[]) {
   const secret = "podseidon-core-aggregator";
   const address = { server: "https://core", ca: undefined, serverName: undefined };

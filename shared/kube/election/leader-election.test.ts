@@ -17,6 +17,19 @@ describe("leader election: taking the lease", () => {
     first.fault = OK;
   });
 
+  it("leads from the time at which its renewal was sent, however late the answer is", async () => {
+    const election = anElection();
+    const times = { leaseDurationMs: 10_500, renewDeadlineMs: 10_000 };
+    const first = election.add("a", times);
+    await election.pass(5_000);
+    for (const identity of ["b", "c", "d", "e", "f"]) election.add(identity, times);
+    first.fault = { kind: "slow", requestMs: 4, responseMs: 4_500 };
+    await election.pass(20_000);
+    first.fault = { kind: "hangs" };
+    const [before, after] = await election.pass(40_000);
+    expect([before, after === undefined]).toEqual(["c0", false]);
+  });
+
   it("says that it may be silent for a part of a second more rather than less", async () => {
     const election = anElection();
     election.add("a", { leaseDurationMs: 10_500, renewDeadlineMs: 10_200 });

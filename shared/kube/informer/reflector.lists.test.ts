@@ -23,6 +23,46 @@ describe("lists", () => {
     expect(it.notices).toEqual(["- > a@5", "- > b@6", "- > c@7", "relisted 10", "confirmed 0"]);
   });
 
+  test("a list proves what it contains from its first request on, and only where it is a quorum read", async () => {
+    const it = reflectorHarness({ pageSize: 2 });
+    const patience = statusAnswer(429, {}, { "retry-after": "1" });
+    it.transport.lists.push(page("10", [raw("a", "5")], "next"), patience, page("10", [raw("b", "6")]));
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    await it.time.advance(3000);
+    expect([it.state(), it.source.confirmedSentMs]).toEqual(["10: a@5 b@6", 0]);
+    it.transport.lists.push(page("12", [raw("a", "5")]));
+    stream.event("ERROR", EXPIRED);
+    await it.time.advance(20_000);
+    expect([it.state(), it.source.confirmedSentMs]).toEqual(["12: a@5", 0]);
+  });
+
+  test("a reflector that a handler stops at its list ends, and opens no stream", async () => {
+    const it = reflectorHarness();
+    let stopped = false;
+    it.source.subscribe({
+      relisted: () =>
+        void it.source.stop().then(() => {
+          stopped = true;
+        }),
+    });
+    await it.start(new ScriptedStream());
+    await it.time.advance(60_000);
+    expect(stopped).toBe(true);
+  });
+
+  test.each(["drop", "keepLast"] as const)(
+    "an object that can't be parsed is not the last one of its name where its UID is another: %s",
+    async (unparsable) => {
+      const it = reflectorHarness({ unparsable });
+      const stream = new ScriptedStream();
+      await it.start(stream);
+      stream.event("ADDED", raw("a", "12", "bad", "next-uid"));
+      await it.time.settle();
+      expect(it.state()).toBe("12: b@6");
+    },
+  );
+
   test("nothing is visible before the last page", async () => {
     const it = reflectorHarness({ pageSize: 2 });
     it.transport.lists.push(page("10", [raw("a", "5")], "next"), "reset");
