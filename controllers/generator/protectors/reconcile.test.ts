@@ -299,7 +299,7 @@ test("a StatefulSet of one pod, of which none is promised, is told once", async 
 
 test("a budget whose annotation says nothing is told so, though it has its protector", async () => {
   const told: string[] = [];
-  const why = "its annotation expected-pods is none of core, cells and a number above 0";
+  const why = "its annotation expected-pods must be core, cells or a number above 0";
   const request = async (): Promise<ApiResponse> => ({ status: 409, headers: {}, body: "{}" });
   const reconcile = reconcilerOn(request, {
     kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => ({ ...source, why }) }]]),
