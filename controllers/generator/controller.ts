@@ -106,7 +106,7 @@ export const generatorOptions = defineOptions({
       : []),
     ...(values.kinds ?? [])
       .filter((kind) => !KINDS.includes(kind))
-      .map((kind) => `--kinds: ${kind} is none of ${KINDS.join(", ")}`),
+      .map((kind) => `--kinds: ${kind} is not one of ${KINDS.join(", ")}`),
     ...readScalables(values.scalable ?? []).problems.map((problem) => `--scalable: ${problem}`),
   ],
 });

@@ -230,7 +230,7 @@ class GeneratorTerm {
       protectors: this.#index,
       lost: this.#lost,
       enforcementIn: this.#namespaces && ((namespace) => this.#namespaces?.of(namespace) ?? "Enforce"),
-      misreadIn: (namespace) => this.#namespaces?.whyMisread(namespace),
+      invalidIn: (namespace) => this.#namespaces?.whyInvalid(namespace),
       register: this.#register,
       timeoutMs: CALL_TIMEOUT_MS,
       onEvent: observer.generator,

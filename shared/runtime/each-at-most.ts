@@ -8,9 +8,9 @@ export async function eachAtMost<T>(
   work: (item: T, index: number) => Promise<void>,
 ): Promise<void> {
   // All loops share the iterator. A loop that throws closes it, which ends the others.
-  const queue = Iterator.from(items).map((item, index) => ({ item, index }));
+  const queue = Iterator.from(items).map((item, index) => [item, index] as const);
   const loop = async (): Promise<void> => {
-    for (const { item, index } of queue) await work(item, index);
+    for (const entry of queue) await work(...entry);
   };
   await Promise.all(Array.from({ length: limit }, loop));
 }

@@ -298,8 +298,8 @@ test("a StatefulSet of one pod, of which none is promised, is told once", async 
   expect(told).toEqual([expect.stringContaining("none of its pods is promised (replicas 1 - maxUnavailable 1")]);
 });
 
-const OF_BUDGET = "its annotation expected-pods is none of core, cells and a number above 0";
-const OF_NAMESPACE = "the label enforcement of its namespace is none of Enforce, Warn and Off";
+const OF_BUDGET = "its annotation expected-pods must be core, cells or a number above 0";
+const OF_NAMESPACE = "the label enforcement of its namespace must be Enforce, Warn or Off";
 test.each<[string, Partial<ProtectionSource>, readonly string[]]>([
   ["annotation says nothing", { why: OF_BUDGET }, [OF_BUDGET]],
   ["namespace's label says nothing", {}, [OF_NAMESPACE]],
@@ -309,7 +309,7 @@ test.each<[string, Partial<ProtectionSource>, readonly string[]]>([
   const request = async (): Promise<ApiResponse> => ({ status: 409, headers: {}, body: "{}" });
   const reconcile = reconcilerOn(request, {
     kinds: new Map([[plugin.name, { kind: plugin.kind, get: () => ({ ...source, ...stated }) }]]),
-    misreadIn: () => OF_NAMESPACE,
+    invalidIn: () => OF_NAMESPACE,
     resolver: {
       resolve: async () => ({ kind: "resolved", protectors: [required], recheck: false }),
       forget: () => {},

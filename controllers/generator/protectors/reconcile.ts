@@ -35,7 +35,7 @@ export interface ReconcilerOptions extends StepOptions {
   /** The enforcement of sources that state none, by namespace; absent: Enforce. */
   readonly enforcementIn?: ((namespace: string) => Enforcement) | undefined;
   /** Why a namespace does not state it as it means to, for people. */
-  readonly misreadIn?: ((namespace: string) => string | undefined) | undefined;
+  readonly invalidIn?: ((namespace: string) => string | undefined) | undefined;
   readonly reports: ProblemReports;
   /** Asked before each write: a deposed leader writes nothing more. */
   readonly mayWrite: () => boolean;
@@ -205,10 +205,10 @@ async function resolve(
 }
 
 /** What is told of a source that states something unreadable, or its namespace where the source leaves that to it. */
-function whyOf(source: ProtectionSource | undefined, { misreadIn }: ReconcilerOptions): string | undefined {
+function whyOf(source: ProtectionSource | undefined, { invalidIn }: ReconcilerOptions): string | undefined {
   if (source === undefined || source.why !== undefined) return source?.why;
   const isLeft = source.enforcement === undefined && source.protectors.length > 0;
-  return isLeft ? misreadIn?.(source.namespace) : undefined;
+  return isLeft ? invalidIn?.(source.namespace) : undefined;
 }
 
 function noneOf(protectors: readonly RequiredProtector[] = []): string | undefined {

@@ -12,11 +12,11 @@ import type { ObjectMeta } from "../../../shared/schema/podprotector.ts";
 type Rule = readonly [annotation: string, known: RegExp, otherwise: string];
 
 const COUNT = /^([0-9]+|\+?[0-9]+%)$/;
-const ALL_PODS = "is no number and no percentage: all of its pods are required";
-const ENFORCEMENT: Rule = [ENFORCEMENT_ANNOTATION, /^(Enforce|Warn|Off)$/, "is none of Enforce, Warn and Off"];
+const ALL_PODS = "must be a number or a percentage: all of its pods are required";
+const ENFORCEMENT: Rule = [ENFORCEMENT_ANNOTATION, /^(Enforce|Warn|Off)$/, "must be Enforce, Warn or Off"];
 const OF_BUDGETS: readonly Rule[] = [
   ENFORCEMENT,
-  [EXPECTED_PODS_ANNOTATION, /^(core|cells|0*[1-9][0-9]*)$/, "is none of core, cells and a number above 0"],
+  [EXPECTED_PODS_ANNOTATION, /^(core|cells|0*[1-9][0-9]*)$/, "must be core, cells or a number above 0"],
 ];
 const OF_WORKLOADS: readonly Rule[] = [
   ENFORCEMENT,

@@ -27,8 +27,8 @@ test("a namespace states the enforcement of what is in it, and a change of it is
   namespaces.start();
   await time.advance(10);
   expect([namespaces.synced, stated(), changed]).toEqual([true, ["Warn", "Off", "Off"], ["shop", "bank"]]);
-  const why = "the label podseidon.kubewharf.io/enforcement of its namespace is none of Enforce, Warn and Off";
-  expect(["shop", "bank", "none"].map((name) => namespaces.whyMisread(name))).toEqual([undefined, why, undefined]);
+  const why = "the label podseidon.kubewharf.io/enforcement of its namespace must be Enforce, Warn or Off";
+  expect(["shop", "bank", "none"].map((name) => namespaces.whyInvalid(name))).toEqual([undefined, why, undefined]);
 
   watch.event("MODIFIED", namespace("shop", "101", "Warn"));
   watch.event("ADDED", namespace("none", "102", "Enforce"));
@@ -49,5 +49,5 @@ test("a namespace states the enforcement of what is in it, and a change of it is
   watch.event("MODIFIED", namespace("bank", "104", "off"));
   watch.event("MODIFIED", namespace("none", "105", ""));
   await time.advance(0);
-  expect([stated(), changed.slice(4), namespaces.whyMisread("none")]).toEqual([["Off", "Off", "Off"], ["none"], why]);
+  expect([stated(), changed.slice(4), namespaces.whyInvalid("none")]).toEqual([["Off", "Off", "Off"], ["none"], why]);
 });

@@ -22,10 +22,10 @@ interface LabelledNamespace {
   readonly resourceVersion: string;
   readonly enforcement: Enforcement | undefined;
   /** The label has an unknown word. */
-  readonly isMisread: boolean;
+  readonly isInvalid: boolean;
 }
 
-const MISREAD = `the label ${ENFORCEMENT_LABEL} of its namespace is none of Enforce, Warn and Off`;
+const INVALID = `the label ${ENFORCEMENT_LABEL} of its namespace must be Enforce, Warn or Off`;
 
 const parseObject = checker(v.looseObject({ metadata: ObjectMeta }));
 
@@ -51,7 +51,7 @@ export class NamespaceEnforcement {
     this.#watch.subscribe({
       changed(before, after) {
         const name = (after ?? before)?.name;
-        const isSame = before?.enforcement === after?.enforcement && before?.isMisread === after?.isMisread;
+        const isSame = before?.enforcement === after?.enforcement && before?.isInvalid === after?.isInvalid;
         if (name !== undefined && !isSame) onChanged(name);
       },
     });
@@ -76,8 +76,8 @@ export class NamespaceEnforcement {
   }
 
   /** Why the namespace's label says nothing, for people. */
-  whyMisread(namespace: string): string | undefined {
-    return this.#watch.get(namespace)?.isMisread === true ? MISREAD : undefined;
+  whyInvalid(namespace: string): string | undefined {
+    return this.#watch.get(namespace)?.isInvalid === true ? INVALID : undefined;
   }
 
   stop(): Promise<void> {
@@ -96,5 +96,5 @@ export function statedEnforcement(
 function labelled(raw: unknown): LabelledNamespace {
   const { name, uid, resourceVersion, labels } = parseObject(raw).metadata;
   const enforcement = statedEnforcement(labels, ENFORCEMENT_LABEL);
-  return { name, uid, resourceVersion, enforcement, isMisread: enforcement === undefined };
+  return { name, uid, resourceVersion, enforcement, isInvalid: enforcement === undefined };
 }

@@ -171,7 +171,7 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
     const why = (value: string, labels = { [PROTECT]: "true" }): string | undefined =>
       read(name, { labels, annotations: { [key]: value } }).why;
     if (ignored) return;
-    const told = ofBudgets === BUDGETS.includes(name) ? expect.stringContaining(`${key} is no`) : undefined;
+    const told = ofBudgets === BUDGETS.includes(name) ? expect.stringContaining(`${key} must be`) : undefined;
     for (const value of known) expect([value, why(value)]).toEqual([value, undefined]);
     for (const value of misread) expect([value, why(value)]).toEqual([value, told]);
     for (const value of misread) expect(why(value, { [PROTECT]: "false" })).toBeUndefined();

@@ -26,7 +26,10 @@ describe("--scalable", () => {
   test.each([
     ["CloneSet", "expected group/version/resource such as argoproj.io/v1alpha1/rollouts, not CloneSet"],
     ["a.b/v1/cs?replicas=.x?selector=.y", /^expected group/],
-    ["a.b/v1/cs?size=.spec.size", /a.b\/v1\/cs: the setting size is none of name, replicas, selector, maxUnavailable/],
+    [
+      "a.b/v1/cs?size=.spec.size",
+      /a.b\/v1\/cs: the setting size is not one of name, replicas, selector, maxUnavailable/,
+    ],
     ["a.b/v1/cs?", /the setting "" is none of/],
     ["a.b/v1/cs?replicas=.spec..size&selector=.s", /a.b\/v1\/cs: replicas is no path such as .spec.size/],
     ["a.b/v1/cs?replicas=&selector=.s", /replicas is no path/],

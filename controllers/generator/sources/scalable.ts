@@ -85,7 +85,7 @@ function parseScalable(text: string): Scalable | string {
   const stated: Record<string, string[]> = {};
   for (const setting of rest.flatMap((settings) => settings.split("&"))) {
     const [key = "", ...value] = setting.split("=");
-    if (!KNOWN.includes(key)) return `${path}: the setting ${key || '""'} is none of ${KNOWN.join(", ")}`;
+    if (!KNOWN.includes(key)) return `${path}: the setting ${key || '""'} is not one of ${KNOWN.join(", ")}`;
     stated[key] = [...(stated[key] ?? []), value.join("=")];
   }
   const parsed = v.safeParse(Settings, stated);
