@@ -98,7 +98,7 @@ describe("writing", () => {
     expect(won).toBeGreaterThan(3);
   });
 
-  test("pods that change all the time are counted each second from afar, too, where webhooks are no farther", async () => {
+  test("pods that change all the time are counted each second, also where the core is far away", async () => {
     const harness = await counted();
     harness.core.answer = "late";
     harness.core.lateMs = 150;

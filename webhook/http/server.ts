@@ -236,8 +236,8 @@ export class WebhookServer {
     if (this.#connections.isOutdated(socket)) {
       // No apiserver sends a request before the response to the one before.
       if (this.#connections.isBusy(socket)) return void socket.destroy();
-      // The request is answered: the apiserver may have a new certificate for its next connection, and no client repeats
-      // the request.
+      // The request is answered: the apiserver may have a new certificate for its next connection, and no client
+      // repeats the request.
       outgoing.shouldKeepAlive = false;
     }
     this.slowCallers.requestBegan(socket);

@@ -144,7 +144,7 @@ export class CountedGate implements MembershipListener {
 
   podChanged(): void {}
 
-  /** The protector may count other pods now, or a core may be listed. Most changes are of a status, and open nothing. */
+  /** The protector may count other pods now, or a core was listed. Most changes are of a status, and open nothing. */
   protectorChanged({ id: { namespace } }: TrackedProtector, isSelectorNew: boolean): void {
     const isNowSynced = !this.#wasSynced && this.#options.isSynced();
     this.#wasSynced ||= isNowSynced;

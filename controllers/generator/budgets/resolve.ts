@@ -99,10 +99,9 @@ interface ExpectedPods {
   readonly pods?: number;
 }
 
-/** The core cluster's count of a budget's pods. */
+/** The core cluster's count of a budget's pods. `pods` of an unknown count is their present number. */
 type CoreCount =
   | ({ readonly kind: "counted" } & ExpectedPods)
-  /** `pods` is their present number. */
   | { readonly kind: "unknown"; readonly pods: number; readonly why: string }
   | Extract<Resolution, { readonly kind: "waiting" | "failed" }>;
 type KnownCoreCount = Extract<CoreCount, { readonly kind: "counted" | "unknown" }>;
@@ -280,7 +279,7 @@ function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCo
   const counted = { ...request, isOverCells: true };
   // A smaller minimum would be in force while cells count, and one of 0 before that.
   if ((cells.length > 0 || isNowhere(own)) && areUncounted(present, selector)) {
-    const [why, recheck] = [whyInVain(present, selector, nowMs), cells.length > 0];
+    const [why, recheck] = [whyInVain(present, selector, nowMs), present !== undefined];
     return required(counted, selector, { ...NOTHING, count: INT32_MAX, how: UNCOUNTED, recheck, why });
   }
   if (cells.length === 0) {

@@ -30,7 +30,7 @@ describe("--scalable", () => {
       "a.b/v1/cs?size=.spec.size",
       /a.b\/v1\/cs: the setting size is not one of name, replicas, selector, maxUnavailable/,
     ],
-    ["a.b/v1/cs?", /the setting "" is none of/],
+    ["a.b/v1/cs?", /the setting "" is not one of/],
     ["a.b/v1/cs?replicas=.spec..size&selector=.s", /a.b\/v1\/cs: replicas is no path such as .spec.size/],
     ["a.b/v1/cs?replicas=&selector=.s", /replicas is no path/],
     ["a.b/v1/cs?replicas=.a&replicas=.b&selector=.s", "a.b/v1/cs: replicas is given twice"],

@@ -1,4 +1,3 @@
-import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { ServerResponse } from "node:http";
 import { createServer as createHttpsServer } from "node:https";
 import { connect, createServer as createTcpServer, type Socket } from "node:net";
@@ -7,6 +6,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import {
   accessTo,
   authority,
+  expiringAtHead,
   failure,
   GET,
   listen,
@@ -356,21 +356,7 @@ describe("failures are classified, and tell whether the request may have been se
   });
 
   test("the deadline covers a body that never ends", async () => {
-    const deadlines = new Set<() => void>();
-    const after: typeof systemPorts.timers.after = (ms, callback) => {
-      if (ms !== 200) return systemPorts.timers.after(ms, callback);
-      deadlines.add(callback);
-      return { cancel: () => void deadlines.delete(callback) };
-    };
-    const ports = { ...systemPorts, timers: { ...systemPorts.timers, after } };
-    const it = await startServer((_, response) => response.write("{"), { ports });
-    // The deadline passes as soon as the head of the response is there.
-    const expire = (): void =>
-      void setImmediate(() => {
-        for (const pass of deadlines) pass();
-      });
-    subscribe("http.client.response.finish", expire);
-    onTestFinished(() => void unsubscribe("http.client.response.finish", expire));
+    const it = await startServer((_, response) => response.write("{"), { ports: expiringAtHead(200) });
     const error = await failure(it.transport.request({ ...GET, timeoutMs: 200 }));
     expect([error.tag, error.sent]).toEqual(["timeout", true]);
   });

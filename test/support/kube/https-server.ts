@@ -1,4 +1,5 @@
 /** Real HTTPS servers on loopback, and transports to them, for the tests of the HTTPS transport. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
 import { createServer as createHttpsServer, type Server } from "node:https";
@@ -8,6 +9,7 @@ import { createCertificateAuthority, issueCertificate } from "../../../shared/ce
 import { createHttpsTransport, type HttpsTransportOptions } from "../../../shared/kube/client/https-transport.ts";
 import { type Transport, TransportError } from "../../../shared/kube/client/transport.ts";
 import type { ClusterAccess, Credentials, TlsMaterial } from "../../../shared/kube/credentials/cluster-access.ts";
+import type { Ports } from "../../../shared/runtime/clock.ts";
 import { systemPorts } from "../../../shared/runtime/system-ports.ts";
 
 export const VALID = { notBeforeMs: 0, notAfterMs: Date.UTC(2100, 0, 1) };
@@ -104,6 +106,23 @@ export function plainTransport(port: number, tls = material(), ports = systemPor
   const transport = createHttpsTransport(accessTo(`https://127.0.0.1:${port}`, state), { ports, userAgent: "test" });
   onTestFinished(() => transport.close());
   return transport;
+}
+
+/** Ports whose timers of `delayMs` fire as soon as the client has the head of a response, at whatever speed. */
+export function expiringAtHead(delayMs: number): Ports {
+  const deadlines = new Set<() => void>();
+  const expire = (): void =>
+    void setImmediate(() => {
+      for (const pass of deadlines) pass();
+    });
+  subscribe("http.client.response.finish", expire);
+  onTestFinished(() => void unsubscribe("http.client.response.finish", expire));
+  const after: Ports["timers"]["after"] = (ms, callback) => {
+    if (ms !== delayMs) return systemPorts.timers.after(ms, callback);
+    deadlines.add(callback);
+    return { cancel: () => void deadlines.delete(callback) };
+  };
+  return { ...systemPorts, timers: { ...systemPorts.timers, after } };
 }
 
 export async function failure(work: Promise<unknown>): Promise<TransportError> {
