@@ -1,4 +1,4 @@
-/** The policies of optional components on a real cluster: `doctor` finds those of this release in order, and no others. */
+/** The policies of optional components on a real cluster: `doctor` finds those of this release in order. */
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -37,7 +37,7 @@ async function found(): Promise<Readonly<Record<string, string>>> {
   return Object.fromEntries(named.flatMap(([name, level]) => (level === undefined ? [] : [[name, level]])));
 }
 
-test("are not asked for without their components, in order with them, and told where they are not as shipped", async () => {
+test("are not asked for without their components, in order with them, and told where they differ", async () => {
   expect(await found()).toEqual({});
   const components = ["counted-gate", "void-reservations", "pre-activities", "mark-namespaces"];
   await applyOverlay(cluster, "single-cluster", { components });
