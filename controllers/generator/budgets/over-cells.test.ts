@@ -316,6 +316,8 @@ describe("a protector that is created again for one that was lost", () => {
     const silent = { ...given, cells: [[0, undefined]] as const };
     expect(minimum(await resolve(budget, { ...silent, present, derivation }))).toBe(INT32_MAX - 1);
     expect(minimum(await resolve(budget, { ...given, present: 9 }))).toBe(9);
+    const beside = { ...silent, cells: [...silent.cells, threes[0]] };
+    expect(minimum(await resolve(budget, { ...beside, present: 9 }))).toBe(9);
   });
 
   test("requires what the others ask for once they have counted, and nothing where the hold ends before", async () => {
