@@ -112,7 +112,7 @@ export class PendingQueue {
     const nowMs = clock.monotonicMs();
     for (const { hold, arrivedMs, deadlineMs, ...owed } of this.#owed) {
       const timed = { arrivedMs: nowMs, deadlineMs: nowMs + deadlineMs - arrivedMs };
-      // The hold shows people when it began, so it keeps its time.
+      // The hold shows people when it was written.
       this.add({ ...owed, ...timed, hold: holdAt(hold, clock.nowMs()) });
     }
     this.#owed.clear();
