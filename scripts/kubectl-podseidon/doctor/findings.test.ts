@@ -65,6 +65,7 @@ test.each<[string, string, string]>([
   ["about to expire, before an authority that lasts", authority(3) + authority(400), "warning"],
   ["that lasts, before an authority that has expired", authority(300) + authority(-1), "ok"],
   ["none", "", "problem"],
+  ["damaged, before an authority that lasts", authority(300).replace("M", "*") + authority(400), "problem"],
 ])("of a chain the first certificate is the server's own: %s", (_, chain, level) => {
   expect(ownCertificateFinding("c", chain, NOW_MS).level).toBe(level);
 });

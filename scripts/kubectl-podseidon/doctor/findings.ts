@@ -255,11 +255,14 @@ export function cellFindings(views: readonly ProtectorView[]): Finding[] {
   });
 }
 
+/** Also of a certificate that is damaged. */
+const FIRST = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/;
+
 /**
  * About a certificate chain, whose first certificate is the server's or client's own; the others are of authorities.
  */
 export function ownCertificateFinding(check: string, chain: string, nowMs: number): Finding {
-  return certificateFinding(check, splitCertificates(chain).slice(0, 1), nowMs);
+  return certificateFinding(check, FIRST.exec(chain) ?? [], nowMs);
 }
 
 export const NO_CERTIFICATE = "there is none";
