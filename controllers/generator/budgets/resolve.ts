@@ -275,15 +275,15 @@ function isNowhere(own: KnownCoreCount): boolean {
 function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCoreCount, nowMs: number): Resolution {
   const { present, budget } = request;
   const cells = cellsOf(present);
-  const isSaid = cells.some(hasSay);
+  const hasAnySay = cells.some(hasSay);
   const silent = cells.filter(({ expectedReplicas }) => expectedReplicas === undefined);
   const counted = { ...request, isOverCells: true };
   // A smaller minimum would be in force while cells count, and one of 0 before that.
-  if ((isSaid || isNowhere(own)) && areUncounted(present, selector)) {
+  if ((hasAnySay || isNowhere(own)) && areUncounted(present, selector)) {
     const [why, recheck] = [whyInVain(present, selector, nowMs), present !== undefined];
     return required(counted, selector, { ...NOTHING, count: INT32_MAX, how: UNCOUNTED, recheck, why });
   }
-  if (!isSaid) return own.kind === "unknown" ? unknown(counted, selector, own) : required(counted, selector, own);
+  if (!hasAnySay) return own.kind === "unknown" ? unknown(counted, selector, own) : required(counted, selector, own);
   const isCore = silent.length > 0 && budget.countedIn === undefined && isOnlyCore(cells, own.pods);
   if (isCore && own.kind === "counted") return required(request, selector, own);
   if (silent.length > 0) {

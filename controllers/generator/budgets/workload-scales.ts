@@ -82,13 +82,13 @@ export class WorkloadScales {
     const found = new Set(this.#dependents.get(key));
     const any = this.#dependents.get(anyWorkload(namespace));
     if (any === undefined) return found;
-    // One that comes or goes may control others.
-    const isSame = before?.scale && after?.scale && before.uid === after.uid;
-    const uids = isSame ? [] : [before?.uid, after?.uid];
-    const others = [...workloads.values()].filter(
-      ({ scale }) => scale?.controller && uids.includes(scale.controller.uid),
-    );
-    const concerned = [before, after, ...others];
+    const concerned = [before, after];
+    // One that comes or goes may control others. Most changes are of one that stays, and look at no others.
+    if (!(before?.scale && after?.scale && before.uid === after.uid)) {
+      const uids = new Set([before?.uid, after?.uid]);
+      for (const one of workloads.values())
+        if (one.scale?.controller && uids.has(one.scale.controller.uid)) concerned.push(one);
+    }
     // Each budget that is resolved again looks at all workloads of the namespace.
     for (const budget of any) {
       const matches = this.#matches.get(budget);

@@ -129,11 +129,15 @@ export class ReleaseRegister {
       for (const segment of result.object) this.#learn(segment);
       this.#settleDoubt(result.object, sentMs);
     }
-    const isDenied = result.kind !== "ok" && result.kind !== "unavailable";
+    if (result.kind === "ok" || result.kind === "unavailable") {
+      this.#denied = undefined;
+      return result.kind === "ok";
+    }
     const before = this.#denied;
     const isFirst = before === undefined || sentMs - before.lastMs > DENIALS_APART_MS;
-    this.#denied = isDenied ? { sinceMs: isFirst ? sentMs : before.sinceMs, lastMs: sentMs } : undefined;
-    return result.kind === "ok" || (isDenied && sentMs - (this.#denied?.sinceMs ?? sentMs) >= DENIED_FOR_MS);
+    const sinceMs = isFirst ? sentMs : before.sinceMs;
+    this.#denied = { sinceMs, lastMs: sentMs };
+    return sentMs - sinceMs >= DENIED_FOR_MS;
   }
 
   /**
