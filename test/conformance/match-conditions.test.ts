@@ -1,8 +1,9 @@
 /**
- * Which status writes of pods the webhook configuration asks about, as it ships: a real kube-apiserver evaluates its
- * match conditions. No webhook runs, so a write that it asks about fails.
+ * Which status writes and changes of pods the webhook configuration asks about, as it ships: a real kube-apiserver
+ * evaluates its match conditions. No webhook runs, so a write that it asks about fails.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
+import type { ApiCallOptions } from "../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { applyOverlay } from "../../scripts/demo/install.ts";
 
@@ -30,6 +31,8 @@ beforeAll(async () => {
     await cluster.admin.call("PATCH", `${PODS}/${name}/status`, { status: { phase: "Running", conditions } });
   }
   await createPodOfManyGates();
+  await createSizedPod("resized", "NotRequired");
+  await createSizedPod("restarted", "RestartContainer");
   await applyOverlay(cluster, "single-cluster");
   await cluster.waitFor(
     "the webhook to be asked",
@@ -48,10 +51,21 @@ async function createPodOfManyGates(): Promise<void> {
   await cluster.admin.call("PATCH", `${PODS}/gates/status`, { status: { phase: "Running", conditions } });
 }
 
-/** A merge patch replaces the list of conditions. Changes nothing. */
-async function write(pod: string, status: object): Promise<string> {
-  const path = `${PODS}/${pod}/status?dryRun=All`;
-  const { status: code, text } = await cluster.admin.request("PATCH", path, { status });
+async function createSizedPod(name: string, restartPolicy: string): Promise<void> {
+  const resizePolicy = [{ resourceName: "cpu", restartPolicy }];
+  const container = { name: "app", image: "app:1", resources: { requests: { cpu: "1" } }, resizePolicy };
+  const spec = { containers: [container] };
+  await cluster.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata: { name }, spec });
+}
+
+/** A merge patch replaces the list of conditions. */
+function write(pod: string, status: object): Promise<string> {
+  return patch(`${pod}/status`, { status });
+}
+
+/** Changes nothing. */
+async function patch(path: string, body: object, options: ApiCallOptions = {}): Promise<string> {
+  const { status: code, text } = await cluster.admin.request("PATCH", `${PODS}/${path}?dryRun=All`, body, options);
   if (text.includes("failed calling webhook")) return "asked";
   return code === 200 ? "passed" : text;
 }
@@ -70,4 +84,23 @@ test.each<[string, "asked" | "passed", string, object]>([
   ["closes one of thousands of gates", "asked", "gates", { conditions: healthy }],
 ])("a status write that %s is %s", async (_, expected, pod, status) => {
   expect(await write(pod, status)).toBe(expected);
+});
+
+const app = (change: object): object => ({ containers: [{ name: "app", ...change }] });
+const littleCpu = app({ resources: { requests: { cpu: "1m" } } });
+
+test.each<[string, "asked" | "passed", string, object]>([
+  ["a new image", "asked", "resized", app({ image: "app:2" })],
+  ["a deadline", "asked", "resized", { activeDeadlineSeconds: 600 }],
+  [
+    "an ephemeral container",
+    "passed",
+    "resized/ephemeralcontainers",
+    { ephemeralContainers: [{ name: "b", image: "b" }] },
+  ],
+  ["a resize that may restart a container", "asked", "restarted/resize", littleCpu],
+  ["a resize that restarts none, to hardly any CPU", "passed", "resized/resize", littleCpu],
+])("%s is %s", async (_, expected, path, spec) => {
+  const contentType = "application/strategic-merge-patch+json";
+  expect(await patch(path, { spec }, { contentType })).toBe(expected);
 });

@@ -5,8 +5,9 @@
 
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { field } from "../../../scripts/control-plane/api-client.ts";
+import { type ApiAnswer, field } from "../../../scripts/control-plane/api-client.ts";
 import { BARE } from "../../../scripts/control-plane/cluster.ts";
+import { applyOverlay } from "../../../scripts/demo/install.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
@@ -31,7 +32,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${olde
       cells: ["east"],
       single: true,
       replicas: 2,
-      cell: { binaries, ...BARE },
+      cell: { binaries, ...BARE, flags: { "kube-apiserver": { "feature-gates": "InPlacePodVerticalScaling=true" } } },
     });
     trigger = await environment.startUpdateTrigger("east");
     const version = await environment.core.admin.get("/version");
@@ -77,4 +78,18 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${olde
       expect(answer).toMatchObject({ code: 0, stderr: "" });
     },
   );
+
+  test("a resize is a write of the pod there, and asks nobody", async () => {
+    const { core } = environment;
+    const resizePolicy = [{ resourceName: "cpu", restartPolicy: "RestartContainer" }];
+    const container = { name: "app", image: "app:1", resources: { requests: { cpu: "1" } }, resizePolicy };
+    const pods = "/api/v1/namespaces/default/pods";
+    await core.admin.call("POST", pods, { metadata: { name: "resized" }, spec: { containers: [container] } });
+    await applyOverlay(core, "single-cluster");
+    const patch = (change: object): Promise<ApiAnswer> =>
+      core.admin.request("PATCH", `${pods}/resized`, { spec: { containers: [{ ...container, ...change }] } });
+    // No webhook is behind this configuration.
+    await core.waitFor("the webhook to be asked", async () => (await patch({ image: "app:2" })).status === 500);
+    expect((await patch({ resources: { requests: { cpu: "2" } } })).status).toBe(200);
+  });
 });
