@@ -1,6 +1,6 @@
 /**
  * Taint eviction at the minimum, with the real controller: the deletions that it gives up after five tries come back,
- * by client-go's obedience to Retry-After and by the eviction retry.
+ * by client-go's obedience to Retry-After and by the eviction retry. Preemption, which tries at once, again and again.
  */
 
 import { execFile } from "node:child_process";
@@ -9,8 +9,9 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { refusals } from "../../../scripts/bench/rollout.ts";
-import { field, items } from "../../../scripts/control-plane/api-client.ts";
+import { conditionStatus, field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import { KWOK_ANNOTATIONS } from "../../../scripts/control-plane/kwok/annotations.ts";
 import { BUNDLES, Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
@@ -169,6 +170,37 @@ test("a pod with a tainted device is deleted once quota is back: that controller
   await promise(0, "gpu");
   const path = "/api/v1/namespaces/default/pods/gpu";
   await cluster.waitFor("the pod to be gone", async () => (await cluster.admin.request("GET", path)).status === 404);
+});
+
+test("a denied preemption has marked its victim, which IfHealthyBudget does not keep while it is not Ready", async () => {
+  const pods = "/api/v1/namespaces/default/pods";
+  const low = `${pods}/low`;
+  const selector = { matchLabels: { app: "low" } };
+  const start = (name: string, spec: object): Promise<unknown> => {
+    // More than half of a node, and only node-1 has no taint.
+    const container = { name: "app", image: "app:1", resources: { requests: { cpu: "600" } } };
+    return cluster.admin.call("POST", pods, {
+      metadata: { name, labels: { app: name } },
+      spec: { ...spec, containers: [container] },
+    });
+  };
+  await cluster.admin.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {
+    metadata: { name: "high" },
+    value: 1,
+  });
+  await start("low", {});
+  await createProtector(cluster, "default", "low", {
+    minAvailable: 1,
+    unhealthyPodPolicy: "IfHealthyBudget",
+    selector,
+  });
+  await waitUntilSettled(cluster, "default", "low", 1, SETTLED_WITHIN_MS);
+  await environment.replaceWebhooks(["preempted"]);
+  await start("high", { priorityClassName: "high" });
+  await untilDenied(1, 1);
+  expect(conditionStatus(await cluster.admin.get(low), "DisruptionTarget")).toBe("True");
+  await cluster.admin.call("PATCH", low, { metadata: { annotations: { [KWOK_ANNOTATIONS.unready]: "true" } } });
+  await cluster.waitFor("the victim to be gone", async () => (await cluster.admin.request("GET", low)).status === 404);
 });
 
 /** It waits for node-lifecycle, whose grace is 50 s. */
