@@ -172,7 +172,7 @@ test("a pod with a tainted device is deleted once quota is back: that controller
   await cluster.waitFor("the pod to be gone", async () => (await cluster.admin.request("GET", path)).status === 404);
 });
 
-test("a denied preemption has marked its victim, which IfHealthyBudget does not keep while it is not Ready", async () => {
+test("a denied preemption has marked its victim: IfHealthyBudget does not keep it while it is not Ready", async () => {
   const pods = "/api/v1/namespaces/default/pods";
   const low = `${pods}/low`;
   const selector = { matchLabels: { app: "low" } };
