@@ -65,10 +65,12 @@ function mayHaveOthers(present: PodProtector | undefined): boolean {
   return isRemoved === true || present?.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined;
 }
 
-/** Why no cell's count is believed, for people, once no cell is on hold. */
+/** Why no cell's count is believed, for people, once no cell that has counted is on hold. */
 export function whyUnheard(present: PodProtector | undefined): string | undefined {
   const cells = cellsOf(present);
-  if (cells.length === 0 || cells.some(({ isOnHold }) => isOnHold) || hasAnySay(present)) return undefined;
+  const counted = cells.filter(({ isAwaited }) => !isAwaited);
+  if (counted.length === 0 || counted.some(({ isOnHold }) => isOnHold) || hasAnySay(present)) return undefined;
+  if (counted.length < cells.length) return whySilent(cells);
   return "no cell that has counted has such pods, and others may: its protector was created again, or a cell removed";
 }
 
@@ -139,7 +141,8 @@ export function whyInVain(
   nowMs: number,
 ): string | undefined {
   if (present === undefined || !waitsForCells(present)) return undefined;
-  const isSilent = ({ heartbeatMs }: CellCount): boolean => heartbeatMs > 0 && nowMs - heartbeatMs > STALE_AFTER_MS;
+  const isSilent = ({ heartbeatMs, isAwaited }: CellCount): boolean =>
+    isAwaited || (heartbeatMs > 0 && nowMs - heartbeatMs > STALE_AFTER_MS);
   const silent = ofOthers(present, selector).filter(isSilent);
   if (silent.length === 0) return whyUnheard(present);
   return (

@@ -289,8 +289,8 @@ function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCo
   if (silent !== undefined) {
     const isCore = budget.countedIn === undefined && isOnlyCore(cellsOf(present), own.pods);
     if (isCore && own.kind === "counted") return required(request, selector, own);
-    const known = Math.max(sum, own.kind === "counted" ? own.count : 0);
-    const least = silent.isAwaited ? strictestMinimum(budget, known, how)?.minAvailable : 0;
+    // What the others may lose depends on how many of its pods are available.
+    const least = silent.isAwaited ? silent.pods : 0;
     return unknown(counted, selector, silent, least);
   }
   if (own.kind === "counted" && own.count > sum) return required(counted, selector, own);
@@ -364,7 +364,7 @@ function unknown(
   const isUnsaid = kept === 0 && (request.isOverCells === true || before.includes(NOTHING.how));
   const isKept = kept !== undefined && !isUnsaid && !before.endsWith(ALL);
   const minAvailable = Math.max(isKept ? kept : pods, least);
-  const how = isKept ? "kept as it was" : ALL;
+  const how = isKept && minAvailable === kept ? "kept as it was" : ALL;
   const derivation = `how many pods there should be is unknown (${why}): minAvailable ${minAvailable}, ${how}`;
   const protectors = [budgetProtector(request, selector, { minAvailable, derivation })];
   return { kind: "resolved", protectors, recheck: true, why };
