@@ -1,4 +1,4 @@
-/** A budget over cells whose protector was lost and created again, or whose cell was removed, while pods stay silent. */
+/** A budget over cells whose protector was lost and created again, or whose cell was renamed. */
 import { describe, expect, test } from "vitest";
 import { specHash } from "../../../shared/decide/availability/spec-facts.ts";
 import { INT32_MAX } from "../../../shared/decide/minimum/workload-minimum.ts";
