@@ -3,6 +3,7 @@
  * aggregators put their cells on hold (docs/design.md#lost-history).
  */
 
+import { isCounted } from "../decide/state/protector-state.ts";
 import type { ApiClient, CallOptions } from "../kube/client/api-client.ts";
 import { podProtectorPath } from "../kube/client/api-path.ts";
 import type { ApiResult } from "../kube/client/api-result.ts";
@@ -63,35 +64,49 @@ function unblocked({ blockOwnerDeletion: _, ...owner }: OwnerReference): OwnerRe
 
 /**
  * Creates `object`, and adds the reservations of `lost`. The result is `conflict` if a protector of this name exists.
+ * With `hold`, each cell of `lost` keeps its number of expected pods until it counts.
  */
 export async function restore(
   api: RestoreCalls,
   object: object,
   lost: PodProtector,
   options: CallOptions,
+  hold?: string,
 ): Promise<ApiResult<PodProtector>> {
   const created = await api.create(podProtectorPath(lost.metadata.namespace ?? ""), object, parsePodProtector, options);
-  if (created.kind === "ok") await restoreHistory(api, created.object, lost, options);
+  if (created.kind === "ok") await restoreEntries(api, created.object, entriesOf(lost, hold), options);
   return created;
 }
 
-/**
- * Adds the reservations of `lost` to the cells of `created` that have none. Best effort: the cells are on hold for a
- * settle period anyway.
- */
-async function restoreHistory(
+/** What is restored of the cells of `lost`. The number of expected pods is no count, and nobody else may know it. */
+function entriesOf({ status }: PodProtector, hold: string | undefined): readonly CellStatus[] {
+  return (status?.cells ?? []).flatMap(({ cellID, admissionHistory, aggregation }) => {
+    const entry: CellStatus = hasHistory({ cellID, admissionHistory }) ? { cellID, admissionHistory } : { cellID };
+    const hasCounted = isCounted(aggregation ?? undefined) || aggregation?.hold !== undefined;
+    if (hold === undefined || !hasCounted) return hasHistory(entry) ? [entry] : [];
+    const { expectedReplicas, specHash } = aggregation ?? {};
+    const said = { ...(expectedReplicas === undefined ? {} : { expectedReplicas }), ...(specHash && { specHash }) };
+    return [{ ...entry, aggregation: { totalReplicas: 0, availableReplicas: 0, ...said, hold } }];
+  });
+}
+
+function hasHistory({ admissionHistory }: CellStatus): boolean {
+  return (admissionHistory?.buckets?.length ?? 0) > 0;
+}
+
+/** Adds `entries` to the cells of `created`. Best effort: the cells are on hold for a settle period anyway. */
+async function restoreEntries(
   api: Pick<RestoreCalls, "putPodProtectorStatus" | "getPodProtector">,
   created: PodProtector,
-  lost: PodProtector,
+  entries: readonly CellStatus[],
   options: CallOptions,
 ): Promise<void> {
-  const histories = (lost.status?.cells ?? []).filter((cell) => (cell.admissionHistory?.buckets?.length ?? 0) > 0);
-  if (histories.length === 0) return;
+  if (entries.length === 0) return;
   let object = created;
   for (let conflicts = 0; conflicts < MAX_CONFLICTS; conflicts++) {
     const { namespace = "", name, uid } = object.metadata;
     const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
-    const status = { summary, ...object.status, cells: withHistories(object.status?.cells ?? [], histories) };
+    const status = { summary, ...object.status, cells: withEntries(object.status?.cells ?? [], entries) };
     const result = await api.putPodProtectorStatus(object.metadata, status, options);
     if (result.kind !== "conflict") return;
     const read = await api.getPodProtector(namespace, name, options);
@@ -100,14 +115,22 @@ async function restoreHistory(
   }
 }
 
-/** A cell that has recorded reservations since the restore keeps its own history. */
-function withHistories(present: readonly CellStatus[], histories: readonly CellStatus[]): CellStatus[] {
+/** A cell that has counted, or has recorded reservations, since the restore keeps its own. */
+function withEntries(present: readonly CellStatus[], entries: readonly CellStatus[]): CellStatus[] {
   const cells = [...present];
-  for (const { cellID, admissionHistory } of histories) {
-    const at = cells.findIndex((cell) => cell.cellID === cellID);
+  for (const entry of entries) {
+    const at = cells.findIndex((cell) => cell.cellID === entry.cellID);
     const found = cells[at];
-    if (found === undefined) cells.push({ cellID, admissionHistory });
-    else if ((found.admissionHistory?.buckets?.length ?? 0) === 0) cells[at] = { ...found, admissionHistory };
+    if (found === undefined) cells.push(entry);
+    else {
+      const { aggregation, admissionHistory } = entry;
+      const isNew = aggregation && !isCounted(found.aggregation ?? undefined);
+      cells[at] = {
+        ...found,
+        ...(admissionHistory && !hasHistory(found) ? { admissionHistory } : {}),
+        ...(isNew ? { aggregation: { ...aggregation, ...found.aggregation } } : {}),
+      };
+    }
   }
   return cells;
 }

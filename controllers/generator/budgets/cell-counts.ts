@@ -1,7 +1,7 @@
 /** What the cells have counted of a budget's pods, and by which selector (docs/design.md#expected-pods). Pure. */
 import { specHash } from "../../../shared/decide/availability/spec-facts.ts";
 import { isCounted } from "../../../shared/decide/state/protector-state.ts";
-import { DERIVATION_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { DERIVATION_ANNOTATION, RESTORED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { type LabelSelector, type PodProtector, STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
 
@@ -12,6 +12,8 @@ interface CellCount {
   /** Hash of the spec by which it has counted, where the cell says so. */
   readonly specHash: string | undefined;
   readonly isOnHold: boolean;
+  /** It has counted a protector before this one, or before its entry was lost, and not this one yet. */
+  readonly isAwaited: boolean;
   /** Wall clock of the cell, Unix milliseconds; 0 where the cell does not say it. */
   readonly heartbeatMs: number;
 }
@@ -26,24 +28,83 @@ export function few(names: readonly string[]): string {
 /** In the derivation of a minimum that waits for the cells' counts. */
 export const UNCOUNTED = " (no more than there can be, until its cells have counted these pods)";
 
-/** The cells that have counted the protector. The entry of a removed cell counts no pods. */
+/**
+ * The cells that have counted the protector, or that have a hold because they had before it was lost. The entry of a
+ * removed cell counts no pods.
+ */
 export function cellsOf(present: PodProtector | undefined): readonly CellCount[] {
   return (present?.status?.cells ?? []).flatMap(({ cellID, aggregation }) => {
-    if (!aggregation || !isCounted(aggregation)) return [];
+    if (!aggregation || (!isCounted(aggregation) && aggregation.hold === undefined)) return [];
     const { totalReplicas, expectedReplicas: said, specHash: hash, hold, heartbeatTime } = aggregation;
     // A number below 0 would take from what the other cells ask for.
     const expectedReplicas = said === undefined ? undefined : Math.max(0, said);
-    const counted = { totalReplicas, expectedReplicas, specHash: hash };
+    const counted = { totalReplicas, expectedReplicas, specHash: hash, isAwaited: !isCounted(aggregation) };
     return [{ id: cellID, ...counted, isOnHold: hold !== undefined, heartbeatMs: parseMs(heartbeatTime) }];
   });
 }
 
 /**
- * False for a cell on hold that has no pods, and asks for none as far as it says. The protector may have been lost, and
- * the cells that have its pods may not have counted again: there, a minimum of 0 would let every pod go, also on hold.
+ * True once a cell has pods, or asks for some. Until then a minimum of 0 would let every pod go, also on hold. So cells
+ * without pods that are on hold have no say, and none has where other cells may have the pods.
  */
-export function hasSay({ totalReplicas, expectedReplicas = 0, isOnHold }: CellCount): boolean {
-  return !isOnHold || totalReplicas > 0 || expectedReplicas > 0;
+function hasAnySay(present: PodProtector | undefined): boolean {
+  const isOpen = mayHaveOthers(present);
+  return cellsOf(present).some(({ totalReplicas, expectedReplicas = 0, isOnHold }) => {
+    return totalReplicas > 0 || expectedReplicas > 0 || !(isOnHold || isOpen);
+  });
+}
+
+/**
+ * True where a cell that has pods may have no entry: after the loss of the protector, while its aggregator is down, or
+ * after `remove-cell`, while it has another id.
+ */
+function mayHaveOthers(present: PodProtector | undefined): boolean {
+  const isRemoved = present?.status?.cells.some(({ aggregation }) => {
+    return aggregation?.epoch !== undefined && !isCounted(aggregation);
+  });
+  return isRemoved === true || present?.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined;
+}
+
+/** Why no cell's count is believed, for people, once no cell that has counted is on hold. */
+export function whyUnheard(present: PodProtector | undefined): string | undefined {
+  const cells = cellsOf(present);
+  const counted = cells.filter(({ isAwaited }) => !isAwaited);
+  if (counted.length === 0 || counted.some(({ isOnHold }) => isOnHold) || hasAnySay(present)) return undefined;
+  if (counted.length < cells.length) return whySilent(cells);
+  return "no cell that has counted has such pods, and others may: its protector was created again, or a cell removed";
+}
+
+/** What the cells say together. */
+interface Sayings {
+  readonly isHeard: boolean;
+  /** How many pods there should be in the cells that have said it. */
+  readonly sum: number;
+  readonly how: string;
+  /** Some cells have not said it. */
+  readonly silent: { readonly pods: number; readonly why: string; readonly isAwaited: boolean } | undefined;
+}
+
+export function sayingsOf(present: PodProtector | undefined): Sayings {
+  const cells = cellsOf(present);
+  const silent = cells.filter(({ expectedReplicas }) => expectedReplicas === undefined);
+  const pods = cells.reduce((sum, { totalReplicas }) => sum + totalReplicas, 0);
+  const isAwaited = silent.some((cell) => cell.isAwaited);
+  return {
+    isHeard: hasAnySay(present),
+    sum: cells.reduce((sum, { expectedReplicas = 0 }) => sum + expectedReplicas, 0),
+    how: ` (${few(cells.map(({ id, expectedReplicas }) => `cell ${id} ${expectedReplicas}`))})`,
+    silent: silent.length === 0 ? undefined : { pods, why: whySilent(silent), isAwaited },
+  };
+}
+
+function whySilent(silent: readonly CellCount[]): string {
+  const awaited = silent.filter(({ isAwaited }) => isAwaited);
+  if (awaited.length === 0) {
+    const names = few(silent.map(({ id }) => id));
+    return `cell ${names} has not said: no workload there has such pods, or its aggregator can't list a kind`;
+  }
+  const until = "until its aggregator is back, or `kubectl podseidon remove-cell`";
+  return `cell ${few(awaited.map(({ id }) => id))} has not counted since the protector was lost: ${until}`;
 }
 
 /** True where the protector is for other pods than those that `selector` selects. */
@@ -62,8 +123,7 @@ export function waitsForCells(present: PodProtector | undefined): boolean {
  * counted, or from before a change of the selector. Other fields by which cells count do not change these numbers.
  */
 export function areUncounted(present: PodProtector | undefined, selector: LabelSelector): boolean {
-  const cells = cellsOf(present);
-  if (present === undefined || (!cells.some(hasSay) && waitsForCells(present))) return true;
+  if (present === undefined || (!hasAnySay(present) && waitsForCells(present))) return true;
   return (isForOthers(present, selector) || waitsForCells(present)) && ofOthers(present, selector).length > 0;
 }
 
@@ -81,9 +141,10 @@ export function whyInVain(
   nowMs: number,
 ): string | undefined {
   if (present === undefined || !waitsForCells(present)) return undefined;
-  const isSilent = ({ heartbeatMs }: CellCount): boolean => heartbeatMs > 0 && nowMs - heartbeatMs > STALE_AFTER_MS;
+  const isSilent = ({ heartbeatMs, isAwaited }: CellCount): boolean =>
+    isAwaited || (heartbeatMs > 0 && nowMs - heartbeatMs > STALE_AFTER_MS);
   const silent = ofOthers(present, selector).filter(isSilent);
-  if (silent.length === 0) return undefined;
+  if (silent.length === 0) return whyUnheard(present);
   return (
     `cell ${few(silent.map(({ id }) => id))} has not counted the pods that it selects now, and sends no heartbeat: ` +
     "no available pod can be deleted until its aggregator is back, or `kubectl podseidon remove-cell`"

@@ -35,12 +35,13 @@ import {
   areUncounted,
   cellsOf,
   few,
-  hasSay,
   isForOthers,
   isOnlyCore,
+  sayingsOf,
   UNCOUNTED,
   waitsForCells,
   whyInVain,
+  whyUnheard,
 } from "./cell-counts.ts";
 import type { FoundWorkload, WorkloadScales } from "./workload-scales.ts";
 
@@ -274,27 +275,25 @@ function isNowhere(own: KnownCoreCount): boolean {
  */
 function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCoreCount, nowMs: number): Resolution {
   const { present, budget } = request;
-  const cells = cellsOf(present);
-  const hasAnySay = cells.some(hasSay);
-  const silent = cells.filter(({ expectedReplicas }) => expectedReplicas === undefined);
+  const { isHeard, silent, sum, how } = sayingsOf(present);
   const counted = { ...request, isOverCells: true };
   // A smaller minimum would be in force while cells count, and one of 0 before that.
-  if ((hasAnySay || isNowhere(own)) && areUncounted(present, selector)) {
+  if ((isHeard || isNowhere(own)) && areUncounted(present, selector)) {
     const [why, recheck] = [whyInVain(present, selector, nowMs), present !== undefined];
     return required(counted, selector, { ...NOTHING, count: INT32_MAX, how: UNCOUNTED, recheck, why });
   }
-  if (!hasAnySay) return own.kind === "unknown" ? unknown(counted, selector, own) : required(counted, selector, own);
-  const isCore = silent.length > 0 && budget.countedIn === undefined && isOnlyCore(cells, own.pods);
-  if (isCore && own.kind === "counted") return required(request, selector, own);
-  if (silent.length > 0) {
-    const names = few(silent.map(({ id }) => id));
-    const pods = cells.reduce((sum, { totalReplicas }) => sum + totalReplicas, 0);
-    const why = `cell ${names} has not said: no workload there has such pods, or its aggregator can't list a kind`;
-    return unknown(counted, selector, { pods, why });
+  if (!isHeard) {
+    if (own.kind === "counted") return required(counted, selector, own);
+    return unknown(counted, selector, { ...own, why: whyUnheard(present) ?? own.why }, keptOf(request, selector));
   }
-  const sum = cells.reduce((total, { expectedReplicas = 0 }) => total + expectedReplicas, 0);
+  if (silent !== undefined) {
+    const isCore = budget.countedIn === undefined && isOnlyCore(cellsOf(present), own.pods);
+    if (isCore && own.kind === "counted") return required(request, selector, own);
+    // What the others may lose depends on how many of its pods are available.
+    const least = silent.isAwaited ? silent.pods : 0;
+    return unknown(counted, selector, silent, least);
+  }
   if (own.kind === "counted" && own.count > sum) return required(counted, selector, own);
-  const how = ` (${few(cells.map(({ id, expectedReplicas }) => `cell ${id} ${expectedReplicas}`))})`;
   return required(counted, selector, { ...NOTHING, count: sum, how, recheck: own.kind === "counted" && own.recheck });
 }
 
@@ -356,6 +355,7 @@ function unknown(
   request: BudgetRequest,
   selector: LabelSelector,
   { pods, why }: { readonly pods: number; readonly why: string },
+  least = 0,
 ): Resolution {
   const kept = keptOf(request, selector);
   const before = request.present?.metadata.annotations?.[DERIVATION_ANNOTATION] ?? "";
@@ -363,8 +363,8 @@ function unknown(
   // be disrupted.
   const isUnsaid = kept === 0 && (request.isOverCells === true || before.includes(NOTHING.how));
   const isKept = kept !== undefined && !isUnsaid && !before.endsWith(ALL);
-  const minAvailable = isKept ? kept : pods;
-  const how = isKept ? "kept as it was" : ALL;
+  const minAvailable = Math.max(isKept ? kept : pods, least);
+  const how = isKept && minAvailable === kept ? "kept as it was" : ALL;
   const derivation = `how many pods there should be is unknown (${why}): minAvailable ${minAvailable}, ${how}`;
   const protectors = [budgetProtector(request, selector, { minAvailable, derivation })];
   return { kind: "resolved", protectors, recheck: true, why };

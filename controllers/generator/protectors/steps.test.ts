@@ -166,3 +166,25 @@ test("the state of a source is written as conditions, of which one that was neve
   const bare = await performed({ kind: "setSourceState", protector, state: "vanished" });
   expect(bare.calls[0]?.[1]).toMatchObject({ metadata: { resourceVersion: "9" }, status: { cells: [] } });
 });
+
+test("a lost protector whose number is over cells is restored with a hold on each of them", async () => {
+  const summary = { totalReplicas: 9, aggregatedAvailableReplicas: 9, estimatedAvailableReplicas: 9 };
+  const cells = [{ cellID: "a", aggregation: { totalReplicas: 9, availableReplicas: 9, resourceVersion: "5" } }];
+  const last = protectorWith(DELETED, { cells, summary });
+  const lost = { ...last, spec: { ...last.spec, countExpectedPods: true } };
+  for (const [step, answers] of [
+    [{ kind: "restore", object: made, lost }, []],
+    [{ kind: "replace", object: made, protector: lost }, [409]],
+  ] satisfies [ReconcileStep, Answer[]][]) {
+    const [name, body] = (await performed(step, answers)).calls.at(-1) ?? [];
+    expect([name, Object(body).status.cells]).toEqual([
+      "PUT status",
+      [
+        {
+          cellID: "a",
+          aggregation: { totalReplicas: 0, availableReplicas: 0, hold: expect.stringMatching(/^Restored\//) },
+        },
+      ],
+    ]);
+  }
+});

@@ -1,4 +1,5 @@
 /** Carries out the steps of a plan, one function for each kind of step. A step that fails ends the reconcile. */
+import { holdOf } from "../../../shared/decide/state/hold.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import { type ApiFailure, type ApiResult, uncalledWebhook } from "../../../shared/kube/client/api-result.ts";
@@ -82,7 +83,7 @@ const STEPS: StepFunctions = {
   async restore(context, { object, lost }) {
     const { calls } = context;
     const { name } = lost.metadata;
-    const result = await restore(calls.api, object, lost, calls);
+    const result = await restore(calls.api, object, lost, calls, holdText(context, lost));
     // An aggregator has restored the protector.
     if (result.kind === "conflict") return later(WATCH_LAG_MS);
     return finishWrite(context, result, `restore protector ${name}`, "restored", name);
@@ -167,7 +168,7 @@ async function replaceDeleted(
   const { finalizers = [] } = last.metadata;
   if (finalizers.length > 0) return keep(`it waits for the finalizers ${finalizers.join(", ")}`);
   // The update had the version as precondition, so its result is the last state of the protector.
-  const restored = await restore(calls.api, object, freed.object, calls);
+  const restored = await restore(calls.api, object, freed.object, calls, holdText(context, protector));
   return finishWrite(context, restored, what, "replaced", name);
 }
 
@@ -180,6 +181,11 @@ function tellBoth(
   if (source === undefined) return;
   for (const about of [referenceTo(kind, source), { ...PROTECTOR_KIND, namespace, name, uid }])
     options.onEvent({ kind: what, source: key, protector: name, about });
+}
+
+/** The hold of cells that say how many pods the lost protector has there. */
+function holdText({ options: { ports } }: StepContext, { spec }: PodProtector): string | undefined {
+  return spec.countExpectedPods === true ? holdOf("Restored", ports.random.token(), ports.clock.nowMs()) : undefined;
 }
 
 function timeOf({ options }: StepContext): string {

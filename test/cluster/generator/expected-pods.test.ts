@@ -118,6 +118,18 @@ async function untilPromised(...wanted: readonly number[]): Promise<void> {
   await expect.poll(() => promised().catch(String)).toEqual(wanted);
 }
 
+/** Deletes the protector, which the generator creates again, and waits until these cells have counted the new one. */
+async function loseProtector(name: string, cells: readonly string[]): Promise<void> {
+  const { metadata } = await readProtector(environment.core, "default", name);
+  expect(await environment.core.kubectl(["delete", "ppr", name, "--wait=false"])).toMatchObject({ code: 0 });
+  const counted = async (): Promise<readonly string[]> => {
+    const now = await readProtector(environment.core, "default", name);
+    if (now.metadata.uid === metadata.uid) return [];
+    return (now.status?.cells ?? []).flatMap(({ cellID, aggregation }) => (aggregation?.resourceVersion ? cellID : []));
+  };
+  await expect.poll(async () => [...(await counted().catch(() => []))].sort()).toEqual(cells);
+}
+
 /** @returns the status, and what a denied caller is told */
 async function evict(cell: string, name: string): Promise<{ status: number; message: string }> {
   const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name } };
@@ -178,9 +190,14 @@ describe("a budget over three clusters", () => {
     await expect.poll(minimum).toBe(REPLICAS - 1);
   });
 
-  it("keeps the share of a cluster that goes away, until the cell is removed", async () => {
+  it("keeps the share of a cluster that goes away, also in a new protector, until the cell is removed", async () => {
     await environment.aggregators.get("c")?.stop();
     await scale("c", 0);
+    await scale("a", 4);
+    await untilPromised(9, 5);
+    await loseProtector(ONE_LESS, ["a", "b"]);
+    await scale("a", 5);
+    await untilPromised(10, 6);
     await scale("a", 4);
     await untilPromised(9, 5);
     const annotations = { "podseidon.kubewharf.io/remove-cell-once": "c" };

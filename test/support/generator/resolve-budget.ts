@@ -12,7 +12,8 @@ import type {
 import { specHash } from "../../../shared/decide/availability/spec-facts.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
-import type { LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
+import { RESTORED } from "../../../shared/recovery/restore-protector.ts";
+import type { Aggregation, CellStatus, LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
 
@@ -64,6 +65,10 @@ export interface GivenBudget {
   readonly isCounted?: boolean;
   /** The first cell is on hold. */
   readonly isOnHold?: boolean;
+  /** The protector was created again for one that was lost. */
+  readonly isRestored?: boolean;
+  /** What cell `z`, which has not counted this protector, has in its entry. */
+  readonly uncounted?: Partial<Aggregation>;
   /** How long ago each cell has sent a heartbeat, where it does. */
   readonly silentMs?: readonly number[];
 }
@@ -104,7 +109,8 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
     },
     derivation: given.derivation ?? "",
   };
-  const { spec, metadata } = newProtector(kind, source, required, "x");
+  const mark = given.isRestored === true ? RESTORED : undefined;
+  const { spec, metadata } = newProtector(kind, source, required, "x", mark);
   const { name, namespace, annotations } = metadata;
   const stored = { name, namespace, uid: "p", resourceVersion: "1", annotations };
   return await new Resolver({ workloads, pods, clock }).resolve({
@@ -118,22 +124,26 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
 }
 
 function statusOf(
-  { cells = [], countedSelectors = [], isOnHold = false, silentMs = [] }: GivenBudget,
+  { cells = [], countedSelectors = [], isOnHold = false, silentMs = [], uncounted }: GivenBudget,
   nowMs: number,
 ): NonNullable<PodProtector["status"]> {
+  const zero = { totalReplicas: 0, availableReplicas: 0 };
+  const others = uncounted === undefined ? [] : [{ cellID: "z", aggregation: { ...zero, ...uncounted } }];
   return {
-    cells: cells.map(([totalReplicas, expected], index) => {
-      const by = countedSelectors[index];
-      const ageMs = silentMs[index];
-      const counted = {
-        ...{ totalReplicas, availableReplicas: totalReplicas, resourceVersion: "1" },
-        ...(by === undefined ? {} : { specHash: specHash({ minAvailable: 0, minReadySeconds: 0, selector: by }) }),
-        ...(isOnHold && index === 0 ? { hold: "Restored/1-t" } : {}),
-        ...(ageMs === undefined ? {} : { heartbeatTime: formatMs(nowMs - ageMs) }),
-      };
-      const aggregation = expected === undefined ? counted : { ...counted, expectedReplicas: expected };
-      return { cellID: "abc".charAt(index) || `in-a-region-far-away-${index}`, aggregation };
-    }),
+    cells: cells
+      .map(([totalReplicas, expected], index): CellStatus => {
+        const by = countedSelectors[index];
+        const ageMs = silentMs[index];
+        const counted = {
+          ...{ totalReplicas, availableReplicas: totalReplicas, resourceVersion: "1" },
+          ...(by === undefined ? {} : { specHash: specHash({ minAvailable: 0, minReadySeconds: 0, selector: by }) }),
+          ...(isOnHold && index === 0 ? { hold: "Restored/1-t" } : {}),
+          ...(ageMs === undefined ? {} : { heartbeatTime: formatMs(nowMs - ageMs) }),
+        };
+        const aggregation = expected === undefined ? counted : { ...counted, expectedReplicas: expected };
+        return { cellID: "abc".charAt(index) || `in-a-region-far-away-${index}`, aggregation };
+      })
+      .concat(others),
     summary: { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 },
   };
 }
