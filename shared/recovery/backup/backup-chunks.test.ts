@@ -292,9 +292,9 @@ describe("backups", () => {
 test("protectors that come and go while nothing can be written leave no more than one write can hold", async () => {
   let changes = 0;
   class Counting extends ConfigMaps {
-    override patch<T>(...[path, type, body, parse]: Parameters<ConfigMaps["patch"]>) {
+    override patch<T>(path: string, type: unknown, body: unknown, parse: (raw: unknown) => T) {
       changes = Object.keys(Object(valueAt(body, "data"))).length;
-      return super.patch<T>(path, type, body, parse);
+      return super.patch(path, type, body, parse);
     }
   }
   const api = new Counting();
