@@ -76,6 +76,17 @@ test("of more than 50,000 those of the protectors that were written longest ago 
   expect([reasserted("p1").length, reasserted("p2").length, reasserted("p200").length]).toEqual([0, 250, 1]);
 });
 
+test("of one protector, settled ones take no room of new ones, and the bound stays what it was", async () => {
+  const { time, recent, reasserted } = rig();
+  const batch = written(Array.from({ length: 1_000 }, (_, index) => `n${index}`));
+  for (let write = 0; write < 50; write++) recent.remember("hot", batch);
+  await time.advance(2 * SETTLE_MS + 1);
+  recent.remember("hot", batch);
+  expect(reasserted("hot")).toHaveLength(1_000);
+  for (let key = 1; key <= 50; key++) recent.remember(`p${key}`, batch);
+  expect([reasserted("hot").length, reasserted("p1").length]).toEqual([0, 1_000]);
+});
+
 test("hold of a pod what a decision needs, and are tried for a minute", () => {
   const { recent, submitted } = rig();
   recent.remember("p", written(["a"]));

@@ -82,19 +82,19 @@ export class RecentReservations {
     this.#size -= before - protector.records.length;
   }
 
-  /** Forgets settled reservations: of whole protectors, oldest first, and of `hot`. */
+  /** Forgets settled reservations: of `hot`, and of whole protectors, oldest first. */
   #prune(nowMs: number, hot?: ProtectorRecords): void {
     const oldestMs = nowMs - 2 * this.#options.settleMs;
+    const settled = hot?.records.findIndex(({ atMs }) => atMs >= oldestMs) ?? 0;
+    if (settled > 0) {
+      hot?.records.splice(0, settled);
+      this.#size -= settled;
+    }
     for (const [key, protector] of this.#protectors) {
       const lastMs = protector.records.at(-1)?.atMs ?? Number.NEGATIVE_INFINITY;
       if (this.#size <= MAX_REMEMBERED && lastMs >= oldestMs) break;
       this.#size -= protector.records.length;
       this.#protectors.delete(key);
     }
-    if ((hot?.records[0]?.atMs ?? oldestMs) >= oldestMs) return;
-    const first = hot?.records.findIndex(({ atMs }) => atMs >= oldestMs) ?? 0;
-    if (first <= 0) return;
-    hot?.records.splice(0, first);
-    this.#size -= first;
   }
 }

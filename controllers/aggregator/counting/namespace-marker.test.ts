@@ -106,6 +106,13 @@ test("the pods of a namespace that the watch does not show yet wait for it, and 
   expect(marker.firstCountInMs("shop", true)).toBe(10_000);
 });
 
+test("the name of a namespace whose protector went before the namespaces were listed is not kept", async () => {
+  const { time, watch, patches } = await start();
+  watch.event("ADDED", namespace("unlisted", "101"));
+  await time.advance(1_000);
+  expect(patches).toEqual([]);
+});
+
 describe("a namespace that went and comes back", () => {
   const comeBack = async ({ time, watch }: Harness): Promise<void> => {
     watch.event("ADDED", namespace("shop", "103"));

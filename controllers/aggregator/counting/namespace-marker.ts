@@ -89,7 +89,13 @@ export class NamespaceMarker {
       unparsable: "keepLast",
       onEvent: onWatch,
     });
-    this.#watch.subscribe({ changed: (before, after) => this.#changed(after ?? before, after !== undefined) });
+    this.#watch.subscribe({
+      changed: (before, after) => this.#changed(after ?? before, after !== undefined),
+      // Protectors may have gone before the first list.
+      relisted: () => {
+        for (const name of this.#protected) this.forget(name);
+      },
+    });
     this.#watch.start();
   }
 

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { ConfigMaps } from "../../../test/support/aggregator/config-maps.ts";
 import type { ApiResult } from "../../kube/client/api-result.ts";
+import { valueAt } from "../../schema/check.ts";
 import type { PodProtector } from "../../schema/podprotector.ts";
 import { BackupChunks } from "./backup-chunks.ts";
 import {
@@ -285,4 +286,30 @@ describe("backups", () => {
     await next.putVersions({ core: "90" }, signal);
     expect(next.isInvalid).toBe(true);
   });
+});
+
+// The role of an older version, or a policy, may refuse the writes for weeks.
+test("protectors that come and go while nothing can be written leave no more than one write can hold", async () => {
+  let changes = 0;
+  class Counting extends ConfigMaps {
+    override patch<T>(path: string, type: unknown, body: unknown, parse: (raw: unknown) => T) {
+      changes = Object.keys(Object(valueAt(body, "data"))).length;
+      return super.patch(path, type, body, parse);
+    }
+  }
+  const api = new Counting();
+  const chunks = chunksOf(api);
+  chunks.put("uid-stays", "a backup");
+  await chunks.flush(signal);
+  for (let one = 0; one < 20_000; one++) {
+    chunks.put(`uid-${one}`, "a backup");
+    chunks.remove(`uid-${one - 1}`);
+    if (one % 500 > 0) continue;
+    api.faults.push({ kind: "rejected", status: 403, message: "forbidden" });
+    expect(await chunks.flush(signal)).toMatchObject({ kind: "rejected" });
+    // As the keeper does, which then adds what there is.
+    if (chunks.isInvalid) await chunks.read(signal);
+  }
+  await chunks.flush(signal);
+  expect(changes).toBeLessThan(6_000);
 });

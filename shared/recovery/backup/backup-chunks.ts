@@ -40,6 +40,8 @@ interface Stored {
 }
 
 type Change = Record<string, string | null>;
+/** Of one chunk, after a failed write; more than it has room for, and no longer than a request may be. */
+const MOST_CHANGES = 5_000;
 
 export class BackupChunks {
   readonly #options: BackupChunksOptions;
@@ -168,7 +170,10 @@ export class BackupChunks {
       const name = this.#nameOf(chunk);
       const result = await this.#writeChunk(name, data, signal);
       if (result.kind !== "ok") {
-        this.#changes.set(chunk, { ...data, ...this.#changes.get(chunk) });
+        const left = { ...data, ...this.#changes.get(chunk) };
+        this.#changes.set(chunk, left);
+        // A read forgets the protectors that came and went meanwhile.
+        if (Object.keys(left).length > MOST_CHANGES) this.invalidate();
         if (result.kind !== "conflict") return result;
         this.invalidate();
         return written;

@@ -106,6 +106,19 @@ test.each([["first"], ["last"]])(
   },
 );
 
+// A quota of protectors in their namespace refuses their restore, and the room for others that their client makes.
+test("lost protectors that can't be restored are bounded: a namespace that has most gives way to others", () => {
+  const { add, lost, over, told } = rig();
+  const of = (namespace: string, name: string): PodProtector => protector({ namespace, name, uid: name });
+  for (let one = 0; one < 50_000; one++) add(of("tenant", `web-${one}`));
+  expect(add(of("tenant", "beyond"))).toBe(false);
+  expect(add(of("shop", "db"))).toBe(true);
+  expect([lost.size, lost.has("db"), lost.has("web-0")]).toEqual([50_000, true, false]);
+  // Their backups end, too.
+  expect(over).toEqual(["beyond", "web-0"]);
+  expect(told).toHaveLength(50_001);
+});
+
 describe("a lost protector", () => {
   test("is restored after the generator's head start, marked, with its history but no other status", async () => {
     const { add, work, created, statuses, told } = rig();

@@ -3,6 +3,7 @@ import { describeFailure } from "../../kube/client/api-result.ts";
 import type { Ports } from "../../runtime/clock.ts";
 import { REMOVE_CELL_ONCE_ANNOTATION } from "../../schema/annotations.ts";
 import { namespacedName, type PodProtector } from "../../schema/podprotector.ts";
+import { BoundedLostProtectors } from "../bounded-lost-protectors.ts";
 import { isReleased } from "../lost-protector.ts";
 import type { RecoveryEvent } from "../recovery-events.ts";
 import { markOfCell, type RestoreCalls, restore, restoredObject } from "../restore-protector.ts";
@@ -20,7 +21,7 @@ export interface BackupRestorerOptions {
   /** This core has a protector of this `namespace/name`. */
   readonly isPresent: (core: string, key: string) => boolean;
   readonly apiOf: (core: string) => RestoreCalls | undefined;
-  /** The protector was released or exists again, so that its backup can go. */
+  /** The protector was released or exists again, or there is no room for it, so that its backup can go. */
   readonly onEnded: (backup: ProtectorBackup) => void;
   readonly timeoutMs: number;
   /** Asked before each restore. */
@@ -29,6 +30,9 @@ export interface BackupRestorerOptions {
 }
 
 interface Lost {
+  /** The UID. */
+  readonly key: string;
+  readonly object: ProtectorBackup["object"];
   readonly backup: ProtectorBackup;
   dueMs: number;
 }
@@ -42,44 +46,60 @@ const WAVE_MS = 10_000;
 /** Restores lost protectors from the cell's backup, after a head start for the generator, which knows the source. */
 export class BackupRestorer {
   readonly #options: BackupRestorerOptions;
-  /** By UID. */
-  readonly #lost = new Map<string, Lost>();
+  /** By core. */
+  readonly #lost = new Map<string, BoundedLostProtectors<Lost>>();
 
   constructor(options: BackupRestorerOptions) {
     this.#options = options;
   }
 
   get size(): number {
-    return this.#lost.size;
+    let size = 0;
+    for (const lost of this.#lost.values()) size += lost.size;
+    return size;
   }
 
   has(uid: string): boolean {
-    return this.#lost.has(uid);
+    return this.#lost.values().some((lost) => lost.get(uid) !== undefined);
   }
 
   *backups(): Iterable<ProtectorBackup> {
-    for (const { backup } of this.#lost.values()) yield backup;
+    for (const lost of this.#lost.values()) for (const { backup } of lost.values()) yield backup;
   }
 
-  /** The protector is absent from its core. True when it is lost, false when it was released. */
+  /**
+   * The protector is absent from its core. True when it is lost, false when it was released, or when there is no room
+   * for more of its namespace.
+   */
   add(backup: ProtectorBackup, isRestored: boolean): boolean {
     const { core, object, isLost = false } = backup;
     const { uid } = object.metadata;
     const { ports, headStartMs, isRecorded, onEvent } = this.#options;
     if (isReleased(object, isRecorded(core, object), isRestored || isLost)) return false;
-    if (!this.#lost.has(uid)) onEvent({ kind: "vanished", ...named(backup) });
-    this.#lost.set(uid, { backup, dueMs: ports.clock.monotonicMs() + headStartMs });
+    const isNews = !this.has(uid);
+    const lost = this.#of(core);
+    if (!lost.add({ key: uid, object, backup, dueMs: ports.clock.monotonicMs() + headStartMs })) return false;
+    if (isNews) onEvent({ kind: "vanished", ...named(backup) });
     return true;
+  }
+
+  #of(core: string): BoundedLostProtectors<Lost> {
+    const known = this.#lost.get(core);
+    if (known !== undefined) return known;
+    const lost = new BoundedLostProtectors<Lost>(({ backup }) => this.#options.onEnded(backup));
+    this.#lost.set(core, lost);
+    return lost;
   }
 
   /** Forgets the protectors that exist again or were released. */
   endPresent(): void {
     const { isPresent, isRecorded, onEnded } = this.#options;
-    for (const [uid, { backup }] of this.#lost) {
-      const { core, object } = backup;
-      if (!isPresent(core, namespacedName(object.metadata)) && !isRecorded(core, object)) continue;
-      this.#lost.delete(uid);
-      onEnded(backup);
+    for (const [core, lost] of this.#lost) {
+      for (const { key, object, backup } of lost.values()) {
+        if (!isPresent(core, namespacedName(object.metadata)) && !isRecorded(core, object)) continue;
+        lost.remove(key);
+        onEnded(backup);
+      }
     }
   }
 
@@ -96,7 +116,7 @@ export class BackupRestorer {
     for (const lost of due.slice(0, MAX_AT_ONCE)) {
       if (signal.aborted || !mayWrite() || ports.clock.monotonicMs() - startedMs > WAVE_MS) return;
       const { object } = lost.backup;
-      const isLost = this.#lost.get(object.metadata.uid) === lost && !isRecorded(core, object);
+      const isLost = this.#of(core).get(object.metadata.uid) === lost && !isRecorded(core, object);
       if (isLost && !(await this.#restore(lost, signal))) return;
     }
   }
@@ -104,8 +124,7 @@ export class BackupRestorer {
   /** Of several lost protectors of one name only the last one that was made: the others are older versions of it. */
   #youngest(core: string): Lost[] {
     const byKey = new Map<string, Lost>();
-    for (const lost of this.#lost.values()) {
-      if (lost.backup.core !== core) continue;
+    for (const lost of this.#of(core).values()) {
       const key = namespacedName(lost.backup.object.metadata);
       const other = byKey.get(key);
       if (other === undefined || madeMs(lost) >= madeMs(other)) byKey.set(key, lost);
