@@ -6,6 +6,7 @@ import {
   ref,
   replicaSet,
   resolve,
+  resolveScale,
   selector,
   workload,
 } from "../../../test/support/generator/resolve-budget.ts";
@@ -152,6 +153,61 @@ describe("the number of pods that there should be", () => {
     const down = { ...rollout, answers: { "/apis/argoproj.io/v1alpha1": "down" } };
     expect(await resolve({ maxUnavailable: 1 }, down)).toMatchObject({ kind: "failed" });
   });
+});
+
+describe("a custom workload, by its scale subresource", () => {
+  const SCALE = "/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/web/scale";
+  const scaled = (replicas: number, selector = "app=web"): GivenBudget => ({
+    answers: { [SCALE]: { metadata: { uid: "r1" }, spec: { replicas }, status: { selector } } },
+  });
+  const own = { matchLabels: { app: "own" } };
+  const app = { matchExpressions: [{ key: "app", operator: "In", values: ["web"] }] };
+
+  test.each<[string, Parameters<typeof resolveScale>, object]>([
+    ["by default, keeps three quarters", [{}, scaled(8)], { minAvailable: 6, minReadySeconds: 0, selector: app }],
+    [
+      "has a maxUnavailable of its own",
+      [{ maxUnavailable: 3, minReadySeconds: 9 }, scaled(8)],
+      { minAvailable: 5, minReadySeconds: 9 },
+    ],
+    ["has an annotation", [{ stated: { minAvailable: "7" }, maxUnavailable: 3 }, scaled(8)], { minAvailable: 7 }],
+    ["has a selector of its own", [{ selector: own }, scaled(8, "")], { minAvailable: 6, selector: own }],
+    ["is deleted with replicas", [{}, scaled(1), { deleting: true }], { minAvailable: 0 }],
+    ["is at zero", [{}, scaled(0)], { minAvailable: 0 }],
+  ])("%s", async (_, given, spec) => {
+    const resolution = await resolveScale(...given);
+    expect(resolution).toMatchObject({ kind: "resolved", protectors: [{ name: "rollout-web", spec }] });
+  });
+
+  test("is released where it is deleted at zero, and has a second protector with a floor", async () => {
+    expect(await resolveScale({}, scaled(0), { deleting: true })).toMatchObject({ kind: "resolved", protectors: [] });
+    const floors = await resolveScale({ stated: { minRunning: "50%" } }, scaled(8));
+    expect(floors).toMatchObject({ protectors: [{}, { spec: { minAvailable: 4, healthCriterion: "Running" } }] });
+  });
+
+  test("leaves its protectors as they are where it can't be read", async () => {
+    const why = (text: string) => ({ kind: "unresolved", why: expect.stringContaining(text) });
+    expect(await resolveScale({}, {})).toMatchObject(why("scale"));
+    expect(await resolveScale({}, scaled(8, ""))).toMatchObject(why("has no selector in its status"));
+    expect(await resolveScale({}, { answers: { [SCALE]: "down" } })).toMatchObject({ kind: "failed" });
+  });
+});
+
+test("the order of workloads changes nothing that is written", async () => {
+  const workloads: GivenBudget["workloads"] = [
+    ["statefulset/shop/db", workload("StatefulSet", "db", 3)],
+    ["replicationcontroller/shop/old", workload("ReplicationController", "old", 4)],
+  ];
+  const controllers = [ref("StatefulSet", "db"), ref("ReplicationController", "old")];
+  const of = (order: typeof controllers) =>
+    resolve({ maxUnavailable: 1 }, { workloads, pods: { total: 7, controllers: order } });
+  expect(await of(controllers)).toEqual(await of(controllers.toReversed()));
+});
+
+test("a budget with a targetRef may say itself how many pods there should be", async () => {
+  const targetRef = ref("Deployment", "web");
+  expect(minimum(await resolve({ maxUnavailable: 1, targetRef, expectedPods: 20 }, ofDeployment))).toBe(19);
+  expect(await resolve({ maxUnavailable: 1, selector: undefined }, ofDeployment)).toMatchObject({ protectors: [] });
 });
 
 describe("a budget is unresolved, which leaves its protectors as they are, for", () => {
