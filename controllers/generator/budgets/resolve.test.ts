@@ -11,6 +11,7 @@ import {
   workload,
 } from "../../../test/support/generator/resolve-budget.ts";
 import type { Budget } from "../sources/protection-source.ts";
+import { cellsOf, few, hasSay } from "./cell-counts.ts";
 
 const GET = "/apis/apps/v1/namespaces/shop/daemonsets/agent";
 
@@ -318,5 +319,39 @@ describe("a budget of several clusters, of which one has a limit that can't be r
     const resolution = await resolve({ minAvailable: "unreadable", ofClusters: unreadable }, given);
     expect(minimum(resolution)).toBe(8);
     expect(resolution).toMatchObject({ why: "its minAvailable or maxUnavailable can't be read" });
+  });
+});
+
+describe("the cells of a protector", () => {
+  const counted = { totalReplicas: 2, availableReplicas: 2, resourceVersion: "1" };
+  const ofCells = (...aggregations: ({ totalReplicas: number; availableReplicas: number } | undefined)[]) => {
+    const cells = aggregations.map((aggregation, index) => ({ cellID: `${index}`, aggregation }));
+    const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+    const metadata = { name: "web", namespace: "shop", uid: "p", resourceVersion: "1" };
+    return cellsOf({
+      ...{ metadata, spec: { minAvailable: 1, minReadySeconds: 0, selector } },
+      status: { cells, summary },
+    });
+  };
+
+  test("are those that an aggregator has counted", () => {
+    const ids = ofCells(undefined, { totalReplicas: 9, availableReplicas: 9 }, counted).map(({ id }) => id);
+    expect(ids).toEqual(["2"]);
+    expect(cellsOf(undefined)).toEqual([]);
+  });
+
+  test.each<[object, boolean]>([
+    [{ totalReplicas: 0 }, true],
+    [{ totalReplicas: 0, hold: "Gone/1" }, false],
+    [{ totalReplicas: 0, expectedReplicas: 0, hold: "Gone/1" }, false],
+    [{ totalReplicas: 1, hold: "Gone/1" }, true],
+    [{ totalReplicas: 0, expectedReplicas: 1, hold: "Gone/1" }, true],
+  ])("have a say, as far as they are not on hold without pods: %j", (aggregation, expected) => {
+    expect(ofCells({ ...counted, ...aggregation }).map(hasSay)).toEqual([expected]);
+  });
+
+  test("are named up to a bound, and the others counted", () => {
+    expect(few([..."abcde"])).toBe("a, b, c, d, e");
+    expect(few([..."abcdefg"])).toBe("a, b, c, d, e and 2 more");
   });
 });
