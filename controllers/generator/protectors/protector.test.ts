@@ -63,6 +63,21 @@ test("the source of a protector is of the kind that its owner has, or its labels
   }
 });
 
+test("an owner that does not control a protector, or that no object is, does not name its source", () => {
+  const plugin = pluginNamed("deployment");
+  const required = { name: "p", spec: { minAvailable: 1, minReadySeconds: 0, selector: {} }, derivation: "" };
+  const identity = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "7" };
+  const source: ProtectionSource = {
+    ...{ ...identity, finalizers: [], deleting: false, decision: "Protected", protectors: [required] },
+  };
+  const { metadata, spec } = newProtector(plugin.kind, source, required, "p");
+  for (const changes of [{ name: "other", controller: false }, { name: "a/b" }]) {
+    const ownerReferences = metadata.ownerReferences.map((owner) => ({ ...owner, ...changes }));
+    const present = { ...metadata, uid: "p1", resourceVersion: "9", finalizers: [], ownerReferences };
+    expect(sourceOf({ metadata: present, spec }, [plugin])).toMatchObject({ name: "web" });
+  }
+});
+
 test("a budget says where to probe; how the owner's server is trusted, and how long it may take, stays", () => {
   const { kind } = pluginNamed("xpoddisruptionbudget");
   const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "7" };
