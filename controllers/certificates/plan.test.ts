@@ -35,7 +35,7 @@ const [oldest, before, newest, spent] = [
   await authority(10),
   await authority(1001),
 ];
-const aging = await authority(700);
+const [aging, ending] = [await authority(700), await authority(950)];
 /** Created by a clock that was two days ahead. */
 const early = await authority(-48);
 const pems = (...pairs: readonly KeyAndCertificate[]): string[] => pairs.map((pair) => pair.certificatePem);
@@ -46,9 +46,10 @@ interface Case {
   readonly trusting?: readonly string[];
   readonly untrusting?: readonly string[];
   readonly trustedForMs?: number;
+  readonly dnsNames?: readonly string[];
 }
 
-function step({ state, trusting = [], untrusting = [], trustedForMs }: Case): unknown {
+function step({ state, trusting = [], untrusting = [], trustedForMs, dnsNames = [NAME] }: Case): unknown {
   const published = state.published ?? [];
   const trusted = new Map([
     ...trusting.map((cell) => [cell, fingerprintOf(published)] as const),
@@ -63,7 +64,7 @@ function step({ state, trusting = [], untrusting = [], trustedForMs }: Case): un
     trusted,
     ...state,
   };
-  return nextStep(full, terms, NOW_MS, trustedForMs);
+  return nextStep(full, { ...terms, dnsNames }, NOW_MS, trustedForMs);
 }
 
 /** In the middle of a rotation: the previous authority signed the certificate in use. */
@@ -95,6 +96,21 @@ describe("the next step", async () => {
       { state: { authority: newest, serving: await serving(before, 20), issuer: pems(oldest).join("") } },
       { kind: "publish", certificates: pems(newest) },
     ],
+    [
+      "of the published authorities only the last one stays, where none signed the certificate in use",
+      { state: { authority: newest, published: pems(oldest, before, newest) } },
+      { kind: "publish", certificates: pems(before, newest) },
+    ],
+    [
+      "an authority that has expired is dropped",
+      { state: { ...quiet, published: pems(spent, newest) } },
+      { kind: "publish", certificates: pems(newest) },
+    ],
+    [
+      "a certificate that has expired is replaced, whatever else is to do",
+      { state: { ...quiet, serving: await serving(newest, 91), rotationAsked: true } },
+      { kind: "issue", reason: "missing" },
+    ],
     ["nothing to do", { state: quiet, trusting: ["a"] }, { kind: "none" }],
     [
       "a new authority is published beside the one in use, and older ones are dropped",
@@ -102,8 +118,13 @@ describe("the next step", async () => {
       { kind: "publish", certificates: pems(before, newest) },
     ],
     [
-      "the authority in use stays published, even when it is not the previous one",
-      { state: { ...rotating, published: pems(oldest, before), serving: await serving(oldest, 20) } },
+      "the authority in use stays published, even when it is neither the previous one nor the recorded one",
+      {
+        state: {
+          ...{ ...rotating, published: pems(oldest, before), serving: await serving(oldest, 20) },
+          issuer: pems(before).join(""),
+        },
+      },
       { kind: "publish", certificates: pems(oldest, newest) },
     ],
     [
@@ -132,10 +153,16 @@ describe("the next step", async () => {
       { kind: "issue", reason: "overdue" },
     ],
     [
+      "until then it stays, because some cells trust nothing else",
+      { state: { ...rotating, serving: await serving(before, 74) }, trusting: ["c"], untrusting: ["b", "a"] },
+      { kind: "wait", cells: ["a", "b"] },
+    ],
+    [
       "a renewal by the authority in use waits for no cell",
       { state: { ...quiet, serving: await serving(newest, 61) }, untrusting: ["b"] },
       { kind: "issue", reason: "expiring" },
     ],
+    ["no renewal sooner", { state: { ...quiet, serving: await serving(newest, 59) } }, { kind: "none" }],
     [
       "a certificate that is not valid yet is replaced",
       { state: { ...quiet, serving: await serving(newest, -48) }, trusting: ["a"] },
@@ -160,6 +187,11 @@ describe("the next step", async () => {
       { kind: "issue", reason: "names" },
     ],
     [
+      "a certificate for one of two host names is replaced",
+      { state: quiet, dnsNames: [NAME, "other.svc"] },
+      { kind: "issue", reason: "names" },
+    ],
+    [
       "an authority near its end is replaced",
       { state: { authority: aging, published: pems(aging), serving: await serving(aging, 9) } },
       { kind: "createAuthority", reason: "expiring" },
@@ -173,6 +205,16 @@ describe("the next step", async () => {
       "before a rotation an older certificate is renewed, so that cells have time",
       { state: { ...quiet, serving: await serving(newest, 31), rotationAsked: true } },
       { kind: "issue", reason: "beforeRotation" },
+    ],
+    [
+      "one that is newer is not",
+      { state: { ...quiet, serving: await serving(newest, 29), rotationAsked: true } },
+      { kind: "createAuthority", reason: "asked" },
+    ],
+    [
+      "nor one that ends after its authority",
+      { state: { authority: ending, published: pems(ending), serving: await serving(ending, 31) } },
+      { kind: "createAuthority", reason: "expiring" },
     ],
     [
       "no rotation before every replica has loaded the certificate of the last one",

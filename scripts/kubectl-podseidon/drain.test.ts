@@ -27,10 +27,14 @@ describe("the command", () => {
     forbidden: readonly string[] = [],
     protectors: readonly unknown[] = [],
     warnings: readonly string[] = [],
+    { refused = "", cordoned = false } = {},
   ) {
     const objects: Readonly<Record<string, unknown>> = {
       "/api/v1/nodes/n": { metadata: { name: "n" } },
-      "/api/v1/nodes": list({ metadata: { name: "n" } }, { metadata: { name: "m" } }),
+      "/api/v1/nodes": list(
+        { metadata: { name: "n" } },
+        { metadata: { name: "m" }, spec: { unschedulable: cordoned } },
+      ),
       "/api/v1/pods": list(...pods),
       "/api/v1/namespaces/shop/pods": list(...pods),
       "/api/v1/namespaces/shop/pods/web-0": pods[0],
@@ -41,7 +45,8 @@ describe("the command", () => {
       const [path = ""] = url.split("?");
       const name = /\/pods\/([^/]+)\/eviction$/.exec(path)?.[1];
       const found = method === "GET" ? objects[path] : {};
-      const status = forbidden.includes(name ?? "") ? 403 : found === undefined ? 404 : 200;
+      const denied = name === refused ? 429 : forbidden.includes(name ?? "") ? 403 : undefined;
+      const status = denied ?? (found === undefined ? 404 : 200);
       const body = status === 200 ? found : { kind: "Status", message: `HTTP ${status}`, details: { name: "x" } };
       for (const warning of name === undefined ? [] : warnings) response.appendHeader("warning", `299 - "${warning}"`);
       response.writeHead(status).end(JSON.stringify(body));
@@ -87,6 +92,15 @@ describe("the command", () => {
     const { code, out } = await drainCheck([running, pod("web-1", "Running", "ReplicaSet")], ["web-1"]);
     expect(out).toContain("1 could not be checked");
     expect(code).toBe(2);
+  });
+
+  test.each([
+    [false, 0],
+    [true, 1],
+  ])("a pod that waits can go, unless every other node is cordoned (%s): exit code %i", async (cordoned, expected) => {
+    const { code, out } = await run(["drain-check", "n"], [running], [], [], [], { refused: "web-0", cordoned });
+    expect(out).toMatch(/^shop +web-0 +- +refused +waits/m);
+    expect(code).toBe(expected);
   });
 
   test.each([

@@ -46,6 +46,8 @@ test("Warn without a minimum warns of nothing", () => {
   const decision = decide(state, makeRequest(makePod("x", {}), { operation: "DELETE" }));
   expect(decision).toMatchObject({ reason: "NothingPromised" });
   expect(decision).not.toHaveProperty("instead");
+  const one = stateWith({ enforcement: "Warn", minAvailable: 1 }, 0);
+  expect(decide(one, makeRequest(makePod("x", {})))).toMatchObject({ reason: "NotEnforced" });
 });
 
 test("Warn allows while nothing can be recorded, and when the protector is lost", () => {

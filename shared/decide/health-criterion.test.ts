@@ -66,6 +66,20 @@ describe("a pod counts", () => {
   });
 });
 
+test.each(["Ready", "Running", "Scheduled"] as const)(
+  "a cell without a number by %s, or below 0, adds nothing",
+  (criterion) => {
+    const spec = { allowedHealthCriteria: [criterion] };
+    const cells = [3, undefined, -5].map((count, index) => {
+      const counts = { readyReplicas: count, runningReplicas: count, scheduledReplicas: count };
+      return makeCell(["a", "b", "c"][index] ?? "", 9, [], counts, makeSpec(spec));
+    });
+    const state = parseProtector(makeProtector(cells, spec));
+    const { facts } = decide(state, makeRequest(makePod("x"), { criterion }));
+    expect(facts).toMatchObject({ criterion, available: 3, estimated: 3 });
+  },
+);
+
 test("the hash of the spec tells criteria apart, and is the same as before without one", () => {
   const hashes = HEALTH_CRITERIA.map((healthCriterion) => specHash(makeSpec({ healthCriterion })));
   expect(new Set(hashes).size).toBe(HEALTH_CRITERIA.length);

@@ -30,6 +30,9 @@ describe("pods that go together", () => {
     );
     const held = makeCell("a", 10, [], { hold: "Restored/x" });
     expect(decideTogether(stateOf([held], min(2)), pods(2)).map(verdictLine)).toEqual(Array(2).fill("Busy OnHold"));
+    const both = stateOf([makeCell("a", 10), { ...held, cellID: "b" }], min(2));
+    const inBoth = [...pods(1), makeRequest(makePod("web-1"), { cell: "b" })];
+    expect(decideTogether(both, inBoth).map(verdictLine)).toEqual(Array(2).fill("Busy OnHold"));
   });
 
   test("what passes by itself is busy: reservations of others are in the way", () => {

@@ -148,6 +148,11 @@ describe("which cells count", () => {
       [makeCell("a", 3), makeCell("b", 9, [], { hold: "Gone/1" })],
       "allow Reserved w=1 paid",
     ],
+    [
+      "another cell with counts of no aggregator",
+      [makeCell("a", 2), { cellID: "b", aggregation: { totalReplicas: 9, availableReplicas: 9 } }],
+      "Busy Reserved",
+    ],
     ["counted under another spec", [makeCell("a", 9, [], other)], "Busy Reserved"],
     [
       "counted under another spec, others suffice",

@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { MAX_KEY_LENGTH, MAX_LABEL_LENGTH, MAX_NAME_LENGTH } from "./lengths.ts";
 import { type Pod, parseAnyPod, parsePod } from "./pod.ts";
 import { SchemaError } from "./schema-error.ts";
 
@@ -16,7 +17,7 @@ function rawPod(parts: { metadata?: object; spec?: unknown; status?: unknown } =
 }
 
 describe("a pod", () => {
-  test("is trimmed to the fields in use'''", () => {
+  test("is trimmed to the fields in use", () => {
     const raw = rawPod({
       metadata: {
         generateName: "web-",
@@ -67,7 +68,7 @@ describe("a pod", () => {
   });
 
   test.each([
-    ["no spec and no status", rawPod({ spec: undefined, status: undefined })],
+    ["no spec and no status", rawPod({ metadata: { generation: 0 }, spec: undefined, status: undefined })],
     [
       "null for what may be left out",
       rawPod({
@@ -99,6 +100,21 @@ describe("a pod", () => {
     expect(parsePod(rawPod({ status: { phase } })).phase).toBe(phase);
   });
 
+  test("in a phase of a later Kubernetes is in phase Unknown, readable or not", () => {
+    expect(parsePod(rawPod({ status: { phase: "Asleep" } })).phase).toBe("Unknown");
+    expect(parseAnyPod(rawPod({ spec: 5, status: { phase: "Asleep" } })).phase).toBe("Unknown");
+  });
+
+  test("may have texts as long as Kubernetes allows", () => {
+    const [key, value] = ["k".repeat(MAX_KEY_LENGTH), "v".repeat(MAX_LABEL_LENGTH)];
+    const conditions = [{ type: key, status: "True" }];
+    const raw = rawPod({ metadata: { name: "n".repeat(MAX_NAME_LENGTH), labels: { [key]: value } } });
+    expect(parsePod({ ...raw, status: { conditions } })).toMatchObject({
+      ...{ labels: { [key]: value }, conditions: [{ type: key, status: true }] },
+    });
+    expect(parseAnyPod({ ...raw, spec: 5 }).labels).toEqual({ [key]: value });
+  });
+
   test.each<[string, unknown, string]>([
     ["no object", 5, ""],
     ["no metadata", {}, "metadata"],
@@ -126,6 +142,28 @@ describe("a pod", () => {
       rawPod({ status: { conditions: [{ status: "True" }] } }),
       "status.conditions[0].type",
     ],
+    ["a condition of null", rawPod({ status: { conditions: [null] } }), "status.conditions[0]"],
+    [
+      "a condition whose type is longer than keys are",
+      rawPod({ status: { conditions: [{ type: "t".repeat(MAX_KEY_LENGTH + 1) }] } }),
+      "status.conditions[0].type",
+    ],
+    ["a name that no object has", rawPod({ metadata: { name: "n".repeat(MAX_NAME_LENGTH + 1) } }), "metadata.name"],
+    [
+      "a key that is longer than keys are",
+      rawPod({ metadata: { labels: { ["k".repeat(MAX_KEY_LENGTH + 1)]: "" } } }),
+      "metadata.labels",
+    ],
+    [
+      "a label that is longer than labels are",
+      rawPod({ metadata: { labels: { a: "v".repeat(MAX_LABEL_LENGTH + 1) } } }),
+      "metadata.labels",
+    ],
+    [
+      "an annotation in use that is no text",
+      rawPod({ metadata: { annotations: { "kubernetes.io/config.mirror": 5 } } }),
+      "metadata.annotations",
+    ],
   ])("is refused: %s", (_, raw, path) => {
     expect(() => parsePod(raw)).toThrow(expect.objectContaining({ name: "SchemaError", path }));
   });
@@ -148,6 +186,26 @@ describe("labels", () => {
     of("a", { app: "web", hash: "1" });
     expect(of("b", labels)).toEqual(labels);
     expect(of("c", { app: "web", hash: "1" })).toEqual({ app: "web", hash: "1" });
+  });
+
+  test.each<[string, number, (index: number) => object]>([
+    ["as many owners as a server may have", 20_000, () => ({ app: "web" })],
+    ["huge sets", 120, (index) => Object.fromEntries(Array.from({ length: 1100 }, (_, key) => [`${key}`, `${index}`]))],
+  ])("of %s are not all kept", (_, owners, labels) => {
+    const shared = (owner: number) =>
+      parsePod(rawPod({ metadata: { generateName: `${owner}-`, labels: labels(owner) } })).labels;
+    const first = shared(0);
+    expect(shared(0)).toBe(first);
+    for (let owner = 1; owner <= owners; owner++) shared(owner);
+    expect(shared(owners)).toBe(shared(owners));
+    expect(shared(0)).not.toBe(first);
+  });
+
+  test("of one huge set, or of an owner without a name, are not kept", () => {
+    const huge = Object.fromEntries(Array.from({ length: 1300 }, (_, key) => [`${key}`, ""]));
+    expect(of("a", huge)).not.toBe(of("b", huge));
+    const metadata = { generateName: "g".repeat(MAX_NAME_LENGTH + 1), labels: { app: "web" } };
+    expect(parsePod(rawPod({ metadata })).labels).not.toBe(parsePod(rawPod({ metadata })).labels);
   });
 });
 
@@ -218,12 +276,20 @@ describe("a pod that cannot be read", () => {
     ["has a phase of no sense", rawPod({ status: { phase: 5 } }), { phase: "Unknown", conditions: [] }],
     ["has a generation that no status can hold", rawPod({ metadata: { generation: 1e300 } }), { generation: 0 }],
     ["has no labels to read", rawPod({ metadata: { labels: [] } }), { labels: {} }],
+    [
+      "has a spec that is no object",
+      rawPod({ metadata: { generation: 3, deletionTimestamp: null }, spec: 5 }),
+      { generation: 3, terminating: false, scheduled: true, waitsForGates: false, mirror: false },
+    ],
   ])("%s", (_, raw, expected) => {
     expect(parseAnyPod(raw)).toMatchObject(expected);
   });
 
-  test("is refused without a name, a UID or a version", () => {
+  test("is refused without a name, a UID or a version, and with what no apiserver stores", () => {
     for (const metadata of [{ name: "" }, { uid: 5 }, { resourceVersion: null }, { namespace: undefined }])
+      expect(() => parseAnyPod(rawPod({ metadata }))).toThrow(SchemaError);
+    const [key, value, name] = [MAX_KEY_LENGTH, MAX_LABEL_LENGTH, MAX_NAME_LENGTH].map((most) => "x".repeat(most + 1));
+    for (const metadata of [{ name }, { labels: { [`${key}`]: "" } }, { labels: { a: value } }])
       expect(() => parseAnyPod(rawPod({ metadata }))).toThrow(SchemaError);
   });
 });

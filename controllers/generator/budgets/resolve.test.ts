@@ -6,10 +6,12 @@ import {
   ref,
   replicaSet,
   resolve,
+  resolveScale,
   selector,
   workload,
 } from "../../../test/support/generator/resolve-budget.ts";
 import type { Budget } from "../sources/protection-source.ts";
+import { cellsOf, few, hasSay } from "./cell-counts.ts";
 
 const GET = "/apis/apps/v1/namespaces/shop/daemonsets/agent";
 
@@ -154,6 +156,61 @@ describe("the number of pods that there should be", () => {
   });
 });
 
+describe("a custom workload, by its scale subresource", () => {
+  const SCALE = "/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/web/scale";
+  const scaled = (replicas: number, selector = "app=web"): GivenBudget => ({
+    answers: { [SCALE]: { metadata: { uid: "r1" }, spec: { replicas }, status: { selector } } },
+  });
+  const own = { matchLabels: { app: "own" } };
+  const app = { matchExpressions: [{ key: "app", operator: "In", values: ["web"] }] };
+
+  test.each<[string, Parameters<typeof resolveScale>, object]>([
+    ["by default, keeps three quarters", [{}, scaled(8)], { minAvailable: 6, minReadySeconds: 0, selector: app }],
+    [
+      "has a maxUnavailable of its own",
+      [{ maxUnavailable: 3, minReadySeconds: 9 }, scaled(8)],
+      { minAvailable: 5, minReadySeconds: 9 },
+    ],
+    ["has an annotation", [{ stated: { minAvailable: "7" }, maxUnavailable: 3 }, scaled(8)], { minAvailable: 7 }],
+    ["has a selector of its own", [{ selector: own }, scaled(8, "")], { minAvailable: 6, selector: own }],
+    ["is deleted with replicas", [{}, scaled(1), { deleting: true }], { minAvailable: 0 }],
+    ["is at zero", [{}, scaled(0)], { minAvailable: 0 }],
+  ])("%s", async (_, given, spec) => {
+    const resolution = await resolveScale(...given);
+    expect(resolution).toMatchObject({ kind: "resolved", protectors: [{ name: "rollout-web", spec }] });
+  });
+
+  test("is released where it is deleted at zero, and has a second protector with a floor", async () => {
+    expect(await resolveScale({}, scaled(0), { deleting: true })).toMatchObject({ kind: "resolved", protectors: [] });
+    const floors = await resolveScale({ stated: { minRunning: "50%" } }, scaled(8));
+    expect(floors).toMatchObject({ protectors: [{}, { spec: { minAvailable: 4, healthCriterion: "Running" } }] });
+  });
+
+  test("leaves its protectors as they are where it can't be read", async () => {
+    const why = (text: string) => ({ kind: "unresolved", why: expect.stringContaining(text) });
+    expect(await resolveScale({}, {})).toMatchObject(why("scale"));
+    expect(await resolveScale({}, scaled(8, ""))).toMatchObject(why("has no selector in its status"));
+    expect(await resolveScale({}, { answers: { [SCALE]: "down" } })).toMatchObject({ kind: "failed" });
+  });
+});
+
+test("the order of workloads changes nothing that is written", async () => {
+  const workloads: GivenBudget["workloads"] = [
+    ["statefulset/shop/db", workload("StatefulSet", "db", 3)],
+    ["replicationcontroller/shop/old", workload("ReplicationController", "old", 4)],
+  ];
+  const controllers = [ref("StatefulSet", "db"), ref("ReplicationController", "old")];
+  const of = (order: typeof controllers) =>
+    resolve({ maxUnavailable: 1 }, { workloads, pods: { total: 7, controllers: order } });
+  expect(await of(controllers)).toEqual(await of(controllers.toReversed()));
+});
+
+test("a budget with a targetRef may say itself how many pods there should be", async () => {
+  const targetRef = ref("Deployment", "web");
+  expect(minimum(await resolve({ maxUnavailable: 1, targetRef, expectedPods: 20 }, ofDeployment))).toBe(19);
+  expect(await resolve({ maxUnavailable: 1, selector: undefined }, ofDeployment)).toMatchObject({ protectors: [] });
+});
+
 describe("a budget is unresolved, which leaves its protectors as they are, for", () => {
   test.each<[string, Partial<Budget>, GivenBudget]>([
     ["a targetRef to a missing workload", { maxUnavailable: 1, targetRef: ref("Deployment", "other") }, ofDeployment],
@@ -262,5 +319,39 @@ describe("a budget of several clusters, of which one has a limit that can't be r
     const resolution = await resolve({ minAvailable: "unreadable", ofClusters: unreadable }, given);
     expect(minimum(resolution)).toBe(8);
     expect(resolution).toMatchObject({ why: "its minAvailable or maxUnavailable can't be read" });
+  });
+});
+
+describe("the cells of a protector", () => {
+  const counted = { totalReplicas: 2, availableReplicas: 2, resourceVersion: "1" };
+  const ofCells = (...aggregations: ({ totalReplicas: number; availableReplicas: number } | undefined)[]) => {
+    const cells = aggregations.map((aggregation, index) => ({ cellID: `${index}`, aggregation }));
+    const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+    const metadata = { name: "web", namespace: "shop", uid: "p", resourceVersion: "1" };
+    return cellsOf({
+      ...{ metadata, spec: { minAvailable: 1, minReadySeconds: 0, selector } },
+      status: { cells, summary },
+    });
+  };
+
+  test("are those that an aggregator has counted", () => {
+    const ids = ofCells(undefined, { totalReplicas: 9, availableReplicas: 9 }, counted).map(({ id }) => id);
+    expect(ids).toEqual(["2"]);
+    expect(cellsOf(undefined)).toEqual([]);
+  });
+
+  test.each<[object, boolean]>([
+    [{ totalReplicas: 0 }, true],
+    [{ totalReplicas: 0, hold: "Gone/1" }, false],
+    [{ totalReplicas: 0, expectedReplicas: 0, hold: "Gone/1" }, false],
+    [{ totalReplicas: 1, hold: "Gone/1" }, true],
+    [{ totalReplicas: 0, expectedReplicas: 1, hold: "Gone/1" }, true],
+  ])("have a say, as far as they are not on hold without pods: %j", (aggregation, expected) => {
+    expect(ofCells({ ...counted, ...aggregation }).map(hasSay)).toEqual([expected]);
+  });
+
+  test("are named up to a bound, and the others counted", () => {
+    expect(few([..."abcde"])).toBe("a, b, c, d, e");
+    expect(few([..."abcdefg"])).toBe("a, b, c, d, e and 2 more");
   });
 });

@@ -236,3 +236,29 @@ describe("a budget of a cluster", () => {
     expect(clusterBudgetOf({ metadata, spec }).part).toEqual({ minAvailable: undefined, maxUnavailable: undefined });
   });
 });
+
+test("the limits of the first cluster are in the spec, and are put back where somebody has changed them", () => {
+  const [created] = planned([listed("b", B), listed("a", A)]).creates;
+  expect(created?.wanted.spec).toMatchObject({ minAvailable: null, maxUnavailable: "25%" });
+  const [merged] = storedFor(listed("a", A));
+  if (merged === undefined) throw new Error("nothing was created");
+  expect(planned([listed("a", A)], [merged]).updates).toEqual([]);
+  for (const changed of [{ minAvailable: 1 }, { maxUnavailable: 5 }]) {
+    const edited = { ...merged, spec: { ...merged.spec, ...changed } };
+    expect(planned([listed("a", A)], [edited]).updates).toMatchObject([{ wanted: { spec: { minAvailable: 2 } } }]);
+  }
+  expect(planned([listed("a", A)], [{ ...merged, spec: { ...merged.spec, probe: null } }]).updates).toEqual([]);
+});
+
+test("of several that are gone, the one that is kept for the shortest time says when to look again", () => {
+  const before = storedFor(listed("a", A), listed("b", B), listed("c", A));
+  const goneMs = new Map([
+    ["a", 100],
+    ["b", 500],
+    ["c", 300],
+  ]);
+  const input = { namespace: "ns", name: "db", stored: before, keepMs: KEEP_MS };
+  const clusters = ["a", "b", "c"].map((name) => listed(name));
+  const goneForMs = (cluster: string): number => goneMs.get(cluster) ?? 0;
+  expect(planMerge({ ...input, clusters, goneForMs }).againMs).toBe(KEEP_MS - 500);
+});

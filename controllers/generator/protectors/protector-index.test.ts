@@ -133,6 +133,27 @@ test("an own write that the watch has passed changes nothing", () => {
   expect(minimums(index)).toEqual([9]);
 });
 
+test("an own write stays while the watch is behind it", () => {
+  const { watched, index } = setUp();
+  watched.deliver(protector("5"), "5");
+  index.wrote(protector("9", "web", 9));
+  watched.deliver(protector("7", "web", 7), "7");
+  expect(minimums(index)).toEqual([9]);
+});
+
+test("a protector that was made in the place of a released one stays when the watch shows the end of that", () => {
+  const { watched, index } = setUp();
+  watched.deliver(protector("5"), "5");
+  index.released(protector("5"));
+  const { metadata, ...rest } = protector("9", "web", 9);
+  const next = { ...rest, metadata: { ...metadata, uid: "p2" } };
+  index.wrote(next);
+  watched.deliver(undefined, "7");
+  expect(minimums(index)).toEqual([9]);
+  watched.deliver(next, "9");
+  expect(minimums(index)).toEqual([9]);
+});
+
 test("an own write that was undone is forgotten when the watch has passed it", () => {
   const { watched, index } = setUp();
   watched.deliver(undefined, "4");

@@ -5,7 +5,7 @@ import type { PodProtector } from "../../../shared/schema/podprotector.ts";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import type { ProtectionSource, RequiredProtector } from "../sources/protection-source.ts";
 import { alternativeName } from "./names.ts";
-import { plan } from "./plan.ts";
+import { isRepair, plan } from "./plan.ts";
 import { newProtector } from "./protector.ts";
 
 const GENERATOR = "podseidon.kubewharf.io/generator";
@@ -94,6 +94,18 @@ describe("a source of two protectors", () => {
   test("keeps both when it vanishes", () => {
     expect(steps(undefined, both).filter((step) => !step.includes("ource"))).toEqual([]);
     expect(steps(undefined, [present(a)], [], [present(b)])).toContain("restore database-web-b");
+    expect(steps(undefined, both, [], [present(b)])).not.toContain("restore database-web-b");
+    const identity = { plugin: plugin.name, namespace: "shop", name: "web" };
+    const facts = { kind, plugins: [plugin], identity, source: undefined, protectors: both, lost: [] };
+    expect(plan({ ...facts, named: () => undefined, waits: isRepair })).toEqual([]);
+  });
+
+  test("of which one is lost gets it back with the labels that an operator has set", () => {
+    const lost = present(b, { labels: { team: "data", ...present(b).metadata.labels } });
+    const identity = { plugin: plugin.name, namespace: "shop", name: "web" };
+    const facts = { kind, plugins: [plugin], identity, source: source([a, b]), protectors: [present(a)], lost: [lost] };
+    const object = { ...newProtector(kind, source([b]), b, b.name), metadata: { labels: lost.metadata.labels } };
+    expect(plan({ ...facts, named: () => undefined })).toMatchObject([{ kind: "restore", object }]);
   });
 
   test("leaves a name to the source that has it", () => {
@@ -102,6 +114,7 @@ describe("a source of two protectors", () => {
     expect(steps(source([a, b]), [present(a)], [others])).toEqual([`create ${second}, ${PERHAPS_RESTORED}`]);
     const own = [present(a), present({ ...b, name: second })];
     expect(steps(source([a, b]), own, [others])).toEqual([]);
+    expect(steps(source([a, b]), [...own, present(b)])).toEqual([`release ${second}`]);
   });
 });
 

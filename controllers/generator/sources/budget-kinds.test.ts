@@ -1,5 +1,10 @@
 /** What the protector gets from each kind of budget: limits, policy, operations, suspension, probe. */
 import { describe, expect, test } from "vitest";
+import {
+  CLUSTER_BUDGETS_ANNOTATION,
+  EXPECTED_PODS_ANNOTATION,
+  SUSPEND_CELLS_ANNOTATION,
+} from "../../../shared/schema/annotations.ts";
 import { plugins } from "./plugins.ts";
 import type { Budget } from "./protection-source.ts";
 
@@ -157,4 +162,44 @@ describe("what no protector can have", () => {
       cells: ["a", "b"],
     });
   });
+});
+
+test.each<[string, Pick<Budget, "expectedPods" | "countedIn">]>([
+  ["8", { expectedPods: 8, countedIn: undefined }],
+  ["core", { expectedPods: undefined, countedIn: "core" }],
+  ["cells", { expectedPods: undefined, countedIn: "cells" }],
+  ["0", { expectedPods: undefined, countedIn: undefined }],
+  ["2.5", { expectedPods: undefined, countedIn: undefined }],
+  ["many", { expectedPods: undefined, countedIn: undefined }],
+])("the pods that there should be are annotated on a budget of any kind: %s", (stated, expected) => {
+  for (const name of ["poddisruptionbudget", "podunavailablebudget", "xpoddisruptionbudget"])
+    expect(budget(name, { selector }, { [EXPECTED_PODS_ANNOTATION]: stated })).toMatchObject(expected);
+});
+
+test("a budget of several clusters counts in the cells, unless it says otherwise", () => {
+  const clusters = JSON.stringify({ name: "db", clusters: { a: { minAvailable: 2 }, b: { maxUnavailable: 1 } } });
+  const of = (annotations: object) => budget("xpoddisruptionbudget", { selector }, annotations);
+  expect(of({ [CLUSTER_BUDGETS_ANNOTATION]: clusters })).toMatchObject({
+    ofClusters: [
+      { cluster: "a", minAvailable: 2 },
+      { cluster: "b", maxUnavailable: 1 },
+    ],
+    countedIn: "cells",
+  });
+  const core = { [CLUSTER_BUDGETS_ANNOTATION]: clusters, [EXPECTED_PODS_ANNOTATION]: "core" };
+  expect(of(core)?.countedIn).toBe("core");
+  expect(of({ [CLUSTER_BUDGETS_ANNOTATION]: "?" })?.ofClusters).toMatchObject([{ minAvailable: "unreadable" }]);
+  expect(of({})).not.toHaveProperty("ofClusters");
+});
+
+test("a suspension of more cells than a protector can name is none, and one that ends is taken back", () => {
+  const suspended = (cells: number) =>
+    budget(
+      "xpoddisruptionbudget",
+      { selector, suspend: true },
+      { [SUSPEND_CELLS_ANNOTATION]: Array.from({ length: cells }, (_, index) => `c${index}`).join(",") },
+    );
+  expect([256, 257].map((cells) => suspended(cells)?.spec.suspend?.cells?.length)).toEqual([256, undefined]);
+  expect(suspended(257)?.spec).not.toHaveProperty("suspend");
+  expect(suspended(1)?.owns).toEqual(expect.arrayContaining(["suspend", "probe"]));
 });

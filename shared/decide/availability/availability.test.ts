@@ -194,7 +194,8 @@ describe("maturity", () => {
       const spec = specFacts(makeSpec({ minReadySeconds }));
       const fromTheFuture = makePod("x", { readyForSeconds: -1000 });
       expect(isAvailable(fromTheFuture, spec, 0)).toBe(true);
-      expect(classifyPod(fromTheFuture, spec, { cutoffMs: 0, position: "1", leftOut: undefined })).toBe("Available");
+      const published = { cutoffMs: 0, position: fromTheFuture.resourceVersion };
+      expect(classifyPod(fromTheFuture, spec, published)).toBe("Available");
     }
   });
 });
@@ -245,6 +246,15 @@ test("the five counts leave out terminating and finished pods, and mirrors of st
   expect(result.counts).toEqual({ total: 5, available: 1, ready: 2, scheduled: 4, running: 3 });
   expect(result.nextMaturityMs).toBe(NOW_MS + 50_000);
   expect([...result.available]).toEqual(["uid-available"]);
+});
+
+test("the first pod to mature and the newest that counts are found, wherever they are in the list", () => {
+  const spec = specFacts(makeSpec({ minReadySeconds: 60 }));
+  const pods = [70, 10, 61, 30, 80, 20].map((seconds) => makePod(`p${seconds}`, { readyForSeconds: seconds }));
+  const { nextMaturityMs, newestSinceMs } = countPods(pods, spec, maturityCutoffMs(NOW_MS, spec));
+  expect({ nextMaturityMs, newestSinceMs }).toEqual({
+    ...{ nextMaturityMs: NOW_MS + 30_000, newestSinceMs: NOW_MS - 61_000 },
+  });
 });
 
 describe("labels that take a pod out of the count", () => {

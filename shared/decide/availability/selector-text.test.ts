@@ -6,12 +6,14 @@ const WEB = { app: "web", "podseidon.kubewharf.io/protect": "true", tier: "a" };
 
 test.each<[string, boolean]>([
   ["", true],
+  [" ", true],
   ["podseidon.kubewharf.io/protect=true", true],
   ["podseidon.kubewharf.io/protect==true", true],
   ["podseidon.kubewharf.io/protect!=true", false],
   ["app=web,tier=b", false],
   ["app = web , tier = a", true],
   ["tier in (a,b)", true],
+  ["tier in (x,y,a)", true],
   ["tier notin (a, b)", false],
   ["tier notin (c),app in (web)", true],
   ["tier in (a),app in (x,web),!legacy", true],
@@ -32,6 +34,7 @@ test.each([
   "app in a,b)",
   "app)(,tier",
   "tier in ((a,b),c)",
+  "tier in (a,b c)",
   "app in (a,b),",
   "=web",
   "app in (a,b",

@@ -1,6 +1,14 @@
 import { expect, test } from "vitest";
 import type { Operation } from "../../schema/podprotector.ts";
-import { isPaidFor, mergeRecords, type ReservationRecord, refreshRecord, type Weight } from "./reservation.ts";
+import {
+  boundNonces,
+  isPaidFor,
+  mergeRecords,
+  type ReservationRecord,
+  refreshRecord,
+  type Weight,
+  withoutNonce,
+} from "./reservation.ts";
 
 const recordOf = (nonce: string, startMicros: number, more: Partial<ReservationRecord>): ReservationRecord => ({
   ...{ podResourceVersion: "7", podGeneration: undefined, nonces: [nonce], paid: false },
@@ -46,4 +54,24 @@ test.each<[Operation, boolean, Weight, Operation, boolean]>([
 ])("a record of %s, paid: %s, of weight %d, pays for %s: %s", (operation, paid, weight, asked, expected) => {
   const records = new Map([[operation, recordOf("a", 1, { paid })]]);
   expect(isPaidFor({ uid: "u", uidHash: undefined, podName: "p", weight, records }, asked)).toBe(expected);
+});
+
+test.each([
+  [true, false, true],
+  [true, true, false],
+  [false, false, false],
+  [false, true, false],
+])("a record, paid: %s, without an admission that has paid: %s, is paid: %s", (paid, hasPaid, expected) => {
+  const record = recordOf("a", 1, { nonces: ["a", "b"], paid });
+  expect(withoutNonce(record, "a", hasPaid)).toEqual({ ...record, nonces: ["b"], paid: expected });
+  expect(withoutNonce(record, "unknown", hasPaid)).toBe(record);
+  expect(withoutNonce(recordOf("a", 1, { paid }), "a", hasPaid)).toBeUndefined();
+});
+
+test("admissions that are too many to name are said to have been, once", () => {
+  const many = Array.from({ length: 1000 }, (_, index) => `n${index}`);
+  const bound = boundNonces(many);
+  expect(bound[0]).toBe("+");
+  expect(many.slice(1 - bound.length)).toEqual(bound.slice(1));
+  expect(boundNonces([...bound, "next"])).toEqual(["+", ...bound.slice(2), "next"]);
 });

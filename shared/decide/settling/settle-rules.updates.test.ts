@@ -40,6 +40,21 @@ describe("the record of a change", () => {
     }
   });
 
+  test.each([
+    [1, 1],
+    [0, 2],
+  ])("from generation %i of a pod of generation %i ends once a status has it", (podGeneration, generation) => {
+    const options = {
+      stored: makeCell("a", 1, [makeBucket({ operation: "UPDATE", podGeneration })]),
+      pods: [makePod("x", { generation, labels: {} })],
+      seen: new FirstSeenTimes(),
+      settledGeneration: () => generation,
+    };
+    cellUpdate({ ...options, monotonicMs: 0 });
+    const later = { monotonicMs: SETTLE_MS, evidence: listed(SETTLE_MS) };
+    expect(settledLine(cellUpdate({ ...options, ...later }))).toBe("UPDATE R3");
+  });
+
   test("that no status confirms is settled after five periods of a pod that counts without being Ready", () => {
     const spec = makeSpec({ healthCriterion: "Running" });
     const options = {
@@ -70,4 +85,32 @@ test("a record without a version asks for no evidence before a settle period whi
   });
   expect(listDueMs).toBeUndefined();
   expect(unsettled).toMatchObject([{ needsList: false, dueMs: SETTLE_MS }]);
+});
+
+describe("a pod with one version that is known", () => {
+  const foreign = makeForeignBucket({ operation: "EVICT", podName: "x", counter: 0 });
+  const absent = (podResourceVersion: string) =>
+    cellUpdate({ stored: makeCell("a", 1, [makeBucket({ podResourceVersion }), foreign]), position: "101" });
+
+  test("is dead by this version, for its other records too", () => {
+    expect(settledLine(absent("100"))).toBe("DELETE R1, EVICT R1");
+  });
+
+  test("waits for a settle period where the snapshot has not reached it", () => {
+    expect(absent("900").unsettled).toMatchObject([{ dueMs: SETTLE_MS }, { dueMs: SETTLE_MS }]);
+  });
+});
+
+test("what waits names its pod, and the earliest LIST of all is asked for", () => {
+  const later = makeBucket({ podResourceVersion: "9000" });
+  const sooner = makeForeignBucket({ podUID: "uid-y", podName: "y" });
+  const present = makeForeignBucket({ podUID: "uid-z" });
+  for (const buckets of [
+    [later, sooner, present],
+    [present, sooner, later],
+  ]) {
+    const { unsettled, listDueMs } = cellUpdate({ stored: makeCell("a", 1, buckets), pods: [makePod("z")] });
+    expect(new Set(unsettled.map(({ podName }) => podName))).toEqual(new Set(["x", "y", "z"]));
+    expect(listDueMs).toBe(1);
+  }
 });

@@ -64,6 +64,7 @@ describe("conditions", () => {
       message: "3 of 3 available pods are in cells on hold: none may be disrupted until it ends",
     });
     expect(conditionsOf([onHold, makeCell("b", 3)])[0]).toMatchObject({ reason: "EnoughAvailable" });
+    expect(conditionsOf([onHold, makeCell("b", 2)])[0]).toMatchObject({ reason: "OnHold" });
     expect(conditionsOf([onHold], { minAvailable: 4 })[0]).toMatchObject({ reason: "TooFewAvailable" });
   });
 
@@ -104,6 +105,24 @@ describe("conditions", () => {
   test("unchanged conditions are the same object, so that nothing is written", () => {
     const first = conditionsOf([makeCell("a", 3)]);
     expect(conditionsOf([makeCell("a", 3)], {}, first, [], NOW_MS + 5000)).toBe(first);
+    const others = ["SourceVanished", "Later"].map((type) => ({
+      ...{ type, message: "m", status: "True" as const, reason: "R", lastTransitionTime: formatMs(1) },
+    }));
+    const withOthers = [...first, ...others];
+    expect(conditionsOf([makeCell("a", 3)], {}, withOthers, [], NOW_MS + 5000)).toBe(withOthers);
+  });
+
+  test("of an edited spec that changes nothing else show that they are of the edit", () => {
+    const state = parseProtector(makeProtector([makeCell("a", 3)]));
+    const at = (generation: number, previous?: readonly Condition[]): readonly Condition[] =>
+      updateConditions({ state, previous, generation, nowMs: NOW_MS, staleAfterMs: 60_000, problems: [] });
+    expect(new Set(at(5, at(4)).map(({ observedGeneration }) => observedGeneration))).toEqual(new Set([5]));
+  });
+
+  test("cells that are stale are told in order, whichever comes first in the object", () => {
+    const [b, a] = ["b", "a"].map((cellID) => ({ cellID }));
+    const found = conditionsOf([b, a].flatMap((cell) => cell ?? []));
+    expect(found[3]?.message).toBe("a: not counted yet; b: not counted yet");
   });
 
   test("a suspension shows its end and its reason, and shows that it has ended", () => {

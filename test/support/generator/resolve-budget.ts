@@ -6,13 +6,16 @@ import { newProtector } from "../../../controllers/generator/protectors/protecto
 import { plugins } from "../../../controllers/generator/sources/plugins.ts";
 import type {
   Budget,
+  Need,
   ProtectionSource,
   WorkloadRef,
 } from "../../../controllers/generator/sources/protection-source.ts";
 import { specHash } from "../../../shared/decide/availability/spec-facts.ts";
+import type { StatedLimits } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
 import { RESTORED } from "../../../shared/recovery/restore-protector.ts";
+import type { Clock } from "../../../shared/runtime/clock.ts";
 import type { Aggregation, CellStatus, LabelSelector, PodProtector } from "../../../shared/schema/podprotector.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { VirtualTime } from "../runtime/virtual-ports.ts";
@@ -73,7 +76,7 @@ export interface GivenBudget {
   readonly silentMs?: readonly number[];
 }
 
-export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}): Promise<Resolution> {
+function resolverOf(given: GivenBudget): { readonly resolver: Resolver; readonly clock: Clock } {
   const objects = new Map(given.workloads ?? []);
   const transport: Transport = {
     request: async ({ path }: ApiRequest): Promise<ApiResponse> => {
@@ -97,6 +100,39 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
   const workloads = new WorkloadScales({ api, kinds, timeoutMs: 1000, clock });
   for (const [key, source] of objects) workloads.changed(key, undefined, source);
   const pods = { of: () => given.pods, forget: () => {} };
+  return { resolver: new Resolver({ workloads, pods, clock }), clock };
+}
+
+const ROLLOUTS = plugins({
+  protectSelector: "",
+  protectNonZero: true,
+  scalable: ["argoproj.io/v1alpha1/rollouts"],
+}).find(({ name }) => name === "rollouts.argoproj.io");
+
+type ScaleNeed = Extract<Need, { readonly kind: "scale" }>;
+
+const NOTHING_STATED = { minAvailable: undefined, maxUnavailable: undefined, minRunning: undefined };
+
+/** Resolves a Rollout, whose number of pods is in its scale subresource. */
+export async function resolveScale(
+  { stated, ...limits }: Partial<Omit<ScaleNeed, "stated">> & { readonly stated?: Partial<StatedLimits> },
+  given: GivenBudget,
+  changes: Partial<ProtectionSource> = {},
+): Promise<Resolution> {
+  if (ROLLOUTS === undefined) throw new Error("there is no plugin for Rollouts");
+  const source = ROLLOUTS.interpret({ metadata: { name: "web", namespace: "shop", uid: "r1", resourceVersion: "1" } });
+  return await resolverOf(given).resolver.resolve({
+    key: "rollouts.argoproj.io/shop/web",
+    kind: { ...ROLLOUTS.kind, kind: "Rollout" },
+    source: { ...source, ...changes },
+    need: { kind: "scale", stated: { ...NOTHING_STATED, ...stated }, ...limits },
+    presents: [],
+    signal: new AbortController().signal,
+  });
+}
+
+export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}): Promise<Resolution> {
+  const { resolver, clock } = resolverOf(given);
   const pdb = all.find(({ name }) => name === "poddisruptionbudget");
   if (pdb === undefined) throw new Error("there is no plugin for PodDisruptionBudgets");
   const source = pdb.interpret({ metadata: { name: "web", namespace: "shop", uid: "u1", resourceVersion: "1" } });
@@ -113,7 +149,7 @@ export async function resolve(budget: Partial<Budget>, given: GivenBudget = {}):
   const { spec, metadata } = newProtector(kind, source, required, "x", mark);
   const { name, namespace, annotations } = metadata;
   const stored = { name, namespace, uid: "p", resourceVersion: "1", annotations };
-  return await new Resolver({ workloads, pods, clock }).resolve({
+  return await resolver.resolve({
     key: "poddisruptionbudget/shop/web",
     kind,
     source,
