@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { Aggregation, PodProtector } from "../../../shared/schema/podprotector.ts";
 import {
   type GivenBudget,
   minimum,
@@ -11,7 +12,7 @@ import {
   workload,
 } from "../../../test/support/generator/resolve-budget.ts";
 import type { Budget } from "../sources/protection-source.ts";
-import { cellsOf, few, hasSay } from "./cell-counts.ts";
+import { cellsOf, few, sayingsOf } from "./cell-counts.ts";
 
 const GET = "/apis/apps/v1/namespaces/shop/daemonsets/agent";
 
@@ -324,19 +325,16 @@ describe("a budget of several clusters, of which one has a limit that can't be r
 
 describe("the cells of a protector", () => {
   const counted = { totalReplicas: 2, availableReplicas: 2, resourceVersion: "1" };
-  const ofCells = (...aggregations: ({ totalReplicas: number; availableReplicas: number } | undefined)[]) => {
+  const ofCells = (...aggregations: (Aggregation | undefined)[]): PodProtector => {
     const cells = aggregations.map((aggregation, index) => ({ cellID: `${index}`, aggregation }));
     const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
     const metadata = { name: "web", namespace: "shop", uid: "p", resourceVersion: "1" };
-    return cellsOf({
-      ...{ metadata, spec: { minAvailable: 1, minReadySeconds: 0, selector } },
-      status: { cells, summary },
-    });
+    return { metadata, spec: { minAvailable: 1, minReadySeconds: 0, selector }, status: { cells, summary } };
   };
 
   test("are those that an aggregator has counted", () => {
-    const ids = ofCells(undefined, { totalReplicas: 9, availableReplicas: 9 }, counted).map(({ id }) => id);
-    expect(ids).toEqual(["2"]);
+    const present = ofCells(undefined, { totalReplicas: 9, availableReplicas: 9 }, counted);
+    expect(cellsOf(present).map(({ id }) => id)).toEqual(["2"]);
     expect(cellsOf(undefined)).toEqual([]);
   });
 
@@ -347,7 +345,7 @@ describe("the cells of a protector", () => {
     [{ totalReplicas: 1, hold: "Gone/1" }, true],
     [{ totalReplicas: 0, expectedReplicas: 1, hold: "Gone/1" }, true],
   ])("have a say, as far as they are not on hold without pods: %j", (aggregation, expected) => {
-    expect(ofCells({ ...counted, ...aggregation }).map(hasSay)).toEqual([expected]);
+    expect(sayingsOf(ofCells({ ...counted, ...aggregation })).isHeard).toBe(expected);
   });
 
   test("are named up to a bound, and the others counted", () => {
