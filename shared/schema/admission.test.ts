@@ -52,6 +52,10 @@ describe("an admission review", () => {
     ["an unknown operation", review({ operation: "BURN" }), "request.operation"],
     ["a dry run that is a text", review({ dryRun: "true" }), "request.dryRun"],
     ["a resource without a name", review({ resource: { group: "", version: "v1" } }), "request.resource.resource"],
+    ["a UID that no object has", review({ uid: "u".repeat(254) }), "request.uid"],
+    ["a name that no object has", review({ name: "n".repeat(254) }), "request.name"],
+    ["a namespace that no object has", review({ namespace: "n".repeat(64) }), "request.namespace"],
+    ["a caller of too long a name", review({ userInfo: { username: "u".repeat(4097) } }), "request.userInfo.username"],
   ])("is refused: %s", (_, raw, path) => {
     expect(() => parseWireReview(raw)).toThrow(expect.objectContaining({ name: "SchemaError", path }));
   });
@@ -88,6 +92,17 @@ describe("an eviction", () => {
       "a UID that is a number",
       eviction({ deleteOptions: { preconditions: { uid: 1 } } }),
       "deleteOptions.preconditions.uid",
+    ],
+    ["a name that no pod has", eviction({ metadata: { name: "n".repeat(254) } }), "metadata.name"],
+    [
+      "a UID that no pod has",
+      eviction({ deleteOptions: { preconditions: { uid: "u".repeat(254) } } }),
+      "deleteOptions.preconditions.uid",
+    ],
+    [
+      "a version that no pod has",
+      eviction({ deleteOptions: { preconditions: { resourceVersion: "1".repeat(254) } } }),
+      "deleteOptions.preconditions.resourceVersion",
     ],
   ])("is refused: %s", (_, raw, path) => {
     expect(() => parseEviction(raw)).toThrow(expect.objectContaining({ name: "SchemaError", path }));

@@ -39,6 +39,8 @@ describe("a PodProtector", () => {
     ["values that this version does not know", protector({ unhealthyPodPolicy: "New", protectedOperations: ["NEW"] })],
     ["a selector that can't be read", protector({ selector: { matchExpressions: [{ key: "a", operator: "Near" }] } })],
     ["a negative minReadySeconds", protector({ minReadySeconds: -1 })],
+    ["the largest number", protector({ minAvailable: 2 ** 31 - 1, minReadySeconds: -(2 ** 31) })],
+    ["a switch", protector({ countExpectedPods: true })],
     [
       "an event time that Go wrote as null",
       withStatus({ cellID: "a", aggregation: { totalReplicas: 0, availableReplicas: 0, lastEventTime: null } }),
