@@ -66,7 +66,7 @@ function mayHaveOthers(present: PodProtector | undefined): boolean {
 }
 
 /** Why no cell's count is believed, for people, once no cell that has counted is on hold. */
-export function whyUnheard(present: PodProtector | undefined): string | undefined {
+export function whyNoSay(present: PodProtector | undefined): string | undefined {
   const cells = cellsOf(present);
   const counted = cells.filter(({ isAwaited }) => !isAwaited);
   if (counted.length === 0 || counted.some(({ isOnHold }) => isOnHold) || hasAnySay(present)) return undefined;
@@ -75,8 +75,8 @@ export function whyUnheard(present: PodProtector | undefined): string | undefine
 }
 
 /** What the cells say together. */
-interface Sayings {
-  readonly isHeard: boolean;
+interface ExpectedInCells {
+  readonly hasAnySay: boolean;
   /** How many pods there should be in the cells that have said it. */
   readonly sum: number;
   readonly how: string;
@@ -84,13 +84,13 @@ interface Sayings {
   readonly silent: { readonly pods: number; readonly why: string; readonly isAwaited: boolean } | undefined;
 }
 
-export function sayingsOf(present: PodProtector | undefined): Sayings {
+export function expectedInCells(present: PodProtector | undefined): ExpectedInCells {
   const cells = cellsOf(present);
   const silent = cells.filter(({ expectedReplicas }) => expectedReplicas === undefined);
   const pods = cells.reduce((sum, { totalReplicas }) => sum + totalReplicas, 0);
   const isAwaited = silent.some((cell) => cell.isAwaited);
   return {
-    isHeard: hasAnySay(present),
+    hasAnySay: hasAnySay(present),
     sum: cells.reduce((sum, { expectedReplicas = 0 }) => sum + expectedReplicas, 0),
     how: ` (${few(cells.map(({ id, expectedReplicas }) => `cell ${id} ${expectedReplicas}`))})`,
     silent: silent.length === 0 ? undefined : { pods, why: whySilent(silent), isAwaited },
@@ -144,7 +144,7 @@ export function whyInVain(
   const isSilent = ({ heartbeatMs, isAwaited }: CellCount): boolean =>
     isAwaited || (heartbeatMs > 0 && nowMs - heartbeatMs > STALE_AFTER_MS);
   const silent = ofOthers(present, selector).filter(isSilent);
-  if (silent.length === 0) return whyUnheard(present);
+  if (silent.length === 0) return whyNoSay(present);
   return (
     `cell ${few(silent.map(({ id }) => id))} has not counted the pods that it selects now, and sends no heartbeat: ` +
     "no available pod can be deleted until its aggregator is back, or `kubectl podseidon remove-cell`"

@@ -12,7 +12,7 @@ import {
   workload,
 } from "../../../test/support/generator/resolve-budget.ts";
 import type { Budget } from "../sources/protection-source.ts";
-import { cellsOf, few, sayingsOf } from "./cell-counts.ts";
+import { cellsOf, expectedInCells, few } from "./cell-counts.ts";
 
 const GET = "/apis/apps/v1/namespaces/shop/daemonsets/agent";
 
@@ -345,7 +345,7 @@ describe("the cells of a protector", () => {
     [{ totalReplicas: 1, hold: "Gone/1" }, true],
     [{ totalReplicas: 0, expectedReplicas: 1, hold: "Gone/1" }, true],
   ])("have a say, as far as they are not on hold without pods: %j", (aggregation, expected) => {
-    expect(sayingsOf(ofCells({ ...counted, ...aggregation })).isHeard).toBe(expected);
+    expect(expectedInCells(ofCells({ ...counted, ...aggregation })).hasAnySay).toBe(expected);
   });
 
   test("are named up to a bound, and the others counted", () => {

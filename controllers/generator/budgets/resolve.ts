@@ -34,14 +34,14 @@ import type { BudgetPods } from "./budget-pods.ts";
 import {
   areUncounted,
   cellsOf,
+  expectedInCells,
   few,
   isForOthers,
   isOnlyCore,
-  sayingsOf,
   UNCOUNTED,
   waitsForCells,
   whyInVain,
-  whyUnheard,
+  whyNoSay,
 } from "./cell-counts.ts";
 import type { FoundWorkload, WorkloadScales } from "./workload-scales.ts";
 
@@ -275,16 +275,16 @@ function isNowhere(own: KnownCoreCount): boolean {
  */
 function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCoreCount, nowMs: number): Resolution {
   const { present, budget } = request;
-  const { isHeard, silent, sum, how } = sayingsOf(present);
+  const { hasAnySay, silent, sum, how } = expectedInCells(present);
   const counted = { ...request, isOverCells: true };
   // A smaller minimum would be in force while cells count, and one of 0 before that.
-  if ((isHeard || isNowhere(own)) && areUncounted(present, selector)) {
+  if ((hasAnySay || isNowhere(own)) && areUncounted(present, selector)) {
     const [why, recheck] = [whyInVain(present, selector, nowMs), present !== undefined];
     return required(counted, selector, { ...NOTHING, count: INT32_MAX, how: UNCOUNTED, recheck, why });
   }
-  if (!isHeard) {
+  if (!hasAnySay) {
     if (own.kind === "counted") return required(counted, selector, own);
-    return unknown(counted, selector, { ...own, why: whyUnheard(present) ?? own.why }, keptOf(request, selector));
+    return unknown(counted, selector, { ...own, why: whyNoSay(present) ?? own.why }, keptOf(request, selector));
   }
   if (silent !== undefined) {
     const isCore = budget.countedIn === undefined && isOnlyCore(cellsOf(present), own.pods);
