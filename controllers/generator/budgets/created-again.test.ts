@@ -58,6 +58,7 @@ describe("a cell with pods that has not counted the protector that was created a
     ["keeps all pods of the others where there are more of them", 12, { cells: [[30, 30]], uncounted: { hold } }, 30],
     ["keeps its part alone", 9, { cells: [], uncounted: { hold, expectedReplicas: 10 } }, 9],
     ["keeps nothing once it is removed", 12, { cells: [[3, 3]], uncounted: { epoch: 1 } }, 2],
+    ["keeps nothing once it is removed, held or not", 12, { cells: [[3, 3]], uncounted: { epoch: 1, hold } }, 2],
   ])("%s", async (_, present, given, expected) => {
     expect(minimum(await resolve(budget, { ...again, present, ...given }))).toBe(expected);
   });
