@@ -60,6 +60,12 @@ test("a removed cell stays removed in a budget over cells, whatever its webhook 
   ]);
 });
 
+// The aggregators of many cells count a new protector at once.
+test("the parts of the number are written after the entries of many cells", async () => {
+  const lost = [makeCell("a", 9, [], { expectedReplicas: 10 }, asks)];
+  expect(await restored(lost, hold, [], 15)).toHaveLength(1);
+});
+
 test("what cells have written since stays", async () => {
   const lost = ["a", "b"].map((cell) => makeCell(cell, 9, [], { expectedReplicas: 10 }, asks));
   const { specHash } = lost[0]?.aggregation ?? {};

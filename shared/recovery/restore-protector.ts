@@ -31,8 +31,8 @@ export function isMadeByCell({ metadata }: Pick<PodProtector, "metadata">): bool
   return metadata.annotations?.[RESTORED_ANNOTATION]?.startsWith(CELL) ?? false;
 }
 
-/** Conflicts are likely: webhooks and aggregators write the status of a protector as soon as it exists. */
-const MAX_CONFLICTS = 3;
+/** Conflicts are likely: webhook and aggregator of each cell write the status as soon as the protector exists. */
+const MAX_CONFLICTS = 20;
 
 /**
  * The object to create; `mark` is the reason, which stays that of a cell. Has owner references only `withOwners`: the
