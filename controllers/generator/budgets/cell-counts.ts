@@ -76,6 +76,8 @@ export function whyUnheard(present: PodProtector | undefined): string | undefine
 /** What the cells say together. */
 interface Sayings {
   readonly isHeard: boolean;
+  /** Some cells that counted the lost protector have not counted this one yet. */
+  readonly isAwaited: boolean;
   /** How many pods there should be in the cells that have said it. */
   readonly sum: number;
   readonly how: string;
@@ -90,6 +92,7 @@ export function sayingsOf(present: PodProtector | undefined): Sayings {
   const isAwaited = silent.some((cell) => cell.isAwaited);
   return {
     isHeard: hasAnySay(present),
+    isAwaited: cells.some((cell) => cell.isAwaited),
     sum: cells.reduce((sum, { expectedReplicas = 0 }) => sum + expectedReplicas, 0),
     how: ` (${few(cells.map(({ id, expectedReplicas }) => `cell ${id} ${expectedReplicas}`))})`,
     silent: silent.length === 0 ? undefined : { pods, why: whySilent(silent), isAwaited },
