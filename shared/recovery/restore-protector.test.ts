@@ -13,18 +13,19 @@ async function restored(
   cells: readonly CellStatus[],
   holdText: string | undefined,
   meanwhile: readonly CellStatus[] = [],
+  conflicts = meanwhile.length > 0 ? 1 : 0,
 ) {
   const writes: (readonly CellStatus[])[] = [];
-  let isOld = meanwhile.length > 0;
+  let left = conflicts;
   const api: RestoreCalls = {
     create: async (_path, _body, parse) => ({ kind: "ok", object: parse({ ...makeProtector([], asks) }) }),
     putPodProtectorStatus: async (_, status) => {
-      if (isOld) return { kind: "conflict", message: "changed" };
+      if (left > 0) return { kind: "conflict", message: "changed" };
       writes.push(status.cells);
       return { kind: "ok", object: makeProtector([], asks) };
     },
     getPodProtector: async () => {
-      isOld = false;
+      left--;
       return { kind: "ok", object: makeProtector([...meanwhile], asks) };
     },
   };
@@ -45,8 +46,24 @@ test("each cell that counted a budget over cells keeps its part of the number, b
     { cellID: "silent", aggregation: { ...zero, specHash, hold } },
     { cellID: "lost before", aggregation: { ...zero, expectedReplicas: 4, hold } },
   ];
-  expect(await restored(lost, hold)).toEqual([parts]);
+  expect(await restored(lost, hold)).toEqual([[...parts, removed]]);
   expect(await restored(lost, undefined)).toEqual([]);
+});
+
+// Its webhook may still be there, and puts it on hold. As a cell that was never removed, it would be waited for.
+test("a removed cell stays removed in a budget over cells, whatever its webhook has written", async () => {
+  const held = { ...removed, aggregation: { ...removed.aggregation, hold: "Replaced/0-t" } };
+  expect(await restored([held], hold)).toEqual([[removed]]);
+  const since = { cellID: "removed", aggregation: { ...zero, hold: "Replaced/2-t" } };
+  expect(await restored([removed], hold, [since])).toEqual([
+    [{ cellID: "removed", aggregation: { ...removed.aggregation, hold: "Replaced/2-t" } }],
+  ]);
+});
+
+// The aggregators of many cells count a new protector at once.
+test("the parts of the number are written after the entries of many cells", async () => {
+  const lost = [makeCell("a", 9, [], { expectedReplicas: 10 }, asks)];
+  expect(await restored(lost, hold, [], 15)).toHaveLength(1);
 });
 
 test("what cells have written since stays", async () => {

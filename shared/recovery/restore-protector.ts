@@ -3,7 +3,7 @@
  * aggregators put their cells on hold (docs/design.md#lost-history).
  */
 
-import { isCounted } from "../decide/state/protector-state.ts";
+import { isCounted, isRemoved } from "../decide/state/protector-state.ts";
 import type { ApiClient, CallOptions } from "../kube/client/api-client.ts";
 import { podProtectorPath } from "../kube/client/api-path.ts";
 import type { ApiResult } from "../kube/client/api-result.ts";
@@ -31,8 +31,8 @@ export function isMadeByCell({ metadata }: Pick<PodProtector, "metadata">): bool
   return metadata.annotations?.[RESTORED_ANNOTATION]?.startsWith(CELL) ?? false;
 }
 
-/** Conflicts are likely: webhooks and aggregators write the status of a protector as soon as it exists. */
-const MAX_CONFLICTS = 3;
+/** Conflicts are likely: webhook and aggregator of each cell write the status as soon as the protector exists. */
+const MAX_CONFLICTS = 20;
 
 /**
  * The object to create; `mark` is the reason, which stays that of a cell. Has owner references only `withOwners`: the
@@ -78,15 +78,20 @@ export async function restore(
   return created;
 }
 
-/** What is restored of the cells of `lost`. The number of expected pods is no count, and nobody else may know it. */
+/**
+ * What is restored of the cells of `lost`. The number of expected pods is no count, and nobody else may know it. A
+ * removed cell stays removed: nobody waits for it, also where its webhook holds it.
+ */
 function entriesOf({ status }: PodProtector, hold: string | undefined): readonly CellStatus[] {
-  return (status?.cells ?? []).flatMap(({ cellID, admissionHistory, aggregation }) => {
+  return (status?.cells ?? []).flatMap(({ cellID, admissionHistory, aggregation: before }) => {
+    const aggregation = before ?? undefined;
     const entry: CellStatus = hasHistory({ cellID, admissionHistory }) ? { cellID, admissionHistory } : { cellID };
-    const hasCounted = isCounted(aggregation ?? undefined) || aggregation?.hold !== undefined;
+    const hasCounted = isCounted(aggregation) || isRemoved(aggregation) || aggregation?.hold !== undefined;
     if (hold === undefined || !hasCounted) return hasHistory(entry) ? [entry] : [];
-    const { expectedReplicas, specHash } = aggregation ?? {};
+    const { expectedReplicas, specHash, epoch } = aggregation ?? {};
     const said = { ...(expectedReplicas === undefined ? {} : { expectedReplicas }), ...(specHash && { specHash }) };
-    return [{ ...entry, aggregation: { totalReplicas: 0, availableReplicas: 0, ...said, hold } }];
+    const part = isRemoved(aggregation) ? { epoch } : { ...said, hold };
+    return [{ ...entry, aggregation: { totalReplicas: 0, availableReplicas: 0, ...part } }];
   });
 }
 

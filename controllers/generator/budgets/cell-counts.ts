@@ -1,6 +1,6 @@
 /** What the cells have counted of a budget's pods, and by which selector (docs/design.md#expected-pods). Pure. */
 import { specHash } from "../../../shared/decide/availability/spec-facts.ts";
-import { isCounted } from "../../../shared/decide/state/protector-state.ts";
+import { isCounted, isRemoved } from "../../../shared/decide/state/protector-state.ts";
 import { DERIVATION_ANNOTATION, RESTORED_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { type LabelSelector, type PodProtector, STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
@@ -34,7 +34,8 @@ export const UNCOUNTED = " (no more than there can be, until its cells have coun
  */
 export function cellsOf(present: PodProtector | undefined): readonly CellCount[] {
   return (present?.status?.cells ?? []).flatMap(({ cellID, aggregation }) => {
-    if (!aggregation || (!isCounted(aggregation) && aggregation.hold === undefined)) return [];
+    if (!aggregation || isRemoved(aggregation)) return [];
+    if (!isCounted(aggregation) && aggregation.hold === undefined) return [];
     const { totalReplicas, expectedReplicas: said, specHash: hash, hold, heartbeatTime } = aggregation;
     // A number below 0 would take from what the other cells ask for.
     const expectedReplicas = said === undefined ? undefined : Math.max(0, said);
@@ -59,10 +60,8 @@ function hasAnySay(present: PodProtector | undefined): boolean {
  * after `remove-cell`, while it has another id.
  */
 function mayHaveOthers(present: PodProtector | undefined): boolean {
-  const isRemoved = present?.status?.cells.some(({ aggregation }) => {
-    return aggregation?.epoch !== undefined && !isCounted(aggregation);
-  });
-  return isRemoved === true || present?.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined;
+  const wasRemoved = present?.status?.cells.some(({ aggregation }) => isRemoved(aggregation ?? undefined));
+  return wasRemoved === true || present?.metadata.annotations?.[RESTORED_ANNOTATION] !== undefined;
 }
 
 /** Why no cell's count is believed, for people, once no cell that has counted is on hold. */
@@ -74,9 +73,11 @@ export function whyNoSay(present: PodProtector | undefined): string | undefined 
   return "no cell that has counted has such pods, and others may: its protector was created again, or a cell removed";
 }
 
-/** What the cells say together. */
+/** How many of a budget's pods all cells together ask for. */
 interface ExpectedInCells {
   readonly hasAnySay: boolean;
+  /** Some cells that counted the lost protector have not counted this one yet. */
+  readonly isAwaited: boolean;
   /** How many pods there should be in the cells that have said it. */
   readonly sum: number;
   readonly how: string;
@@ -91,6 +92,7 @@ export function expectedInCells(present: PodProtector | undefined): ExpectedInCe
   const isAwaited = silent.some((cell) => cell.isAwaited);
   return {
     hasAnySay: hasAnySay(present),
+    isAwaited: cells.some((cell) => cell.isAwaited),
     sum: cells.reduce((sum, { expectedReplicas = 0 }) => sum + expectedReplicas, 0),
     how: ` (${few(cells.map(({ id, expectedReplicas }) => `cell ${id} ${expectedReplicas}`))})`,
     silent: silent.length === 0 ? undefined : { pods, why: whySilent(silent), isAwaited },

@@ -41,6 +41,13 @@ describe("a cell that has all pods, and stays silent for longer than the others 
     expect(minimum(await resolve(budget, { ...all, cells: [empty, [4, undefined]] }))).toBe(4);
   });
 
+  test("keeps all of them beside cells that have counted", async () => {
+    const all = { ...again, present: 5, derivation: "minAvailable 5, as many as there are" };
+    expect(minimum(await resolve(budget, { ...all, cells: [[4, undefined]], uncounted: { hold } }))).toBe(5);
+    const said = { ...all, uncounted: { hold, expectedReplicas: 5 } };
+    expect(minimum(await resolve(budget, { ...said, cells: [[0, undefined]] }))).toBe(5);
+  });
+
   test("keeps nothing of a protector that was never lost", async () => {
     expect(minimum(await resolve(budget, { ...again, isRestored: false, present: 9, cells: [empty] }))).toBe(0);
   });
@@ -58,6 +65,7 @@ describe("a cell with pods that has not counted the protector that was created a
     ["keeps all pods of the others where there are more of them", 12, { cells: [[30, 30]], uncounted: { hold } }, 30],
     ["keeps its part alone", 9, { cells: [], uncounted: { hold, expectedReplicas: 10 } }, 9],
     ["keeps nothing once it is removed", 12, { cells: [[3, 3]], uncounted: { epoch: 1 } }, 2],
+    ["keeps nothing once it is removed, held or not", 12, { cells: [[3, 3]], uncounted: { epoch: 1, hold } }, 2],
   ])("%s", async (_, present, given, expected) => {
     expect(minimum(await resolve(budget, { ...again, present, ...given }))).toBe(expected);
   });
@@ -67,7 +75,9 @@ test("all pods of the others are kept no longer than until the awaited cell has 
   const before = await resolve(budget, { ...again, present: 12, cells: [[30, 30]], uncounted: { hold } });
   const [{ derivation } = {}] = before.kind === "resolved" ? before.protectors : [];
   const kept = { ...again, present: 30, derivation };
-  expect(minimum(await resolve(budget, { ...kept, cells: [[20, 20]], uncounted: { hold } }))).toBe(20);
+  // Where all were kept before the loss, pods of the awaited cell are among them.
+  expect(minimum(await resolve(budget, { ...kept, cells: [[20, 20]], uncounted: { hold } }))).toBe(30);
+  expect(minimum(await resolve(budget, { ...kept, cells: [[20, 20]], uncounted: { epoch: 1 } }))).toBe(19);
   const counted = [
     [30, 30],
     [10, 10],

@@ -275,7 +275,7 @@ function isNowhere(own: KnownCoreCount): boolean {
  */
 function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCoreCount, nowMs: number): Resolution {
   const { present, budget } = request;
-  const { hasAnySay, silent, sum, how } = expectedInCells(present);
+  const { hasAnySay, isAwaited, silent, sum, how } = expectedInCells(present);
   const counted = { ...request, isOverCells: true };
   // A smaller minimum would be in force while cells count, and one of 0 before that.
   if ((hasAnySay || isNowhere(own)) && areUncounted(present, selector)) {
@@ -291,7 +291,8 @@ function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCo
     if (isCore && own.kind === "counted") return required(request, selector, own);
     // What the others may lose depends on how many of its pods are available.
     const least = silent.isAwaited ? silent.pods : 0;
-    return unknown(counted, selector, silent, least);
+    const before = isAwaited ? (keptOf(request, selector) ?? 0) : 0;
+    return unknown(counted, selector, silent, Math.max(least, before));
   }
   if (own.kind === "counted" && own.count > sum) return required(counted, selector, own);
   return required(counted, selector, { ...NOTHING, count: sum, how, recheck: own.kind === "counted" && own.recheck });

@@ -72,6 +72,11 @@ export function isCounted(aggregation: Aggregation | undefined): boolean {
   return (aggregation?.resourceVersion ?? aggregation?.lastEventTime ?? undefined) !== undefined;
 }
 
+/** Only an entry that `remove-cell-once` has left behind has an epoch without counts. Its webhook may hold it, too. */
+export function isRemoved(aggregation: Aggregation | undefined): boolean {
+  return aggregation?.epoch !== undefined && !isCounted(aggregation);
+}
+
 /** A copy that can be changed without the original. */
 export function cloneState(state: ProtectorState): ProtectorState {
   const cells = new Map<string, CellState>();
