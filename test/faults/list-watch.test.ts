@@ -68,8 +68,8 @@ afterAll(async () => {
 });
 
 interface Outcome {
+  readonly startMs: number;
   readonly failures: string[];
-  readonly lists: string[];
   /** From the first failure until the server could be read again. */
   readonly brokenMs: number;
 }
@@ -103,8 +103,8 @@ async function during(name: string, fault: () => Promise<unknown>, mend: () => P
     requests,
   });
   return {
+    startMs,
     failures: harness.failures(startMs),
-    lists: harness.listReasons(startMs),
     brokenMs: harness.brokenMs(startMs),
   };
 }
@@ -113,9 +113,9 @@ async function during(name: string, fault: () => Promise<unknown>, mend: () => P
  * Checks that a broken connection led to a list only where the retries took so long that the server may have been
  * restored.
  */
-function expectResumed({ lists, brokenMs }: Outcome): void {
-  if (brokenMs < 1000) expect(lists).toEqual([]);
-  else expect(lists.filter((reason) => reason !== "outage")).toEqual([]);
+function expectResumed({ startMs, brokenMs }: Outcome): void {
+  const outages = harness.listReasons(startMs).filter((reason) => reason === "outage");
+  harness.expectLists(startMs, ...(brokenMs < 1000 ? [] : outages));
 }
 
 /** Requests that the proxy saw, or failed tries while it refused connections. */
@@ -157,7 +157,7 @@ describe("the network", () => {
       () => proxy.refuse(false),
     );
     expect(outcome.failures).toContain("watch refused");
-    expect(outcome.lists).toEqual(["outage"]);
+    harness.expectLists(outcome.startMs, "outage");
   });
 
   test("a half-open connection is noticed by the client's own deadline, and followed by a list", async () => {
@@ -170,13 +170,13 @@ describe("the network", () => {
       },
       async () => proxy.halfOpen(false),
     );
-    expect(outcome.lists).toEqual(["outage"]);
+    harness.expectLists(outcome.startMs, "outage");
   });
 
   test("a garbage line ends the stream and is followed by a list", async () => {
     const outcome = await during("garbage line", () => proxy.breakNextLine("garbage"), nothing);
     expect(outcome.failures).toContain("watch corrupt");
-    expect(outcome.lists).toEqual(["corrupt"]);
+    harness.expectLists(outcome.startMs, "corrupt");
   });
 
   test.each(["cutLine", "cutCharacter"] as const)(
@@ -203,7 +203,7 @@ describe("the network", () => {
     await lost;
     await harness.until("the lost change", () => maps().includes(name) === (type === "ADDED"));
     expect(harness.failures(startMs)).toContain("watch missed-event");
-    expect(harness.listReasons(startMs)).toEqual(["missedEvent"]);
+    harness.expectLists(startMs, "missedEvent");
     await churn.stop();
     const { held, truth } = await harness.caughtUp(cluster.admin);
     expect(held).toEqual(truth);
@@ -241,7 +241,7 @@ describe("the network", () => {
       },
       nothing,
     );
-    expect(outcome.lists).toEqual([]);
+    harness.expectLists(outcome.startMs);
   });
 });
 
@@ -309,7 +309,7 @@ describe("the server", () => {
       },
       async () => proxy.respondNext(0, { status: 429 }),
     );
-    expect(outcome.lists).toEqual(["expired"]);
+    harness.expectLists(outcome.startMs, "expired");
   });
 });
 

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { performance } from "node:perf_hooks";
+import { expect } from "vitest";
 import type { ApiserverClient } from "../../../scripts/control-plane/api-client.ts";
 import { createHttpsTransport } from "../../../shared/kube/client/https-transport.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
@@ -8,6 +9,7 @@ import { FileCredentials, type Given } from "../../../shared/kube/credentials/fi
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent, ReflectorOptions } from "../../../shared/kube/informer/reflector-options.ts";
 import { isRawObject } from "../../../shared/kube/stream/raw-object.ts";
+import { StallDetector } from "../../../shared/runtime/stall-detector.ts";
 import { systemPorts } from "../../../shared/runtime/system-ports.ts";
 import { hasReached } from "../../../shared/schema/resource-version.ts";
 import { quorumState } from "./churn.ts";
@@ -37,6 +39,10 @@ interface RecordedState {
 
 /** Against a hanging test: a busy server may need half a minute to apply its priority and fairness. */
 const HANG_MS = 240_000;
+/** A reflector whose process has not run for so long lists: its server may have been restored meanwhile. */
+const STALL_MS = 1_000;
+/** Until a quorum check is newer than the stall. */
+const STALL_COUNTS_MS = 10_000;
 
 /** One list-watch with a record of its events and of its state at each position. */
 export class StreamHarness implements AsyncDisposable {
@@ -47,6 +53,8 @@ export class StreamHarness implements AsyncDisposable {
   readonly #transport: Transport;
   readonly #path: string;
   readonly #waiting = new Set<() => void>();
+  /** Of this process, on a busy machine. */
+  readonly #stalls = new StallDetector(systemPorts, STALL_MS, () => undefined);
   #digest = 0n;
 
   constructor(
@@ -82,10 +90,12 @@ export class StreamHarness implements AsyncDisposable {
       },
       confirmed: () => this.#wake(),
     });
+    this.#stalls.start();
     this.source.start();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#stalls.stop();
     await this.source.stop();
     this.#transport.close();
   }
@@ -120,6 +130,16 @@ export class StreamHarness implements AsyncDisposable {
 
   listReasons(sinceMs: number): string[] {
     return this.events.flatMap((event) => (event.kind === "listed" && event.atMs >= sinceMs ? [event.reason] : []));
+  }
+
+  /**
+   * Checks why there were lists since `sinceMs`. A stall of this process asks for one, too, and may come before another
+   * reason.
+   */
+  expectLists(sinceMs: number, ...reasons: string[]): void {
+    const lists = this.listReasons(sinceMs);
+    if (this.#stalls.wokeMs < sinceMs - STALL_COUNTS_MS) expect(lists).toEqual(reasons);
+    else expect([...reasons, "standstill"]).toEqual(expect.arrayContaining(lists));
   }
 
   /** Time from `sinceMs` to the first failure after it. */
