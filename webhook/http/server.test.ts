@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { Agent } from "node:https";
 import { join } from "node:path";
@@ -266,6 +267,29 @@ describe("shutdown", () => {
     await running.drain();
     await expect(ask(running.port)).rejects.toThrow(/ECONNREFUSED/);
     agent.destroy();
+  });
+
+  test("a request that has arrived, but is not read yet, is answered", async () => {
+    const running = await start(() => ({ status: 200, body: "fine" }));
+    const socket = connect({ port: running.port, host: "127.0.0.1", ca: authority.certificatePem });
+    socket.setEncoding("utf8");
+    const closed = once(socket, "close");
+    await once(socket, "secureConnect");
+    const send = (): void => {
+      socket.write("POST /webhook/cell-1 HTTP/1.1\r\nhost: any\r\ncontent-type: application/json\r\n");
+      socket.write("content-length: 2\r\n\r\n{}");
+    };
+    send();
+    await once(socket, "data");
+    const answers: unknown[] = [];
+    socket.on("data", (text) => answers.push(text));
+    // A busy replica: the request comes while it does something else, after which its time to serve is over.
+    setTimeout(() => {
+      send();
+      void running.drain();
+    });
+    await closed;
+    expect(answers.join("")).toMatch(/^HTTP\/1\.1 200 OK\r\n.*fine$/s);
   });
 
   test("listening on a port in use rejects", async () => {

@@ -189,11 +189,13 @@ export class WebhookServer {
   }
 
   /** Retires, accepts no more connections, closes idle ones, and resolves when no request is in flight. */
-  drain(): Promise<void> {
+  async drain(): Promise<void> {
     this.retire();
+    // On a busy machine, requests on idle connections have arrived and are not read yet.
+    await this.#flush.reached();
     this.#server.close();
-    if (this.#inFlight === 0) return Promise.resolve();
-    return new Promise((resolve) => {
+    if (this.#inFlight === 0) return;
+    await new Promise<void>((resolve) => {
       this.#drained = resolve;
     });
   }
