@@ -8,7 +8,7 @@ import type { ApiClient, CallOptions } from "../kube/client/api-client.ts";
 import { podProtectorPath } from "../kube/client/api-path.ts";
 import type { ApiResult } from "../kube/client/api-result.ts";
 import { GROUP, KIND, RESTORED_ANNOTATION, VERSION } from "../schema/annotations.ts";
-import { type CellStatus, type PodProtector, parsePodProtector } from "../schema/podprotector.ts";
+import { type Aggregation, type CellStatus, type PodProtector, parsePodProtector } from "../schema/podprotector.ts";
 
 type OwnerReference = NonNullable<PodProtector["metadata"]["ownerReferences"]>[number];
 
@@ -78,21 +78,27 @@ export async function restore(
   return created;
 }
 
-/**
- * What is restored of the cells of `lost`. The number of expected pods is no count, and nobody else may know it. A
- * removed cell stays removed: nobody waits for it, also where its webhook holds it.
- */
+/** What is restored of the cells of `lost`. */
 function entriesOf({ status }: PodProtector, hold: string | undefined): readonly CellStatus[] {
-  return (status?.cells ?? []).flatMap(({ cellID, admissionHistory, aggregation: before }) => {
-    const aggregation = before ?? undefined;
-    const entry: CellStatus = hasHistory({ cellID, admissionHistory }) ? { cellID, admissionHistory } : { cellID };
-    const hasCounted = isCounted(aggregation) || isRemoved(aggregation) || aggregation?.hold !== undefined;
-    if (hold === undefined || !hasCounted) return hasHistory(entry) ? [entry] : [];
-    const { expectedReplicas, specHash, epoch } = aggregation ?? {};
-    const said = { ...(expectedReplicas === undefined ? {} : { expectedReplicas }), ...(specHash && { specHash }) };
-    const part = isRemoved(aggregation) ? { epoch } : { ...said, hold };
-    return [{ ...entry, aggregation: { totalReplicas: 0, availableReplicas: 0, ...part } }];
+  return (status?.cells ?? []).flatMap((cell) => {
+    const { cellID, admissionHistory } = cell;
+    const aggregation = hold === undefined ? undefined : partOf(cell.aggregation ?? undefined, hold);
+    if (aggregation === undefined && !hasHistory(cell)) return [];
+    return [{ cellID, ...(hasHistory(cell) && { admissionHistory }), ...(aggregation && { aggregation }) }];
   });
+}
+
+/**
+ * What stays of a cell's counts: the number of expected pods is no count, and nobody else may know it. A removed cell
+ * stays removed: nobody waits for it, also where its webhook holds it. Undefined for a cell that never counted.
+ */
+function partOf(before: Aggregation | undefined, hold: string): Aggregation | undefined {
+  const none = { totalReplicas: 0, availableReplicas: 0 };
+  if (isRemoved(before)) return { ...none, epoch: before?.epoch };
+  if (before === undefined || (!isCounted(before) && before.hold === undefined)) return undefined;
+  const { expectedReplicas, specHash } = before;
+  const said = { ...(expectedReplicas !== undefined && { expectedReplicas }), ...(specHash && { specHash }) };
+  return { ...none, ...said, hold };
 }
 
 function hasHistory({ admissionHistory }: CellStatus): boolean {
