@@ -6,6 +6,7 @@ import type { Condition, PodProtector } from "../../shared/schema/podprotector.t
 import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makePod, makeProtector, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
+import { packed } from "../../test/support/decide/settling-fixtures.ts";
 import { answerOf, cellOfWebhookConfiguration, type DryRunResult } from "./disruption-dry-run.ts";
 import { drainText, othersCordoned, planDrain } from "./drain.ts";
 import { age, parseDuration, table } from "./invocation/output.ts";
@@ -158,21 +159,26 @@ describe("why", () => {
     expect(text).toMatch(/web-3 +terminating/);
   });
 
-  test("names no reservation of the pod itself, whether its name or its UID shows that", () => {
-    const buckets = [
-      { ...held("uid-web-0", 12), podName: "web-1" },
-      { ...held("uid-web-1", 12), podName: "x" },
-      { ...held("uid-web-2", 12), podName: "web-2" },
-    ];
-    const { holders } = opinionOf(
-      named(makeProtector([makeCell("a", 5, buckets)]), "web"),
-      pod,
-      "delete",
-      "a",
-      [],
-      NOW_MS,
+  test("names no reservation of the pod itself, and those of its predecessor and its namesake in another cell", () => {
+    const [own, predecessor, other] = ["uid-web-1", "uid-before", "uid-web-2"].map((uid) => held(uid, 12));
+    const buckets = [own, predecessor, other].map((one, index) => ({ ...one, podName: index < 2 ? "web-1" : "web-2" }));
+    const namesake = { ...held("uid-b", 12), podName: "web-1" };
+    const protector = named(makeProtector([makeCell("a", 5, buckets), makeCell("b", 5, [namesake])]), "web");
+    const { holders } = opinionOf(protector, pod, "delete", "a", [], NOW_MS);
+    expect(holders.map(({ uid }) => uid)).toEqual(["uid-before", "uid-web-2", "uid-b"]);
+  });
+
+  test.each([
+    ["a", []],
+    ["b", ["web-1"]],
+    [undefined, []],
+  ] as const)("takes a packed record with the pod's name in cell %s for its own", (cell, names) => {
+    const protector = named(
+      makeProtector([makeCell("a", 5, packed([held("uid-web-1", 12)])), makeCell("b", 5)]),
+      "web",
     );
-    expect(holders.map((holder) => holder.pod)).toEqual(["web-2"]);
+    const { holders } = opinionOf(protector, pod, "delete", cell, [], NOW_MS);
+    expect(holders.map((holder) => holder.pod)).toEqual(names);
   });
 
   test("names no pod as missing that has ended, and those that are not Ready for long enough", () => {

@@ -66,6 +66,15 @@ function unavailableReason(pod: Pod, spec: SpecFacts): string {
   return missing.includes("Ready") ? "not ready" : missing.length > 0 ? `not ${missing.join(", ")}` : "not available";
 }
 
+/**
+ * True for a reservation of `pod`. Its predecessor, and a pod of another cell, may have the same name: as in a
+ * StatefulSet. A packed record has no UID.
+ */
+function isOf(reservation: ReservationView, pod: Pod, cell: string | undefined): boolean {
+  if (reservation.uid !== undefined) return reservation.uid === pod.uid;
+  return reservation.pod === pod.name && (cell === undefined || reservation.cell === cell);
+}
+
 /** The decision of one protector about the pod, by its stored state. Pure. */
 export function opinionOf(
   protector: PodProtector,
@@ -82,10 +91,8 @@ export function opinionOf(
     .filter((one) => one.uid !== pod.uid && counted.matches(one.labels) && !isFinished(one))
     .filter((one) => !isAvailable(one, state.spec, maturityCutoffMs(nowMs, state.spec)))
     .map((one) => ({ pod: one.name, why: unavailableReason(one, state.spec) }));
-  const holders = view.reservations.filter(
-    ({ uid, pod: name, weight }) => weight > 0 && uid !== pod.uid && name !== pod.name,
-  );
   const known = cell ?? (view.cells.length === 1 ? view.cells[0]?.cell : undefined);
+  const holders = view.reservations.filter((one) => one.weight > 0 && !isOf(one, pod, known));
   if (known === undefined) {
     const text = "it is not known which cell this cluster is: name it by --cell";
     return { view, allowed: undefined, text, holders, unavailable };
