@@ -25,6 +25,9 @@ export function few(names: readonly string[]): string {
   return `${names.slice(0, MAX_NAMED).join(", ")}${more}`;
 }
 
+/** What ends the wait for a silent cell. Nobody may take a cell that starts again for one that is gone. */
+const UNTIL = "until its aggregator is back; once the cluster is gone for good: kubectl podseidon remove-cell";
+
 /** In the derivation of a minimum that waits for the cells' counts. */
 export const UNCOUNTED = " (no more than there can be, until its cells have counted these pods)";
 
@@ -105,8 +108,7 @@ function whySilent(silent: readonly CellCount[]): string {
     const names = few(silent.map(({ id }) => id));
     return `cell ${names} has not said: no workload there has such pods, or its aggregator can't list a kind`;
   }
-  const until = "until its aggregator is back, or `kubectl podseidon remove-cell`";
-  return `cell ${few(awaited.map(({ id }) => id))} has not counted since the protector was lost: ${until}`;
+  return `cell ${few(awaited.map(({ id }) => id))} has not counted since the protector was lost: ${UNTIL}`;
 }
 
 /** True where the protector is for other pods than those that `selector` selects. */
@@ -149,7 +151,7 @@ export function whyInVain(
   if (silent.length === 0) return whyNoSay(present);
   return (
     `cell ${few(silent.map(({ id }) => id))} has not counted the pods that it selects now, and sends no heartbeat: ` +
-    "no available pod can be deleted until its aggregator is back, or `kubectl podseidon remove-cell`"
+    `no available pod can be deleted ${UNTIL}`
   );
 }
 
