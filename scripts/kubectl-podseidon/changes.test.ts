@@ -1,12 +1,8 @@
-import type { RequestListener } from "node:http";
-import { afterEach, describe, expect, test } from "vitest";
-import { systemPorts } from "../../shared/runtime/system-ports.ts";
+import { describe, expect, test } from "vitest";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { makeCell } from "../../test/support/decide/fixtures.ts";
-import { listeningApiserver } from "../../test/support/kube/listening-apiserver.ts";
+import { against, FORBIDDEN, given } from "../../test/support/kube/plugin-command.ts";
 import { field } from "../control-plane/api-client.ts";
 import { findSource } from "./changes.ts";
-import { runCommandLine } from "./cli.ts";
 
 const CLONE_SETS = "/apis/apps.kruise.io/v1alpha1/namespaces/shop/clonesets";
 /** A group whose newer version is without CloneSets. */
@@ -41,61 +37,6 @@ describe("the workload of a protector is looked for in every version of its grou
     expect(await findSource(core, given)).toBe(expected);
   });
 });
-
-let kubeconfigNamespace = "shop";
-let kubeconfigContext = "c";
-/** By how much the apiserver's clock is ahead of this machine's. */
-let aheadMs = 0;
-const cleanups: (() => void)[] = [];
-afterEach(() => {
-  kubeconfigNamespace = "shop";
-  kubeconfigContext = "c";
-  aheadMs = 0;
-  for (const clean of cleanups.splice(0).reverse()) clean();
-});
-
-const FORBIDDEN = { kind: "Status", reason: "Forbidden", message: "it is forbidden" };
-
-/** Runs a command against an apiserver that has these objects; returns what it said, and which writes it made. */
-async function against(objects: Readonly<Record<string, unknown>>, ...args: string[]) {
-  const writes: string[] = [];
-  const bodies: string[] = [];
-  const patches: unknown[] = [];
-  const answer: RequestListener = (request, response) => {
-    const path = (request.url ?? "").replace(/\?.*$/, "");
-    let body = "";
-    request.setEncoding("utf8").on("data", (text: string) => {
-      body += text;
-    });
-    request.on("end", () => {
-      if (request.method !== "GET")
-        writes.push(`${request.method} ${request.url?.includes("dryRun=All") ? "dry " : ""}${path}`);
-      if (path.endsWith("/podseidon-cells")) bodies.push(body);
-      if (request.method === "PATCH") patches.push(JSON.parse(body));
-    });
-    const found = objects[path];
-    response.writeHead(found === undefined ? 404 : found === FORBIDDEN ? 403 : 200, {
-      "content-type": "application/json",
-      date: new Date(Date.now() + aheadMs).toUTCString(),
-    });
-    response.end(JSON.stringify(found ?? { kind: "Status", reason: "NotFound", details: { name: "x" } }));
-  };
-  const { kubeconfig, close } = await listeningApiserver(answer, kubeconfigNamespace, kubeconfigContext);
-  cleanups.push(close);
-  let said = "";
-  const terminal = {
-    out: (text: string) => {
-      said += text;
-    },
-    err: (text: string) => {
-      said += text;
-    },
-    interactive: false,
-  };
-  const surroundings = { terminal, ports: systemPorts, environment: {} };
-  const code = await runCommandLine([...args, "--kubeconfig", kubeconfig], surroundings);
-  return { code, said, writes, patches, bodies: bodies.filter((body) => body !== "") };
-}
 
 describe("a suspension that is the budget's own", () => {
   const group = "/apis/x-pdb.form3.tech";
@@ -151,9 +92,9 @@ describe("a suspension", () => {
   });
 
   test("ends by the clock of the cluster, from which this machine's may be hours away", async () => {
-    aheadMs = -7_200_000;
+    given.aheadMs = -7_200_000;
     const { code, patches } = await against(stored(), "suspend", "web", "--for", "30m", "--yes");
-    const inMs = Date.parse(String(field(patches[0], "spec", "suspend", "until"))) - Date.now() - aheadMs;
+    const inMs = Date.parse(String(field(patches[0], "spec", "suspend", "until"))) - Date.now() - given.aheadMs;
     expect([code, Math.round(inMs / 60_000)]).toEqual([0, 30]);
   });
 
@@ -211,7 +152,7 @@ describe("a suspension", () => {
 });
 
 test("a context with an empty namespace means default, as for kubectl", async () => {
-  kubeconfigNamespace = "";
+  given.namespace = "";
   const { said } = await against({}, "status", "web");
   expect(said).toContain("namespaces/default/podprotectors");
 });
@@ -226,75 +167,6 @@ test("status of a name in all namespaces shows each that has it", async () => {
   const { code, said } = await against({ [path]: list }, "status", "deployment-web", "-A");
   expect(said).toMatch(/shop\/deployment-web[\s\S]*stage\/deployment-web/);
   expect(code).toBe(0);
-});
-
-describe("remove-cell", () => {
-  const cells = "/api/v1/namespaces/podseidon-system/configmaps/podseidon-cells";
-  const objects = {
-    "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": { metadata: { resourceVersion: "1" }, items: [] },
-    [cells]: { metadata: { name: "podseidon-cells", uid: "c", resourceVersion: "1" }, data: { "a_.b": "1" } },
-  };
-
-  test("of all namespaces removes the cell's acknowledgement, which blocks the release register", async () => {
-    const { code, said, writes, bodies } = await against(objects, "remove-cell", "a~b", "-A", "--yes");
-    expect(said).toBe("configmap podseidon-system/podseidon-cells: cleared of cell a~b\n");
-    expect([code, writes, bodies]).toEqual([0, [`PATCH ${cells}`], ['{"data":{"a_.b":null}}']]);
-  });
-
-  test("goes on with a cell that the generator was asked to remove and has not removed yet", async () => {
-    const path = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
-    const finalizers = ["podseidon.kubewharf.io/generator"];
-    const item = (annotations: object): object => ({
-      metadata: { namespace: "shop", name: "web", uid: "p1", resourceVersion: "1", annotations, finalizers },
-      spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
-      status: { cells: [makeCell("b", 1)], summary },
-    });
-    const once = "podseidon.kubewharf.io/remove-cell-once";
-    const patched = async (annotations: object): Promise<unknown> => {
-      const list = { metadata: { resourceVersion: "1" }, items: [item(annotations)] };
-      const one = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/web";
-      return (await against({ [path]: list, [one]: item({}) }, "remove-cell", "b", "-A")).patches;
-    };
-    expect(await patched({})).toEqual([{ metadata: { annotations: { [once]: "b" } } }]);
-    expect(await patched({ [once]: "a" })).toEqual([{ metadata: { annotations: { [once]: "a,b" } } }]);
-    expect(await patched({ [once]: "b, a" })).toEqual([{ metadata: { annotations: { [once]: "a,b" } } }]);
-  });
-
-  test("goes on where a protector was deleted meanwhile", async () => {
-    const path = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
-    const finalizers = ["podseidon.kubewharf.io/generator"];
-    const item = (name: string): object => ({
-      metadata: { namespace: "shop", name, uid: name, resourceVersion: "1", finalizers },
-      spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
-      status: { cells: [makeCell("a~b", 1)], summary },
-    });
-    const there = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/web";
-    const list = { metadata: { resourceVersion: "1" }, items: [item("gone"), item("web")] };
-    const all = { ...objects, [path]: list, [there]: item("web") };
-    const { code, said, writes } = await against(all, "remove-cell", "a~b", "-A", "--yes");
-    expect([code, writes.slice(1)]).toEqual([0, [`PATCH ${there}`, `PATCH ${cells}`]]);
-    expect(said).not.toContain("shop/gone:");
-  });
-
-  test("does not say that it removed a cell from a protector that was made by hand", async () => {
-    const metadata = { namespace: "shop", name: "web", uid: "p1", resourceVersion: "1" };
-    const spec = { minAvailable: 1, minReadySeconds: 0, selector: {} };
-    const list = { metadata, items: [{ metadata, spec, status: { cells: [makeCell("b", 1)], summary } }] };
-    const objects = { "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": list };
-    const { code, said, writes } = await against(objects, "remove-cell", "b", "-A", "--yes");
-    expect(said).toContain("edit its status by hand");
-    expect(said).toContain("podprotector shop/web: left with cell b\n");
-    expect([code, writes]).toEqual([1, []]);
-  });
-
-  test.each<[string, string[], string[]]>([
-    ["without --yes only tries it", ["a~b", "-A"], [`PATCH dry ${cells}`]],
-    ["of one that may return leaves its acknowledgement", ["a~b", "-A", "--may-return", "--yes"], []],
-    ["of another system namespace finds nothing", ["a~b", "-A", "--system-namespace", "other", "--yes"], []],
-    ["of a cell that did not acknowledge finds nothing", ["c", "-A", "--yes"], []],
-  ])("%s", async (_, args, expected) => {
-    expect((await against(objects, "remove-cell", ...args)).writes).toEqual(expected);
-  });
 });
 
 test.each([
@@ -345,7 +217,7 @@ test.each<[string, string, Readonly<Record<string, unknown>>]>([
   ["leave", "remove-cell b --all-namespaces --core-context 'my prod' --yes", { [BOUND]: {} }],
   ["join", "kubectl --context 'my prod' apply -k manifests/overlays/core", {}],
 ])("what %s says is next can be pasted where a context has a blank in its name", async (command, text, objects) => {
-  kubeconfigContext = "my prod";
+  given.context = "my prod";
   const more = command === "leave" ? ["--yes"] : ["--context", "my prod"];
   const { said } = await against(objects, command, "b", "--core-context", "my prod", ...more);
   expect(said).toContain(text);
@@ -369,32 +241,5 @@ describe("who may not do all of it hears what is done already", () => {
     expect(said).toMatch(/; before that: secret\/podseidon-cell\.b deleted \(c\)\. The command can be repeated\n$/);
     expect(code).toBe(2);
     expect((await against(objects, ...args)).said).toMatch(/it is forbidden\n$/);
-  });
-
-  test("remove-cell, of the protectors that it has changed", async () => {
-    const item = (name: string): object => ({
-      metadata: {
-        namespace: "shop",
-        name,
-        uid: name,
-        resourceVersion: "1",
-        finalizers: ["podseidon.kubewharf.io/generator"],
-      },
-      spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
-      status: { cells: [makeCell("b", 1)], summary },
-    });
-    const path = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
-    const of = (name: string): string => `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/${name}`;
-    // The refusal of the latter is the last of eight calls at once.
-    const many = Array.from({ length: 8 }, () => item("mine"));
-    const list = { metadata: { resourceVersion: "1" }, items: [...many, item("others")] };
-    const objects = { [path]: list, [of("mine")]: item("mine"), [of("others")]: FORBIDDEN };
-    const { code, said } = await against(objects, "remove-cell", "b", "-A", "--yes");
-    expect(said).toMatch(refused(of("others")));
-    expect(said).toMatch(
-      /; at least \d protectors? \(shop\/mine.*\) will be cleared of b all the same\. The command can be repeated\n/,
-    );
-    expect(code).toBe(2);
-    expect((await against(objects, "remove-cell", "b", "-A")).said).toMatch(/it is forbidden\n$/);
   });
 });

@@ -1,10 +1,11 @@
 /** The command `remove-cell`: forgets a cell that is gone, in the protectors and in the release register. */
+import { isCounted } from "../../shared/decide/state/protector-state.ts";
 import { configMapPath, podProtectorPath } from "../../shared/kube/client/api-path.ts";
 import { ACKNOWLEDGEMENTS, acknowledgementKey } from "../../shared/recovery/register/register-format.ts";
 import { sleep } from "../../shared/runtime/clock.ts";
 import { GENERATOR_FINALIZER, REMOVE_CELL_ONCE_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { parseConfigMap } from "../../shared/schema/config-map.ts";
-import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
+import { type CellStatus, type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { type Change, idOf, patchAt, patchIfThere, report, safe } from "./changes.ts";
 import { requireProtectors } from "./find-protectors.ts";
 import { mapAtOnce } from "./invocation/at-once.ts";
@@ -29,10 +30,7 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   const namespace = words.length > 0 ? await context.namespace() : await context.namespaces();
   const all = await context.progress.during(`reading the protectors of ${core.name}`, () => core.protectors(namespace));
   const named = words.length === 0 ? all : words.flatMap((word) => requireProtectors(word, all, namespace, core));
-  const protectors = named.filter(({ status }) => {
-    const aggregation = status?.cells?.find(({ cellID }) => cellID === cell)?.aggregation;
-    return (aggregation?.resourceVersion ?? aggregation?.lastEventTime) !== undefined;
-  });
+  const protectors = named.filter(({ status }) => isThere(status?.cells.find(({ cellID }) => cellID === cell)));
   const isForGood = namespace === undefined && !context.is("may-return");
   const acknowledges = isForGood && (await isAcknowledging(core, systemNamespace, cell));
   if (protectors.length === 0 && !acknowledges)
@@ -69,6 +67,15 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
   return protectors.every(isManaged) ? code : EXIT.no;
 }
 
+/**
+ * Only the epoch stays of a removed cell. A cell that is held, or has reservations, may not have counted: it was lost
+ * with its protector, and can't come back to settle them.
+ */
+function isThere(cell: CellStatus | undefined): boolean {
+  const aggregation = cell?.aggregation ?? undefined;
+  return isCounted(aggregation) || aggregation?.hold !== undefined || !!cell?.admissionHistory?.buckets?.length;
+}
+
 /** Asks the generator to remove the cell. Undefined where the protector was deleted meanwhile. */
 async function removeFrom(
   core: ClusterClient,
@@ -80,13 +87,13 @@ async function removeFrom(
   if (!isManaged(protector)) return { ...change, action: `left with cell ${cell}` };
   const { name, namespace = "" } = protector.metadata;
   const annotations = { [REMOVE_CELL_ONCE_ANNOTATION]: cellsToRemove(protector, cell) };
-  const isThere = await patchIfThere(
+  const isPatched = await patchIfThere(
     core,
     podProtectorPath(namespace, name),
     { metadata: { annotations } },
     !what.done,
   );
-  return isThere ? { ...change, action: `cleared of cell ${cell}` } : undefined;
+  return isPatched ? { ...change, action: `cleared of cell ${cell}` } : undefined;
 }
 
 /** Only the generator acts on the annotation, and only for its own protectors. */
