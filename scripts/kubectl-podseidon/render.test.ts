@@ -160,8 +160,11 @@ describe("why", () => {
   });
 
   test("names no reservation of the pod itself, and those of its predecessor and its namesake in another cell", () => {
-    const [own, predecessor, other] = ["uid-web-1", "uid-before", "uid-web-2"].map((uid) => held(uid, 12));
-    const buckets = [own, predecessor, other].map((one, index) => ({ ...one, podName: index < 2 ? "web-1" : "web-2" }));
+    const buckets = [
+      held("uid-web-1", 12),
+      { ...held("uid-before", 12), podName: "web-1" },
+      { ...held("uid-web-2", 12), podName: "web-2" },
+    ];
     const namesake = { ...held("uid-b", 12), podName: "web-1" };
     const protector = named(makeProtector([makeCell("a", 5, buckets), makeCell("b", 5, [namesake])]), "web");
     const { holders } = opinionOf(protector, pod, "delete", "a", [], NOW_MS);
