@@ -232,6 +232,11 @@ describe("why", () => {
         "(75 s), and does not: docs/runbooks/PodseidonCellOnHold.md.\n" +
         "    If b is gone for good: kubectl podseidon remove-cell b --all-namespaces\n",
     );
+    const uncounted = { ...gone, heartbeatTime: undefined, resourceVersion: undefined, lastEventTime: undefined };
+    const lost = named(makeProtector([makeCell("a", 1, [], beating), makeCell("b", 0, [], uncounted)]), "web");
+    expect(explain({ ...admitted, verdict: "refused" }, lost)).toMatch(
+      /Cell b is on hold for 10m; it has sent no heartbeat\n.*\n {4}If b is gone for good: kubectl podseidon remove-cell b /,
+    );
     const own = named(makeProtector([makeCell("a", 1, [], gone)]), "web");
     expect(explain({ ...admitted, verdict: "refused" }, own)).not.toContain("remove-cell");
   });

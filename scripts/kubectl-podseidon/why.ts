@@ -154,11 +154,12 @@ function opinionText(opinion: ProtectorExplanation, own: string | undefined, fla
   for (const cell of view.cells) {
     if (cell.state === "ok" || cell.state === "removed") continue;
     const since = cell.holdAgeMs === undefined ? "" : ` for ${age(cell.holdAgeMs)}`;
-    lines.push(
-      `  Cell ${cell.cell} is ${cell.state}${since}; its last heartbeat was ${age(cell.heartbeatAgeMs)} ago\n`,
-    );
+    const { heartbeatAgeMs } = cell;
+    const beat =
+      heartbeatAgeMs === undefined ? "it has sent no heartbeat" : `its last heartbeat was ${age(heartbeatAgeMs)} ago`;
+    lines.push(`  Cell ${cell.cell} is ${cell.state}${since}; ${beat}\n`);
     if (cell.hold !== undefined) lines.push(`    ${holdText(cell.hold, isOverdue(cell))}\n`);
-    if (own !== undefined && cell.cell !== own && (cell.heartbeatAgeMs ?? 0) > STALE_AFTER_MS)
+    if (own !== undefined && cell.cell !== own && (heartbeatAgeMs ?? cell.holdAgeMs ?? 0) > STALE_AFTER_MS)
       lines.push(
         `    If ${cell.cell} is gone for good: kubectl podseidon remove-cell ${cell.cell} --all-namespaces${flags}\n`,
       );

@@ -1,6 +1,7 @@
 /** What `doctor` makes of what it finds. */
 import { describe, expect, test } from "vitest";
 import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
+import { holdOf } from "../../../shared/decide/state/hold.ts";
 import type { Aggregation } from "../../../shared/schema/podprotector.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
@@ -114,7 +115,17 @@ describe("cells", () => {
   };
   test.each<[string, Partial<Aggregation>, string]>([
     ["alive", { heartbeatTime: formatMs(NOW_MS - 9000) }, "ok cell a: counted in 1 protector, heartbeat 9s ago"],
-    ["silent", { heartbeatTime: formatMs(NOW_MS - 600_000) }, "problem cell a: no heartbeat since 10m"],
+    ["silent", { heartbeatTime: formatMs(NOW_MS - 600_000) }, "problem cell a: no heartbeat for 10m"],
+    [
+      "lost with its protector",
+      {
+        hold: holdOf("Restored", "x", NOW_MS - 600_000),
+        resourceVersion: undefined,
+        lastEventTime: undefined,
+        epoch: undefined,
+      },
+      "problem cell a: no heartbeat for 10m",
+    ],
     [
       "of a clock that is ahead",
       { heartbeatTime: formatMs(NOW_MS + 30_000) },

@@ -212,25 +212,36 @@ export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
   return findings;
 }
 
+interface CellFacts {
+  readonly heartbeatAgeMs: number | undefined;
+  /** Protectors in which it is on hold, and the age of the oldest hold. */
+  readonly held: number;
+  readonly heldMs: number;
+  readonly protectors: number;
+}
+
 export function cellFindings(views: readonly ProtectorView[]): Finding[] {
-  const cells = new Map<string, { heartbeatAgeMs: number | undefined; held: number; protectors: number }>();
-  for (const { cell, heartbeatAgeMs, state } of views.flatMap((view) => view.cells)) {
+  const cells = new Map<string, CellFacts>();
+  for (const { cell, heartbeatAgeMs, holdAgeMs = 0, state } of views.flatMap((view) => view.cells)) {
     if (state === "removed") continue;
-    const known = cells.get(cell) ?? { heartbeatAgeMs: undefined, held: 0, protectors: 0 };
+    const known = cells.get(cell) ?? { heartbeatAgeMs: undefined, held: 0, heldMs: 0, protectors: 0 };
     const newest =
       heartbeatAgeMs === undefined ? known.heartbeatAgeMs : Math.min(heartbeatAgeMs, known.heartbeatAgeMs ?? Infinity);
     cells.set(cell, {
       heartbeatAgeMs: newest,
       held: known.held + Number(state === "on hold"),
+      heldMs: Math.max(known.heldMs, holdAgeMs),
       protectors: known.protectors + 1,
     });
   }
-  return [...cells].sort().map(([cell, { heartbeatAgeMs, held, protectors }]) => {
+  return [...cells].sort().map(([cell, { heartbeatAgeMs, held, heldMs, protectors }]) => {
     const check = `cell ${cell}`;
-    if (heartbeatAgeMs !== undefined && heartbeatAgeMs > STALE_AFTER_MS) {
+    // A cell that was lost with its protectors has sent no heartbeat for those that were created again.
+    const silentMs = heartbeatAgeMs ?? heldMs;
+    if (silentMs > STALE_AFTER_MS) {
       return problem(
         check,
-        `no heartbeat since ${age(heartbeatAgeMs)}`,
+        `no heartbeat for ${age(silentMs)}`,
         `look at the aggregator of ${cell}; if the cluster is gone for good: kubectl podseidon remove-cell ${cell} -A`,
       );
     }

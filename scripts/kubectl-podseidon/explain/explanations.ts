@@ -256,7 +256,7 @@ const HOLDS: Readonly<Record<string, Meaning>> = {
   Gone: { means: "The cell's entry in the protector's status disappeared.", act: ENDS },
   NoPosition: { means: "The cell was counted by an aggregator that publishes no position (upstream's).", act: ENDS },
   Recreated: { means: "The protector was deleted, and created again.", act: ENDS },
-  Restored: { means: "The protector was restored from a cell's backup.", act: ENDS },
+  Restored: { means: "The protector was lost, and was created again.", act: ENDS },
   CellRemoved: { means: "The cell was removed by remove-cell, and is counted again.", act: ENDS },
   CoreRestored: { means: "The etcd of the core was restored to an older state.", act: ENDS },
   CellRestored: { means: "The etcd of the cell was restored to an older state.", act: ENDS },
