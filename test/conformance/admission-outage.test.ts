@@ -118,7 +118,7 @@ describe.each([
   });
 });
 
-test("a core whose etcd has no space: the deletion fails with etcd's own words, and passes once there is space", async () => {
+test("a core without space: a deletion fails with the words of etcd, and passes once there is space", async () => {
   const { cluster } = harness;
   const name = await givenPod();
   await harness.protector(name, { minAvailable: 1, selector: { matchLabels: { app: name } } }, { available: 2 });
