@@ -141,7 +141,8 @@ delete_webhook_configurations
 # Where the cell is one namespace, the dummy pod is there. A core may serve no pods.
 k delete pods --all-namespaces --selector app.kubernetes.io/part-of=podseidon \
   --field-selector metadata.name=podseidon-update-trigger >/dev/null || true
-delete_named clusterroles priorityclasses validatingadmissionpolicybindings validatingadmissionpolicies
+delete_named clusterroles priorityclasses flowschemas prioritylevelconfigurations \
+  validatingadmissionpolicybindings validatingadmissionpolicies
 for kind in rolebindings roles; do
   readable "$kind"
   k get "$kind" --all-namespaces -o go-template='{{range .items}}{{.metadata.namespace}} {{.metadata.name}}{{"\n"}}{{end}}' |

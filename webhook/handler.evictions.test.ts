@@ -17,8 +17,8 @@ describe("the eviction of a pending pod that cannot be pinned", () => {
   const pending = found({ phase: "Pending", conditions: [] });
   test.each<[string, LiveRead, JsonObject | number]>([
     ["is allowed while the pod is pending", pending, { allowed: true }],
-    ["fails when the pod runs by now", found(), 503],
-    ["fails when the pod cannot be read again", { kind: "failed", message: "no route" }, 503],
+    ["fails when the pod runs by now", found(), 500],
+    ["fails when the pod cannot be read again", { kind: "failed", message: "no route" }, 500],
     ["is not found when the pod is gone", { kind: "gone" }, { allowed: false, status: { code: 404 } }],
   ])("%s", async (_name, then, expected) => {
     const { asked, ask } = handler({ kind: "failed", tag: "core-unavailable", message: "no core" }, {}, pending, then);
@@ -45,8 +45,8 @@ describe("evictions that need no protector", () => {
       found(),
       { code: 409, reason: "Conflict" },
     ],
-    ["the cell does not answer", eviction(), { kind: "failed", message: "no route" }, 503],
-    ["the cell has no kubeconfig", eviction(), undefined, 503],
+    ["the cell does not answer", eviction(), { kind: "failed", message: "no route" }, 500],
+    ["the cell has no kubeconfig", eviction(), undefined, 500],
   ])("%s", async (_name, body, live, expected) => {
     const { asked, ask } = handler(DENIED, {}, ...(live === undefined ? [] : [live]));
     const reply = await ask(body);
@@ -78,7 +78,7 @@ describe("evictions that need no protector", () => {
     const failed: Verdict = { kind: "failed", tag: "core-unavailable", message: "no answer" };
     const { ask } = handler([ALLOWED, failed], { requireBoundEvictions: true }, found());
     expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: true });
-    expect((await ask(eviction())).status).toBe(503);
+    expect((await ask(eviction())).status).toBe(500);
   });
 });
 

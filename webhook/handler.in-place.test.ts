@@ -86,7 +86,7 @@ describe("changes in place", () => {
       { containers: [{ name: "app", image: "app:2" }] },
       200,
     ],
-    ["but for a deadline, by which the pod ends when it may be available", { activeDeadlineSeconds: 1 }, 503],
+    ["but for a deadline, by which the pod ends when it may be available", { activeDeadlineSeconds: 1 }, 500],
   ])("of a pending pod are allowed while no core answers: %s", async (_, spec, status) => {
     const { ask } = handler({ kind: "failed", tag: "core-unavailable", message: "the core is out of reach" });
     const containers = [{ name: "app", image: "app:1" }];

@@ -15,7 +15,7 @@ import {
   responseOf,
 } from "../test/support/webhook/handler-harness.ts";
 import { observeAdmissions } from "./observe-reviews.ts";
-import type { Allowance, Verdict } from "./reserve/verdict.ts";
+import { type Allowance, FAILURE_TAGS, type Verdict } from "./reserve/verdict.ts";
 
 describe("responses", () => {
   test("the command that releases a lost protector names the namespace of this installation", async () => {
@@ -102,14 +102,10 @@ describe("responses", () => {
     expect(records).toMatchObject([{ outcome }]);
   });
 
-  test.each([
-    ["core-unavailable", 503],
-    ["core-rejected", 500],
-    ["deadline", 504],
-    ["defect", 500],
-  ] as const)("%s is an HTTP error, so that failurePolicy decides", async (tag, status) => {
+  // kube-apiserver tells its client the text of an HTTP 500 only.
+  test.each(FAILURE_TAGS)("%s is an HTTP 500, so that failurePolicy decides and the client is told", async (tag) => {
     const { ask, records } = handler({ kind: "failed", tag, message: "said why" });
-    expect(await ask(deletion())).toEqual({ status, body: "said why" });
+    expect(await ask(deletion())).toEqual({ status: 500, body: "said why" });
     expect(records).toMatchObject([{ outcome: "failed", failure: tag }]);
   });
 

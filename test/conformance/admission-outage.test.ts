@@ -86,7 +86,7 @@ describe.each([
   test("a Ready pod gets an error, so that failurePolicy decides", async () => {
     const answer = await decide();
     expect(answer.status).toBe(500);
-    expect(messageOf(answer)).toMatch(/failed calling webhook/);
+    expect(messageOf(answer)).toMatch(/failed calling webhook .*second/);
   });
 
   test("a denial by a protector of the other core stands", async () => {
@@ -118,13 +118,31 @@ describe.each([
   });
 });
 
+test("a core without space: a deletion fails with the words of etcd, and passes once there is space", async () => {
+  const { cluster } = harness;
+  const name = await givenPod();
+  await harness.protector(name, { minAvailable: 1, selector: { matchLabels: { app: name } } }, { available: 2 });
+  const known = async () => (await replica.component.metric("podseidon_webhook_protectors")) === 1;
+  await cluster.waitFor("the replica to know the protector", known);
+  await cluster.etcd.outOfSpace(true);
+  try {
+    const answer = await harness.delete(name);
+    expect(answer.status).toBe(500);
+    expect(messageOf(answer)).toMatch(/failed calling webhook .*podprotectors.*database space exceeded/);
+  } finally {
+    await cluster.etcd.outOfSpace(false);
+  }
+  expect(verdictOf(await harness.delete(name))).toBe("allow");
+  await harness.removeProtector(name);
+});
+
 describe("an eviction whose pod cannot be read", () => {
   afterAll(() => register(CELL));
 
   test("a cell without a kubeconfig gets an error that says what is missing", async () => {
     await register("blind");
     const name = await givenPod();
-    await expect.poll(async () => messageOf(await harness.evict(name))).toMatch(/failed calling webhook/);
+    await expect.poll(async () => messageOf(await harness.evict(name))).toMatch(/failed calling webhook .*kubeconfig/);
     expect(verdictOf(await harness.delete(name))).toBe("allow");
   });
 });

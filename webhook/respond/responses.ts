@@ -12,13 +12,8 @@ import { denied, denyStatus, MAX_LISTED, preconditionFailed, withBypass } from "
 /** Longest reason of a suspension in a warning: kube-apiserver cuts a warning at 256 characters. */
 const MAX_REASON = 80;
 
-const STATUS_OF_FAILURE: Readonly<Record<FailureTag, number>> = {
-  "core-unavailable": 503,
-  "cell-unavailable": 503,
-  "core-rejected": 500,
-  deadline: 504,
-  defect: 500,
-};
+/** kube-apiserver tells its client the text of an HTTP 500. Of a 503 or 504 it tells words of its own instead. */
+const ERROR_STATUS = 500;
 
 export function responseToVerdict(
   verdict: Verdict,
@@ -115,7 +110,7 @@ export function suspensionWarning({ protector, decision }: Allowance, what: stri
 }
 
 export function failed(failure: FailureTag, message: string): AdmissionResponse {
-  return { outcome: "failed", failure, message, errorStatus: STATUS_OF_FAILURE[failure] };
+  return { outcome: "failed", failure, message, errorStatus: ERROR_STATUS };
 }
 
 function notFound(name: string): AdmissionResponse {

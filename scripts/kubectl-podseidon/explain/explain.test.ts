@@ -54,7 +54,7 @@ test.each<[string, string]>([
   ["atminimum", "AtMinimum"],
   [
     'Internal error occurred: failed calling webhook "pods.podseidon.kubewharf.io": failed to call webhook: ' +
-      "the server is currently unable to handle the request",
+      'an error on the server ("core cluster core is unreachable") has prevented the request from succeeding',
     "failed calling webhook",
   ],
   [

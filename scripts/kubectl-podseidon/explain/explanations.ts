@@ -160,7 +160,7 @@ const DENIALS: Readonly<Record<string, Meaning>> = {
 const FAILURES: Readonly<Record<string, Meaning>> = {
   "failed calling webhook": {
     means: "kube-apiserver got no decision: the webhook is not reached, rejects the call, or can't decide.",
-    act: "docs/runbooks/PodseidonWebhookDown.md; kubectl podseidon doctor. The webhook's log has the reason.",
+    act: "After 'an error on the server', the webhook's reason follows. Else: docs/runbooks/PodseidonWebhookDown.md.",
     text: /failed calling webhook "[^"]*podseidon/,
   },
   "core-unavailable": {

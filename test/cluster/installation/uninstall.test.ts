@@ -155,7 +155,7 @@ test("a pod, its Deployment and its namespace can be deleted again, and nothing 
   }
   const kinds =
     "clusterroles,clusterrolebindings,priorityclasses,crds,roles,rolebindings," +
-    "validatingwebhookconfigurations,mutatingwebhookconfigurations";
+    "flowschemas,prioritylevelconfigurations,validatingwebhookconfigurations,mutatingwebhookconfigurations";
   const { stdout } = await cluster.kubectl(["get", kinds, "--all-namespaces", "--output", "name"]);
   expect(stdout.split("\n").filter((name) => name.includes("podseidon"))).toEqual([]);
 });

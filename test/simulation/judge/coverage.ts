@@ -26,7 +26,7 @@ const EXPECTED_VERDICTS = [
   "gate 429 AtMinimum",
   ...["node allowed without a protector", "node 429 TooManyTogether", "node 429 AtMinimum"],
   ...["Probe:refused", "Probe:failed", "Probe:down", "PreActivity"].map((reason) => `delete 429 ${reason}`),
-  ...["evict 404 without a protector", "http 503"],
+  ...["evict 404 without a protector", "http 500"],
 ];
 
 /** What has to happen in these worlds, as the components report it. */
