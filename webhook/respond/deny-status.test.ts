@@ -169,6 +169,26 @@ describe("the text of a denial", () => {
     });
   });
 
+  describe("where a cell that was lost with the protector has reservations, and no hold", () => {
+    const text = (secondsAgo: number): string => {
+      const bucket = { ...reserved, startTime: formatMs(NOW_MS - secondsAgo * 1000) };
+      const lost = { cellID: "b", admissionHistory: { buckets: [bucket] } };
+      const spec = { admissionHistoryConfig: { maxConcurrentLag: 1 } };
+      return textOf([makeCell("a", 4, [], heard(1)), lost], spec, { ...CONTEXT, cell: "a" });
+    };
+
+    test("does not say that these pass by themselves, and names its removal", () => {
+      expect(text(301)).toContain(
+        "may be under way at once, and cell b has not been counted for 5m1s (see PodseidonCellStale); it may once that aggregator writes again, or, if b is gone for good: " +
+          "kubectl podseidon remove-cell b --all-namespaces.",
+      );
+    });
+
+    test("gives its aggregator the time to count", () => {
+      expect(text(299)).toContain("this passes by itself within minutes.");
+    });
+  });
+
   test("the hold of the own cell that does not end is not said to end by itself", () => {
     const hold = holdOf("Gone", "x", NOW_MS - 301_000);
     expect(textOf([makeCell("a", 3, [], { hold, ...heard(1) })], {}, { ...CONTEXT, cell: "a" })).toContain(
