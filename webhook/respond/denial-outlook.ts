@@ -1,7 +1,7 @@
 /** How long a denial lasts, by the state of its protector: until a hold ends, for ever, or until somebody acts. */
 import { holdWrittenMs } from "../../shared/decide/state/hold.ts";
 import type { CellState, ProtectorState } from "../../shared/decide/state/protector-state.ts";
-import { STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
+import { type PodProtector, STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { formatMs, parseMs } from "../../shared/schema/time.ts";
 import type { Denial } from "../reserve/verdict.ts";
 
@@ -119,12 +119,13 @@ export function isHeldUp(decision: Denial["decision"], { nowMs }: DenialContext)
   return newest > 0 && newest < (nowMs - UNDER_WAY_MS) * 1000;
 }
 
-/** True where no more pods match than must be available. */
-export function isImpossible(decision: Denial["decision"]): boolean {
-  if (decision.kind !== "denied" || decision.decision.cause !== "AtMinimum" || decision.version === undefined)
-    return false;
-  const { spec, cells } = decision.version.state;
+/** The protector, where no more pods match than must be available. */
+export function impossibleOne(decision: Denial["decision"]): PodProtector | undefined {
+  if (decision.kind !== "denied" || decision.decision.cause !== "AtMinimum") return undefined;
+  const { version } = decision;
+  if (version === undefined) return undefined;
+  const { spec, cells } = version.state;
   let total = 0;
   for (const { aggregation } of cells.values()) total += aggregation?.totalReplicas ?? 0;
-  return total > 0 && total <= spec.minAvailable;
+  return total > 0 && total <= spec.minAvailable ? version.object : undefined;
 }
