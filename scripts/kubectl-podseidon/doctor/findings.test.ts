@@ -160,6 +160,12 @@ test("protectors in trouble are named", () => {
   ]);
 });
 
+test("what is Off by the generator's flag, which no annotation says, is told to be set", () => {
+  const off = viewProtector(makeProtector([makeCell("a", 4)], { enforcement: "Off" }), NOW_MS);
+  const [found] = protectorFindings([off]);
+  expect(found?.advice).toContain("set podseidon.kubewharf.io/enforcement to Enforce at the workload or its namespace");
+});
+
 test("a protector that only warns is not in order: nothing denies a deletion of its pods", () => {
   const warns = viewProtector(makeProtector([makeCell("a", 4)], { enforcement: "Warn" }), NOW_MS);
   expect(protectorFindings([warns]).map(line)).toEqual([

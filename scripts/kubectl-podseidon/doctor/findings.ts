@@ -172,8 +172,8 @@ const TROUBLES: readonly Trouble[] = [
     warning,
     "suspended",
     ({ suspended }) => suspended !== undefined,
-    `kubectl podseidon resume ${NAMED} when the reason is gone; where enforcement is Off, remove ` +
-      "podseidon.kubewharf.io/enforcement from the workload or its namespace (docs/generator.md)",
+    `kubectl podseidon resume ${NAMED} when the reason is gone; where enforcement is Off, set ` +
+      "podseidon.kubewharf.io/enforcement to Enforce at the workload or its namespace (docs/generator.md)",
   ],
   [
     warning,
