@@ -184,8 +184,8 @@ type EventAboutBoth = Extract<GeneratorEvent, { readonly protector: string; read
 function adoptedText(source: string): string {
   return (
     `${source} vanished and came back without asking for protection: it stays protected, by the annotation ` +
-    `${PROTECT_ANNOTATION}=${ADOPTED}. Write the label ${PROTECT_LABEL}=true into its manifest, or say that it is ` +
-    `not to be protected, by the label ${PROTECT_LABEL}=false.`
+    `${PROTECT_ANNOTATION}=${ADOPTED}. Write what asks for protection (--protect-selector, by default the label ` +
+    `${PROTECT_LABEL}=true) into its manifest, or the label ${PROTECT_LABEL}=false.`
   );
 }
 

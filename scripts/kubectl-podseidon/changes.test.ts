@@ -73,6 +73,25 @@ describe("a suspension that is the budget's own", () => {
     expect([code, writes]).toEqual([2, []]);
   });
 
+  describe("of worker clusters, which the generator writes in the core", () => {
+    const key = "podseidon.kubewharf.io/cluster-budgets";
+    const clusters = { "worker-1": {}, "worker-2": { suspend: true } };
+    const annotations = { [key]: JSON.stringify({ name: "data", clusters }) };
+    const merged = { metadata: { labels: { [key]: "true" }, annotations } };
+    const objects = { ...present, [`${group}/v1alpha1/namespaces/shop/xpoddisruptionbudgets/db`]: merged };
+
+    test.each([
+      ["suspend", ["--yes"], "spec.suspend decides"],
+      ["resume", [], "spec.suspend decides"],
+      ["release", ["--yes"], "annotate it with podseidon.kubewharf.io/protect=false"],
+    ])("is changed there: %s does not promise what the generator takes back", async (command, flags, text) => {
+      const { code, said, writes } = await against(objects, command, "xpoddisruptionbudget-db", ...flags);
+      expect(said).toContain("made of XPodDisruptionBudget shop/data in worker-1, worker-2");
+      expect(said).toContain(text);
+      expect([code, writes]).toEqual([2, []]);
+    });
+  });
+
   test("is anybody's once the budget has vanished", async () => {
     const { code, writes } = await against(vanished, "suspend", "xpoddisruptionbudget-db", "--yes");
     expect([code, writes]).toEqual([0, ["POST /apis/authentication.k8s.io/v1/selfsubjectreviews", `PATCH ${path}`]]);

@@ -8,6 +8,7 @@ import { podProtectorPath } from "../../shared/kube/client/api-path.ts";
 import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import { isMadeByHand } from "../../shared/recovery/lost-protector.ts";
 import {
+  CLUSTER_BUDGETS_ANNOTATION,
   GENERATOR_FINALIZER,
   PROTECT_ANNOTATION,
   RELEASED_ANNOTATION,
@@ -98,10 +99,32 @@ async function refuseWhereSourceDecides(core: ClusterClient, protector: PodProte
   const { labels = {}, finalizers = [] } = protector.metadata;
   const kind = labels[SOURCE_KIND_LABEL];
   if (!finalizers.includes(GENERATOR_FINALIZER) || !SUSPENDING_KINDS.includes(kind)) return;
-  if ((await findSource(core, protector)) === undefined) return;
+  const source = await findSource(core, protector);
+  if (source === undefined) return;
+  await refuseMerged(core, protector, source, "spec.suspend decides there");
   throw new CommandError(
     `spec.suspend of ${kind} ${sourceName(protector.metadata)} decides about ${idOf(protector)}, ` +
       "so the generator would undo this change: change it there",
+  );
+}
+
+const Clusters = v.looseObject({ name: v.string(), clusters: v.record(v.string(), v.unknown()) });
+const MergedBudget = v.looseObject({
+  metadata: v.looseObject({
+    annotations: v.looseObject({ [CLUSTER_BUDGETS_ANNOTATION]: v.pipe(v.string(), v.parseJson(), Clusters) }),
+  }),
+});
+
+/** For a budget that the generator makes of those of worker clusters, and writes again after each change. */
+async function refuseMerged(core: ClusterClient, protector: PodProtector, source: string, act: string): Promise<void> {
+  const budget = v.safeParse(MergedBudget, await core.find(source));
+  if (!budget.success) return;
+  const { name, clusters } = budget.output.metadata.annotations[CLUSTER_BUDGETS_ANNOTATION];
+  const { namespace = "", labels } = protector.metadata;
+  throw new CommandError(
+    `${idOf(protector)} is made of ${labels?.[SOURCE_KIND_LABEL]} ${namespace}/${name} in ` +
+      `${Object.keys(clusters).join(", ")}, and the generator would undo this change: ${act} ` +
+      "(docs/generator.md#budgets-of-worker-clusters)",
   );
 }
 
@@ -253,6 +276,8 @@ async function releaseIt(context: Context, args: readonly string[]): Promise<Exi
     throw new CommandError(withFlags(withoutGenerator(protector), ...(await context.flagsFor(core))));
   const done = context.is("yes");
   const source = await findSource(core, protector);
+  if (source !== undefined)
+    await refuseMerged(core, protector, source, `annotate it with ${PROTECT_ANNOTATION}=false there`);
   const mark = `by kubectl podseidon ${formatMs(core.nowMs())}`;
   // The generator reverts the release of a protector whose workload asks for protection.
   await (source === undefined

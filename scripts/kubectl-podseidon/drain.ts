@@ -1,7 +1,7 @@
 /** `drain-check`: what would happen to `kubectl drain` of a node now. */
 import * as v from "valibot";
 import { isFinished } from "../../shared/decide/availability/availability.ts";
-import { PROMISE_LESS } from "../../shared/decide/minimum/promise-less.ts";
+import { wayOut } from "../../shared/decide/minimum/promise-less.ts";
 import { type Decision, decide } from "../../shared/decide/quota.ts";
 import { apply } from "../../shared/decide/reserve.ts";
 import { type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
@@ -79,10 +79,10 @@ export function planDrain(
     const request = requestFor(pod, "evict", cell ?? "", nowMs);
     const decided = own.map((one) => {
       const state = states.get(one) ?? parseProtector(one);
-      return { name: one.metadata.name, state, decision: decide(state, request) };
+      return { protector: one, state, decision: decide(state, request) };
     });
     const blocks = decided.flatMap((one) =>
-      one.decision.allowed ? [] : [blockedBy(one.name, one.state, one.decision)],
+      one.decision.allowed ? [] : [blockedBy(one.protector, one.state, one.decision)],
     );
     const blocker = blocks.find(({ together }) => together === "never") ?? blocks[0];
     if (blocker === undefined && answer.verdict === "refused") {
@@ -102,16 +102,17 @@ const BY_NUMBERS: readonly string[] = ["AtMinimum", "Reserved"];
 
 /** What the decision of a protector against a pod means for a drain. */
 function blockedBy(
-  name: string,
+  protector: PodProtector,
   { spec, cells }: ProtectorState,
   decision: Extract<Decision, { allowed: false }>,
 ): Pick<DrainLine, "together" | "why"> {
   const total = cells.values().reduce((sum, one) => sum + (one.aggregation?.totalReplicas ?? 0), 0);
   const { minAvailable, available, reserved } = decision.facts;
+  const { name } = protector.metadata;
   const facts = `${name} needs ${minAvailable} of ${total}`;
   // A pod that is not counted yet is missing from the total.
   if (decision.cause !== "NotCounted" && total > 0 && spec.minAvailable >= total)
-    return { together: "never", why: `${facts}: unless pods are missing or being replaced, ${PROMISE_LESS}` };
+    return { together: "never", why: `${facts}${wayOut(protector)}` };
   if (!BY_NUMBERS.includes(decision.cause)) return { together: "waits", why: `${name}: ${decisionText(decision)}` };
   return { together: "waits", why: `${facts}, ${available} available, ${reserved} reserved` };
 }

@@ -164,7 +164,8 @@ async function waitForRemoval(
     const names = waiting.size > MAX_NAMED ? `${plural(waiting.size, "protector")} (${named})` : named;
     const [flags] = await context.flagsFor(core);
     throw new CommandError(
-      `the generator has not acted on ${names} in ${age(WAIT_MS)}: is it running? (kubectl podseidon doctor${flags})`,
+      `the generator has not acted on ${names} in ${age(WAIT_MS)}: is it running, and for their kind and namespace? ` +
+        `(kubectl podseidon doctor${flags}${context.systemFlag}, docs/generator.md)`,
     );
   }
 }

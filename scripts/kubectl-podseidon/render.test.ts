@@ -237,6 +237,11 @@ describe("why", () => {
     expect(explain({ ...admitted, verdict: "refused" }, lost)).toMatch(
       /Cell b is on hold for 10m; it has sent no heartbeat\n.*\n {4}If b is gone for good: kubectl podseidon remove-cell b /,
     );
+    const reserved = { cellID: "b", admissionHistory: { buckets: [held("uid-web-2", 600)] } };
+    const unheld = named(makeProtector([makeCell("a", 3, [], beating), reserved]), "web");
+    expect(explain({ ...admitted, verdict: "refused" }, unheld)).toMatch(
+      /Cell b is not counted; it has sent no heartbeat\n {4}If b is gone for good: kubectl podseidon remove-cell b /,
+    );
     const own = named(makeProtector([makeCell("a", 1, [], gone)]), "web");
     expect(explain({ ...admitted, verdict: "refused" }, own)).not.toContain("remove-cell");
   });

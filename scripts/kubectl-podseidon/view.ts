@@ -26,6 +26,11 @@ export interface CellView {
   readonly epoch: number | undefined;
   readonly hold: string | undefined;
   readonly holdAgeMs: number | undefined;
+  /**
+   * How long its aggregator has written nothing: a cell that was lost with the protector has sent no heartbeat since,
+   * and may have nothing but a hold, or reservations.
+   */
+  readonly silentMs: number | undefined;
   readonly state: "ok" | "not counted" | "on hold" | "outdated spec" | "stale" | "removed";
 }
 
@@ -142,6 +147,8 @@ function viewCell(cell: CellState, nowMs: number): CellView {
   };
   const heartbeatAgeMs = age(aggregation?.heartbeatTime);
   const heldMs = holdWrittenMs(aggregation?.hold ?? "");
+  const holdAgeMs = heldMs === undefined ? undefined : nowMs - heldMs;
+  const [oldest] = cell.isCounted ? [] : viewReservations(cell, nowMs);
   return {
     cell: cell.cellID,
     available: aggregation?.availableReplicas ?? 0,
@@ -151,7 +158,8 @@ function viewCell(cell: CellState, nowMs: number): CellView {
     lastEventAgeMs: age(aggregation?.lastEventTime),
     epoch: aggregation?.epoch,
     hold: aggregation?.hold,
-    holdAgeMs: heldMs === undefined ? undefined : nowMs - heldMs,
+    holdAgeMs,
+    silentMs: heartbeatAgeMs ?? holdAgeMs ?? oldest?.firstAgeMs,
     state: cellStateOf(cell, heartbeatAgeMs),
   };
 }

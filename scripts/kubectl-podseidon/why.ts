@@ -159,7 +159,7 @@ function opinionText(opinion: ProtectorExplanation, own: string | undefined, fla
       heartbeatAgeMs === undefined ? "it has sent no heartbeat" : `its last heartbeat was ${age(heartbeatAgeMs)} ago`;
     lines.push(`  Cell ${cell.cell} is ${cell.state}${since}; ${beat}\n`);
     if (cell.hold !== undefined) lines.push(`    ${holdText(cell.hold, isOverdue(cell))}\n`);
-    if (own !== undefined && cell.cell !== own && (heartbeatAgeMs ?? cell.holdAgeMs ?? 0) > STALE_AFTER_MS)
+    if (own !== undefined && cell.cell !== own && (cell.silentMs ?? 0) > STALE_AFTER_MS)
       lines.push(
         `    If ${cell.cell} is gone for good: kubectl podseidon remove-cell ${cell.cell} --all-namespaces${flags}\n`,
       );

@@ -279,7 +279,8 @@ describe("a denial", () => {
         "0 of them reserved by disruptions " +
         "under way: its capacity is at the minimum; no more pods match than must be available: unless pods are " +
         "missing or being replaced, promise less: in the budget or PodProtector that people wrote, else annotate the " +
-        `workload with podseidon.kubewharf.io/max-unavailable=1. More: kubectl podseidon why ${pod} -n default`,
+        "workload with podseidon.kubewharf.io/max-unavailable=1, and lower its min-available and min-running, if " +
+        `any. More: kubectl podseidon why ${pod} -n default`,
     );
     expect(field(answer.body, "details", "causes", 0, "reason")).toBe("DisruptionBudget");
     expect(answer.headers["retry-after"]).toBeUndefined();

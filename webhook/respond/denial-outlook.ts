@@ -1,7 +1,7 @@
 /** How long a denial lasts, by the state of its protector: until a hold ends, for ever, or until somebody acts. */
 import { holdWrittenMs } from "../../shared/decide/state/hold.ts";
-import type { ProtectorState } from "../../shared/decide/state/protector-state.ts";
-import { STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
+import type { CellState, ProtectorState } from "../../shared/decide/state/protector-state.ts";
+import { type PodProtector, STALE_AFTER_MS } from "../../shared/schema/podprotector.ts";
 import { formatMs, parseMs } from "../../shared/schema/time.ts";
 import type { Denial } from "../reserve/verdict.ts";
 
@@ -43,20 +43,43 @@ interface StuckCell {
   readonly isSilent: boolean;
 }
 
-/** The cells whose aggregator has written nothing, or has ended no hold, for longer than it ever should. */
+/**
+ * The cells whose aggregator has written nothing, or has ended no hold, for longer than it ever should. One that was
+ * lost with the protector may have nothing but its reservations, which nobody settles.
+ */
 export function stuckCells(decision: Denial["decision"], { nowMs, settleMs }: DenialContext): readonly StuckCell[] {
   if (decision.kind !== "denied" || decision.decision.cause === "PreActivity") return [];
-  return [...(decision.version?.state.cells.values() ?? [])].flatMap(({ cellID, aggregation }): StuckCell[] => {
+  return [...(decision.version?.state.cells.values() ?? [])].flatMap((cell): StuckCell[] => {
+    const { cellID, aggregation } = cell;
     const heardMs = parseMs(aggregation?.heartbeatTime);
     if (heardMs > 0 && nowMs - heardMs > STALE_AFTER_MS) {
       const silence = `has been silent for ${lasting(nowMs - heardMs)} (see PodseidonCellStale)`;
       return [{ cellID, text: `the aggregator of ${cellID} ${silence}`, isSilent: true }];
     }
     const heldMs = holdWrittenMs(aggregation?.hold ?? "");
-    if (heldMs === undefined || nowMs - heldMs <= OVERDUE_PERIODS * settleMs) return [];
-    const text = `cell ${cellID} has been on hold for ${lasting(nowMs - heldMs)} (see PodseidonCellOnHold)`;
-    return [{ cellID, text, isSilent: false }];
+    const sinceMs = heldMs ?? (cell.isCounted ? undefined : oldestMs(cell));
+    if (sinceMs === undefined || nowMs - sinceMs <= OVERDUE_PERIODS * settleMs) return [];
+    const time = lasting(nowMs - sinceMs);
+    const isSilent = heldMs === undefined;
+    const state = isSilent
+      ? `has not been counted for ${time} (see PodseidonCellStale)`
+      : `has been on hold for ${time} (see PodseidonCellOnHold)`;
+    return [{ cellID, text: `cell ${cellID} ${state}`, isSilent }];
   });
+}
+
+/** Of each version of a cell, as {@link newestOf}. */
+const oldestOf = new WeakMap<CellState, number>();
+
+/** When the oldest reservation of the cell was first allowed; the end of time without one. */
+function oldestMs(cell: CellState): number {
+  let oldest = oldestOf.get(cell) ?? Infinity;
+  if (oldest < Infinity) return oldest;
+  for (const { records } of cell.ledger.reservations())
+    for (const { firstMicros } of records.values()) oldest = Math.min(oldest, firstMicros / 1000);
+  for (const { startMicros } of cell.ledger.ranges) oldest = Math.min(oldest, startMicros / 1000);
+  oldestOf.set(cell, oldest);
+  return oldest;
 }
 
 function lasting(ms: number): string {
@@ -96,12 +119,13 @@ export function isHeldUp(decision: Denial["decision"], { nowMs }: DenialContext)
   return newest > 0 && newest < (nowMs - UNDER_WAY_MS) * 1000;
 }
 
-/** True where no more pods match than must be available. */
-export function isImpossible(decision: Denial["decision"]): boolean {
-  if (decision.kind !== "denied" || decision.decision.cause !== "AtMinimum" || decision.version === undefined)
-    return false;
-  const { spec, cells } = decision.version.state;
+/** The protector, where no more pods match than must be available. */
+export function impossibleOne(decision: Denial["decision"]): PodProtector | undefined {
+  if (decision.kind !== "denied" || decision.decision.cause !== "AtMinimum") return undefined;
+  const { version } = decision;
+  if (version === undefined) return undefined;
+  const { spec, cells } = version.state;
   let total = 0;
   for (const { aggregation } of cells.values()) total += aggregation?.totalReplicas ?? 0;
-  return total > 0 && total <= spec.minAvailable;
+  return total > 0 && total <= spec.minAvailable ? version.object : undefined;
 }

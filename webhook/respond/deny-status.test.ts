@@ -4,7 +4,7 @@ import { decide } from "../../shared/decide/quota.ts";
 import { holdOf } from "../../shared/decide/state/hold.ts";
 import { parseProtector } from "../../shared/decide/state/protector-state.ts";
 import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
-import type { CellStatus, PodProtectorSpec } from "../../shared/schema/podprotector.ts";
+import type { CellStatus, PodProtector, PodProtectorSpec } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
 import { makeCell, makePod, makeProtector, makeRequest, NOW_MS } from "../../test/support/decide/fixtures.ts";
 import type { Denial } from "../reserve/verdict.ts";
@@ -18,12 +18,18 @@ const CONTEXT: DenialContext = {
   nowMs: NOW_MS,
 };
 
+const NO_PODS = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
+
 /** What a client reads about the deletion of pod x in cell a. */
 function textOf(cells: CellStatus[], spec: Partial<PodProtectorSpec> = {}, context = CONTEXT): string {
-  const state = parseProtector(makeProtector(cells, spec));
+  return textBy(makeProtector(cells, spec), context);
+}
+
+function textBy(object: PodProtector, context = CONTEXT): string {
+  const state = parseProtector(object);
   const decision = decide(state, makeRequest(makePod("x")));
   if (decision.allowed) throw new Error(decision.reason);
-  const version = { state, version: "1", uid: "u", receivedMs: 0, sentMs: 0 };
+  const version = { object, state, version: "1", uid: "u", receivedMs: 0, sentMs: 0 };
   const denial = {
     protector: { core: "core", namespace: "default", name: "web" },
     decision: { kind: "denied", decision, version },
@@ -57,7 +63,7 @@ describe("the text of a denial", () => {
       makeCell("a", 2, [], { totalReplicas: 2 }),
       "no more pods match than must be available: unless pods are missing or being replaced, promise less: in the " +
         "budget or PodProtector that people wrote, else annotate the workload with " +
-        "podseidon.kubewharf.io/max-unavailable=1.",
+        "podseidon.kubewharf.io/max-unavailable=1, and lower its min-available and min-running, if any.",
     ],
   ])("says what passes by itself, and what does not: %s", (_, cell, advice) => {
     expect(textOf([cell])).toContain(`; ${advice}`);
@@ -92,6 +98,25 @@ describe("the text of a denial", () => {
       expect(textOf(cells, {}, { ...CONTEXT, username: "alice" })).toContain("promise less");
     },
   );
+
+  test.each([
+    ["SourceVanished", "its Deployment is gone: create it again, or give it up by"],
+    ["SourceDeleting", "its Deployment is being deleted: scale it to zero, or give it up by"],
+  ])("names no annotation of a workload that is not there any more: %s", (type, advice) => {
+    const { metadata, ...protector } = makeProtector([makeCell("a", 2, [], { totalReplicas: 2 })]);
+    const labels = { "podseidon.kubewharf.io/source-kind": "Deployment" };
+    const condition = {
+      type,
+      status: "True",
+      reason: "x",
+      message: "x",
+      lastTransitionTime: formatMs(NOW_MS),
+    } as const;
+    const status = { cells: [], summary: NO_PODS, ...protector.status, conditions: [condition] };
+    expect(textBy({ ...protector, metadata: { ...metadata, labels }, status })).toContain(
+      `; no more pods match than must be available, and ${advice} kubectl podseidon release web -n default. More: `,
+    );
+  });
 
   test("does not call a promise impossible while a StatefulSet waits for its terminating pod to be gone", () => {
     const pods = [makePod("web-0", { terminating: true }), makePod("web-1"), makePod("web-2")];
@@ -155,6 +180,14 @@ describe("the text of a denial", () => {
       );
     });
 
+    test("names the namespace that podseidon runs in, where it is another one", () => {
+      const cells = [makeCell("a", 2, [], heard(1)), makeCell("b", 3, [], { hold: hold(200), ...heard(210) })];
+      const context = { ...CONTEXT, cell: "a", ownNamespace: "elsewhere" };
+      expect(textOf(cells, {}, context)).toContain(
+        "kubectl podseidon remove-cell b --all-namespaces --system-namespace elsewhere.",
+      );
+    });
+
     test("names the removal of a cell that is silent", () => {
       expect(text({ hold: hold(200), ...heard(210) })).toContain(
         `silent for 3m30s (see PodseidonCellStale); it may once that aggregator writes again, or, ${REMOVAL}`,
@@ -166,6 +199,26 @@ describe("the text of a denial", () => {
         `cell b has been on hold for 5m1s (see PodseidonCellOnHold); it may once that hold ends, or, ${REMOVAL}`,
       );
       expect(text({ hold: hold(299) })).not.toContain("has been on hold");
+    });
+  });
+
+  describe("where a cell that was lost with the protector has reservations, and no hold", () => {
+    const text = (secondsAgo: number): string => {
+      const bucket = { ...reserved, startTime: formatMs(NOW_MS - secondsAgo * 1000) };
+      const lost = { cellID: "b", admissionHistory: { buckets: [bucket] } };
+      const spec = { admissionHistoryConfig: { maxConcurrentLag: 1 } };
+      return textOf([makeCell("a", 4, [], heard(1)), lost], spec, { ...CONTEXT, cell: "a" });
+    };
+
+    test("does not say that these pass by themselves, and names its removal", () => {
+      expect(text(301)).toContain(
+        "may be under way at once, and cell b has not been counted for 5m1s (see PodseidonCellStale); it may once that aggregator writes again, or, if b is gone for good: " +
+          "kubectl podseidon remove-cell b --all-namespaces.",
+      );
+    });
+
+    test("gives its aggregator the time to count", () => {
+      expect(text(299)).toContain("this passes by itself within minutes.");
     });
   });
 

@@ -1,7 +1,7 @@
-import { PROMISE_LESS } from "../../shared/decide/minimum/promise-less.ts";
+import { wayOut } from "../../shared/decide/minimum/promise-less.ts";
 import { preActivitiesOf } from "../../shared/decide/overrides.ts";
 import type { Decision } from "../../shared/decide/quota.ts";
-import { releaseCommand } from "../../shared/recovery/register/register-format.ts";
+import { OWN_NAMESPACE, releaseCommand } from "../../shared/recovery/register/register-format.ts";
 import { PRE_ACTIVITY_PREFIX } from "../../shared/schema/annotations.ts";
 import { namespacedName, type Operation, type ProtectorId } from "../../shared/schema/podprotector.ts";
 import type { BypassResult } from "../request/bypass.ts";
@@ -12,8 +12,8 @@ import {
   CASCADING_DELETERS,
   type DenialContext,
   holdEnd,
+  impossibleOne,
   isHeldUp,
-  isImpossible,
   stuckCells,
   waitsForCells,
 } from "./denial-outlook.ts";
@@ -242,23 +242,24 @@ export function named(names: readonly string[]): string {
 
 /** What to wait for or to do; without detail where that depends on people or other programs. */
 export function adviceOn(denials: readonly Denial[], context: DenialContext): string {
-  if (denials.some(({ decision }) => isImpossible(decision))) {
+  const [impossible] = denials.flatMap(({ decision }) => impossibleOne(decision) ?? []);
+  if (impossible !== undefined) {
     // Of a lower promise, each pod less would go for good.
     if (CASCADING_DELETERS.test(context.username ?? ""))
       return "its owner or namespace is deleted. Nobody replaces it: create the workload again, or end the promise";
     // A StatefulSet, for example, creates a pod again only when the terminating one is gone. No count shows such a pod.
-    return `no more pods match than must be available: unless pods are missing or being replaced, ${PROMISE_LESS}`;
+    return `no more pods match than must be available${wayOut(impossible)}`;
   }
   const stuck = denials.flatMap(({ decision }) => stuckCells(decision, context));
   if (stuck.length > 0) {
     const end = stuck.some(({ isSilent }) => isSilent) ? "that aggregator writes again" : "that hold ends";
     // The own cell asks, so it is there.
     const gone = stuck.find(({ cellID }) => context.cell !== undefined && cellID !== context.cell)?.cellID;
-    const removal =
-      gone === undefined
-        ? ""
-        : `, or, if ${gone} is gone for good: kubectl podseidon remove-cell ${gone} --all-namespaces`;
-    return `it may once ${end}${removal}`;
+    if (gone === undefined) return `it may once ${end}`;
+    const own = context.ownNamespace;
+    const where = own === OWN_NAMESPACE ? "" : ` --system-namespace ${own}`;
+    const removal = `kubectl podseidon remove-cell ${gone} --all-namespaces${where}`;
+    return `it may once ${end}, or, if ${gone} is gone for good: ${removal}`;
   }
   if (denials.every(isBusy)) return waitFor(denials, context);
   if (denials.every(({ decision }) => decision.kind === "lost")) {

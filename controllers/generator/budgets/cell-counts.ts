@@ -26,7 +26,7 @@ export function few(names: readonly string[]): string {
 }
 
 /** What ends the wait for a silent cell. Nobody may take a cell that starts again for one that is gone. */
-const UNTIL = "until its aggregator is back; once the cluster is gone for good: kubectl podseidon remove-cell";
+const UNTIL = "until its aggregator is back; once its cluster is gone for good: kubectl podseidon remove-cell CELL -A";
 
 /** In the derivation of a minimum that waits for the cells' counts. */
 export const UNCOUNTED = " (no more than there can be, until its cells have counted these pods)";

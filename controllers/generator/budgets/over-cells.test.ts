@@ -363,8 +363,8 @@ describe("a budget that selects other pods now", () => {
     };
     const why =
       "cell a has not counted the pods that it selects now, and sends no heartbeat: " +
-      "no available pod can be deleted until its aggregator is back; once the cluster is gone for good: " +
-      "kubectl podseidon remove-cell";
+      "no available pod can be deleted until its aggregator is back; once its cluster is gone for good: " +
+      "kubectl podseidon remove-cell CELL -A";
     expect(await told(STALE_AFTER_MS)).toEqual([true, undefined]);
     expect(await told(STALE_AFTER_MS + 1)).toEqual([true, why]);
     expect(await told(STALE_AFTER_MS + 1, 0)).toEqual([true, why]);

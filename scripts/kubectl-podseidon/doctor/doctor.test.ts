@@ -183,6 +183,20 @@ test("a printed command finds the cluster that it is about, whatever the current
   expect(await runCommandLine(words, surroundings)).toBe(0);
 });
 
+test("a printed command is about the system namespace that was given, where it takes one", async () => {
+  const silent = { heartbeatTime: new Date(Date.now() - 600_000).toISOString() };
+  const gone = makeProtector([makeCell("a", 4), makeCell("b", 0, [], { ...silent, totalReplicas: 0 })], {
+    minAvailable: 5,
+  });
+  const objects = {
+    ...clusterOf([namespace("shop", enforced)], ["shop"]),
+    "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors": list(gone, makeProtector([makeCell("a", 1)])),
+  };
+  const { out, kubeconfig } = await examine(objects, [], ["--system-namespace", "elsewhere"]);
+  expect(out).toContain(`kubectl podseidon --kubeconfig ${kubeconfig} --system-namespace elsewhere remove-cell b -A`);
+  expect(out).toContain(`kubectl podseidon --kubeconfig ${kubeconfig} status NAME`);
+});
+
 test("a source that can't be protected as it asks is named, with what the generator says of it", async () => {
   const event = (name: string, agoMs: number, message = "no workload has such pods"): unknown => ({
     involvedObject: { kind: "PodDisruptionBudget", namespace: "shop", name },

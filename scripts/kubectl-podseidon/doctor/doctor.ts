@@ -98,8 +98,10 @@ class Doctor {
 
   async #add(cluster: ClusterClient, found: readonly Finding[]): Promise<void> {
     const [plugin, kubectl] = await this.#context.flagsFor(cluster);
-    for (const one of found)
-      this.findings.push({ cluster: cluster.name, ...one, advice: withFlags(one.advice, plugin, kubectl) });
+    for (const one of found) {
+      const advice = withFlags(one.advice, plugin, kubectl, this.#context.systemFlag);
+      this.findings.push({ cluster: cluster.name, ...one, advice });
+    }
   }
 
   /** Adds the findings of `look`. A failed check is a finding, too. */

@@ -5,6 +5,7 @@ import { holdOf } from "../../../shared/decide/state/hold.ts";
 import type { Aggregation } from "../../../shared/schema/podprotector.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
 import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
+import { heldBucket } from "../../../test/support/decide/quota-fixtures.ts";
 import { viewProtector } from "../view.ts";
 import { deploymentFindings, leaseFinding, parseDeployments, versionFinding } from "./component-findings.ts";
 import {
@@ -137,6 +138,16 @@ describe("cells", () => {
     const found = cell(aggregation);
     expect(found === undefined ? undefined : line(found)).toBe(expected);
   });
+
+  test.each([
+    [600, "problem cell b: no heartbeat for 10m"],
+    [60, "ok cell b: counted in 1 protector, heartbeat not sent"],
+  ])("lost with its protector, and without a hold, with a reservation of %i s ago", (secondsAgo, expected) => {
+    const bucket = heldBucket("uid-y", { startTime: formatMs(NOW_MS - secondsAgo * 1000) });
+    const lost = { cellID: "b", admissionHistory: { buckets: [bucket] } };
+    const found = cellFindings([viewProtector(makeProtector([makeCell("a", 3), lost]), NOW_MS)])[1];
+    expect(found && line(found)).toBe(expected);
+  });
 });
 
 test("protectors in trouble are named", () => {
@@ -147,6 +158,12 @@ test("protectors in trouble are named", () => {
     "warning protectors: 1 can never be disrupted: default/web",
     "ok reservations: none",
   ]);
+});
+
+test("what is Off by the generator's flag, which no annotation says, is told to be set", () => {
+  const off = viewProtector(makeProtector([makeCell("a", 4)], { enforcement: "Off" }), NOW_MS);
+  const [found] = protectorFindings([off]);
+  expect(found?.advice).toContain("set podseidon.kubewharf.io/enforcement to Enforce at the workload or its namespace");
 });
 
 test("a protector that only warns is not in order: nothing denies a deletion of its pods", () => {

@@ -172,8 +172,8 @@ const TROUBLES: readonly Trouble[] = [
     warning,
     "suspended",
     ({ suspended }) => suspended !== undefined,
-    `kubectl podseidon resume ${NAMED} when the reason is gone; where enforcement is Off, remove ` +
-      "podseidon.kubewharf.io/enforcement from the workload or its namespace (docs/generator.md)",
+    `kubectl podseidon resume ${NAMED} when the reason is gone; where enforcement is Off, set ` +
+      "podseidon.kubewharf.io/enforcement to Enforce at the workload or its namespace (docs/generator.md)",
   ],
   [
     warning,
@@ -214,34 +214,34 @@ export function protectorFindings(views: readonly ProtectorView[]): Finding[] {
 
 interface CellFacts {
   readonly heartbeatAgeMs: number | undefined;
-  /** Protectors in which it is on hold, and the age of the oldest hold. */
+  /** Protectors in which it is on hold. */
   readonly held: number;
-  readonly heldMs: number;
+  /** The longest silence. */
+  readonly silentMs: number;
   readonly protectors: number;
 }
 
 export function cellFindings(views: readonly ProtectorView[]): Finding[] {
   const cells = new Map<string, CellFacts>();
-  for (const { cell, heartbeatAgeMs, holdAgeMs = 0, state } of views.flatMap((view) => view.cells)) {
+  for (const { cell, heartbeatAgeMs, silentMs = 0, state } of views.flatMap((view) => view.cells)) {
     if (state === "removed") continue;
-    const known = cells.get(cell) ?? { heartbeatAgeMs: undefined, held: 0, heldMs: 0, protectors: 0 };
+    const known = cells.get(cell) ?? { heartbeatAgeMs: undefined, held: 0, silentMs: 0, protectors: 0 };
     const newest =
       heartbeatAgeMs === undefined ? known.heartbeatAgeMs : Math.min(heartbeatAgeMs, known.heartbeatAgeMs ?? Infinity);
     cells.set(cell, {
       heartbeatAgeMs: newest,
       held: known.held + Number(state === "on hold"),
-      heldMs: Math.max(known.heldMs, holdAgeMs),
+      silentMs: Math.max(known.silentMs, silentMs),
       protectors: known.protectors + 1,
     });
   }
-  return [...cells].sort().map(([cell, { heartbeatAgeMs, held, heldMs, protectors }]) => {
+  return [...cells].sort().map(([cell, { heartbeatAgeMs, held, silentMs, protectors }]) => {
     const check = `cell ${cell}`;
-    // A cell that was lost with its protectors has sent no heartbeat for those that were created again.
-    const silentMs = heartbeatAgeMs ?? heldMs;
-    if (silentMs > STALE_AFTER_MS) {
+    const unheardMs = heartbeatAgeMs ?? silentMs;
+    if (unheardMs > STALE_AFTER_MS) {
       return problem(
         check,
-        `no heartbeat for ${age(silentMs)}`,
+        `no heartbeat for ${age(unheardMs)}`,
         `look at the aggregator of ${cell}; if the cluster is gone for good: kubectl podseidon remove-cell ${cell} -A`,
       );
     }

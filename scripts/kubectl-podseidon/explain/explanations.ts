@@ -195,7 +195,7 @@ const CONDITIONS: Readonly<Record<string, Meaning>> = {
   CellStale: {
     means: "A cell of the protector is not counted, or its aggregator is silent, and its last count stays.",
     act: "kubectl podseidon doctor. Is its cluster down? Then kubectl podseidon remove-cell CELL -A --may-return.",
-    text: /has been silent for/,
+    text: /has (been silent|not been counted) for/,
   },
   SharesPods: {
     means: "Other protectors count pods of this one. A disruption of such a pod needs the quota of each of them.",

@@ -190,6 +190,11 @@ export class Context {
     return this.text("system-namespace") ?? OWN_NAMESPACE;
   }
 
+  /** For printed commands of the plugin that take it. */
+  get systemFlag(): string {
+    return flagsText({ "system-namespace": this.text("system-namespace") });
+  }
+
   /** The namespace, or undefined for all. */
   async namespaces(): Promise<string | undefined> {
     return this.is("all-namespaces") ? undefined : await this.namespace();

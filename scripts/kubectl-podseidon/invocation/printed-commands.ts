@@ -14,7 +14,14 @@ export function shellWord(text: string): string {
   return PLAIN.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** The text, with these flags in its commands of the plugin, and of kubectl. */
-export function withFlags(text: string, plugin: string, kubectl: string): string {
-  return text.replaceAll(/\bkubectl( podseidon)?(?= )/g, (word, own) => word + (own === undefined ? kubectl : plugin));
+/**
+ * The text, with these flags in its commands of the plugin, and of kubectl; `system` in those of the plugin that take
+ * the system namespace.
+ */
+export function withFlags(text: string, plugin: string, kubectl: string, system = ""): string {
+  return text.replaceAll(
+    /\bkubectl( podseidon(?=( join| leave| remove-cell| doctor)?))?(?= )/g,
+    (word, own, takesSystem) =>
+      word + (own === undefined ? kubectl : plugin + (takesSystem === undefined ? "" : system)),
+  );
 }

@@ -58,7 +58,8 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   }
   if (steps.every(({ outcome }) => outcome === GONE || outcome.startsWith(KEPT))) {
     const [flags] = await context.flagsFor(worker);
-    throw new CommandError(`no cluster has joined ${core.name} as ${cell}; see kubectl podseidon doctor${flags}`);
+    const doctor = `kubectl podseidon doctor${flags}${context.systemFlag}`;
+    throw new CommandError(`no cluster has joined ${core.name} as ${cell}; see ${doctor}`);
   }
   const advice = done
     ? `The pods of ${cell} still count as they did last. If the cluster is gone for good, or gets another id:\n` +
