@@ -202,3 +202,9 @@ test("who goes back to an earlier version leaves the CRD out, and nothing else",
   const left = objects.filter(({ metadata }) => metadata.labels[label] === value);
   expect(left.map(({ kind }) => kind)).toEqual(["CustomResourceDefinition"]);
 });
+
+test("Flux leaves in the register what people release by kubectl", () => {
+  const annotations = v.object({ "kustomize.toolkit.fluxcd.io/ssa": v.literal("Merge") });
+  const register = v.object({ metadata: v.object({ name: v.literal("podseidon-released-by-hand"), annotations }) });
+  expect(v.is(register, load(manifest("base/generator/register.yaml")))).toBe(true);
+});

@@ -29,6 +29,8 @@ import { withFlags } from "./invocation/printed-commands.ts";
 import { type ProtectorView, viewProtector } from "./view.ts";
 
 const HOUR_MS = 3_600_000;
+/** Flux removes what it finds of managers whose names begin with `kubectl` (docs/gitops.md#what-flux-takes-back). */
+const FIELD_MANAGER = "podseidon-plugin";
 
 export interface Change {
   readonly protector?: string;
@@ -70,7 +72,7 @@ export async function patchIfThere(
   body: unknown,
   dryRun: boolean,
 ): Promise<boolean> {
-  const options = { timeoutMs: CALL_TIMEOUT_MS, dryRun, fieldManager: "kubectl-podseidon" };
+  const options = { timeoutMs: CALL_TIMEOUT_MS, dryRun, fieldManager: FIELD_MANAGER };
   const result = await core.api.patch(path, "application/merge-patch+json", body, (raw) => raw, options);
   if (result.kind === "ok" || result.kind === "gone") return result.kind === "ok";
   throw new CommandError(`${core.name}: ${describeFailure(result)}`);

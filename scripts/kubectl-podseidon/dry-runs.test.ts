@@ -1,4 +1,4 @@
-/** The commands that reduce protection write nothing without --yes. */
+/** The commands that reduce protection write nothing without --yes, and never as kubectl. */
 import { expect, test } from "vitest";
 import { systemPorts } from "../../shared/runtime/system-ports.ts";
 import { GENERATOR_FINALIZER } from "../../shared/schema/annotations.ts";
@@ -10,8 +10,14 @@ const ALL = "/apis/podseidon.kubewharf.io/v1alpha1/podprotectors";
 const SHOP = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors";
 const REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
+interface Write {
+  readonly dryRun: boolean;
+  readonly name: string | undefined;
+  readonly manager: string | null;
+}
+
 /** The writes of a command about a protector of a cell, whose workload is there or not. */
-async function writesOf(hasSource: boolean, ...args: readonly string[]): Promise<readonly string[]> {
+async function writesOf(hasSource: boolean, ...args: readonly string[]): Promise<readonly Write[]> {
   const made = makeProtector([makeCell("a", 3, [], { resourceVersion: "1" })]);
   const labels = {
     "podseidon.kubewharf.io/source-name": "web",
@@ -33,11 +39,12 @@ async function writesOf(hasSource: boolean, ...args: readonly string[]): Promise
       data: { a: "" },
     },
   };
-  const writes: string[] = [];
+  const writes: Write[] = [];
   const { kubeconfig, close } = await listeningApiserver(({ url = "", method = "" }, response) => {
     const [path = "", query = ""] = url.split("?");
-    if (method !== "GET" && path !== REVIEW)
-      writes.push(`${query.includes("dryRun=All") ? "dry " : ""}${path.split("/").at(-1)}`);
+    const given = new URLSearchParams(query);
+    const [dryRun, manager] = [given.get("dryRun") === "All", given.get("fieldManager")];
+    if (method !== "GET" && path !== REVIEW) writes.push({ dryRun, name: path.split("/").at(-1), manager });
     const found = method === "GET" ? objects[path] : {};
     response
       .writeHead(found === undefined ? 404 : 200)
@@ -49,12 +56,22 @@ async function writesOf(hasSource: boolean, ...args: readonly string[]): Promise
   return writes;
 }
 
-test.each<[string, readonly string[], boolean, readonly string[]]>([
+const COMMANDS: readonly [string, readonly string[], boolean, readonly string[]][] = [
   ["suspend", ["suspend", "web", "-n", "shop"], true, ["web"]],
   ["release, with its workload", ["release", "web", "-n", "shop"], true, ["web"]],
   ["release, without its workload", ["release", "web", "-n", "shop"], false, ["web"]],
   ["remove-cell", ["remove-cell", "a", "-n", "shop"], true, ["web"]],
   ["remove-cell of all namespaces", ["remove-cell", "a", "-A"], true, ["web", "podseidon-cells"]],
-])("%s", async (_, args, hasSource, written) => {
-  expect(await writesOf(hasSource, ...args)).toEqual(written.map((name) => `dry ${name}`));
+];
+
+test.each(COMMANDS)("%s", async (_, args, hasSource, written) => {
+  const writes = await writesOf(hasSource, ...args);
+  expect(writes.map(({ dryRun, name }) => [dryRun, name])).toEqual(written.map((name) => [true, name]));
+});
+
+// Flux takes over what managers whose names begin with kubectl have written, and removes it with its next apply.
+test.each(COMMANDS)("%s, with --yes, as a manager whose fields Flux leaves", async (_, args, hasSource, written) => {
+  const writes = await writesOf(hasSource, ...args, "--yes");
+  expect(writes.map(({ dryRun, name }) => [dryRun, name])).toEqual(written.map((name) => [false, name]));
+  for (const { manager } of writes) expect(manager).toMatch(/^(?!kubectl)./);
 });

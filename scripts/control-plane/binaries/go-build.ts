@@ -35,7 +35,8 @@ interface Module {
 
 export type ModuleName =
   | ("kubernetes" | "oldest-kubernetes" | "cert-manager" | "promtool" | "helm" | "glua")
-  | ("kruise" | "descheduler" | "argo-rollouts" | "karpenter");
+  | ("kruise" | "descheduler" | "argo-rollouts" | "karpenter")
+  | ("kustomize-controller" | "vertical-pod-autoscaler");
 
 const MODULES: Readonly<Record<ModuleName, Module>> = {
   // One module for all, so that shared packages (client-go, the API types) are compiled once.
@@ -64,6 +65,8 @@ const MODULES: Readonly<Record<ModuleName, Module>> = {
   descheduler: { packages: ["sigs.k8s.io/descheduler/cmd/descheduler"] },
   "argo-rollouts": { packages: ["github.com/argoproj/argo-rollouts/cmd/rollouts-controller"] },
   karpenter: { packages: ["sigs.k8s.io/karpenter/kwok"] },
+  "kustomize-controller": { packages: ["github.com/fluxcd/kustomize-controller"] },
+  "vertical-pod-autoscaler": { packages: ["k8s.io/autoscaler/vertical-pod-autoscaler/pkg/updater"] },
   helm: { packages: ["helm.sh/helm/v3/cmd/helm"] },
   glua: { packages: ["github.com/yuin/gopher-lua/cmd/glua"] },
   promtool: { packages: ["github.com/prometheus/prometheus/cmd/promtool"] },

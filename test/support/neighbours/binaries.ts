@@ -36,6 +36,18 @@ const SOURCES = {
     definitions: ["kwok/charts/crds/*.yaml", "kwok/apis/crds/*.yaml"],
     minutes: 3,
   },
+  "kustomize-controller": {
+    path: "github.com/fluxcd/kustomize-controller",
+    binary: "kustomize-controller",
+    definitions: ["config/crd/bases/*.yaml"],
+    minutes: 5,
+  },
+  "vertical-pod-autoscaler": {
+    path: "k8s.io/autoscaler/vertical-pod-autoscaler",
+    binary: "updater",
+    definitions: ["deploy/vpa-v1-crd-gen.yaml"],
+    minutes: 2,
+  },
 } as const satisfies Partial<Record<ModuleName, Source>>;
 
 export type NeighbourName = keyof typeof SOURCES;

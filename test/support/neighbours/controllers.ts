@@ -1,4 +1,4 @@
-/** Argo Rollouts and Karpenter as processes beside a cluster, with their CRDs. */
+/** Controllers of neighbours as processes beside a cluster, with their CRDs. */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { loadAll } from "js-yaml";
@@ -7,6 +7,7 @@ import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { type Launch, ManagedProcess } from "../../../scripts/control-plane/managed-process.ts";
 import { reservePort } from "../../../scripts/control-plane/ports.ts";
 import { ensureNeighbour } from "./binaries.ts";
+import { SOURCE_DEFINITIONS } from "./flux.ts";
 
 const START_TIMEOUT_MS = 5 * 60_000;
 const ADDRESS = "127.0.0.1";
@@ -43,6 +44,30 @@ export async function startKarpenter(cluster: Cluster): Promise<ManagedProcess> 
       ...[`--health-probe-port=${health}`, `--metrics-port=${metrics}`],
     ],
     environment: { KUBECONFIG: cluster.kubeconfig, SYSTEM_NAMESPACE: "kube-system" },
+  }));
+}
+
+/** Flux's kustomize-controller, which applies and prunes. */
+export async function startKustomizeController(cluster: Cluster): Promise<ManagedProcess> {
+  const { binary, definitions } = await ensureNeighbour("kustomize-controller");
+  await establish(cluster, [...definitions, ...SOURCE_DEFINITIONS]);
+  return await start(cluster, "kustomize-controller", "readyz", ({ health, metrics }) => ({
+    binary,
+    args: [`--health-addr=${ADDRESS}:${health}`, `--metrics-addr=${ADDRESS}:${metrics}`],
+    environment: { KUBECONFIG: cluster.kubeconfig, RUNTIME_NAMESPACE: "default", TMPDIR: cluster.directory },
+  }));
+}
+
+/** The updater, without the admission controller that gives new pods what is recommended. */
+export async function startVerticalPodAutoscaler(cluster: Cluster): Promise<ManagedProcess> {
+  const { binary, definitions } = await ensureNeighbour("vertical-pod-autoscaler");
+  await establish(cluster, definitions);
+  return await start(cluster, "vertical-pod-autoscaler", "health-check", ({ health }) => ({
+    binary,
+    args: [
+      ...[`--kubeconfig=${cluster.kubeconfig}`, `--address=${ADDRESS}:${health}`, "--v=2"],
+      ...["--use-admission-controller-status=false", "--updater-interval=5s"],
+    ],
   }));
 }
 
