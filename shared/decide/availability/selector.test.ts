@@ -85,6 +85,19 @@ test("the spec's hash covers what the counts depend on, in any order", () => {
   for (const spec of different) expect(specHash(spec)).not.toBe(specHash(base));
 });
 
+test("the spec's hash is the one that earlier versions wrote: they work beside this one during an upgrade", () => {
+  const expressions = [
+    { key: "z", operator: "Exists" },
+    { key: "k", operator: "In", values: ["y", "x"] },
+  ];
+  const selector = { matchLabels: { b: "2", a: "1" }, matchExpressions: expressions };
+  const spec = makeSpec({ selector, minReadySeconds: 5, availabilityConditions: ["q", "p"] });
+  expect(specHash(spec)).toBe("3a4cf5a7aebdcb48");
+  expect(specHash({ ...spec, healthCriterion: "Ready" })).toBe("f43e8e0dcf3cca8e");
+  const turned = { ...selector, matchExpressions: expressions.toReversed() };
+  expect(specHash({ ...spec, selector: turned })).toBe(specHash(spec));
+});
+
 describe("a selector beyond the bounds", () => {
   const labels = (count: number): Record<string, string> =>
     Object.fromEntries(Array.from({ length: count }, (_, index) => [`k${index}`, "v"]));
