@@ -28,7 +28,7 @@ test.each<TolerationCase>([
   ["another effect", [{ operator: "Exists", effect: "NoSchedule" }], DOWN, 0],
   ["another key", [{ key: "gpu", operator: "Exists" }], DOWN, 0],
   ["another value", [{ key: KEY, value: "x" }], DOWN, 0],
-  ["the same value, as Equal", [{ key: KEY, operator: "Equal", value: "" }], DOWN, undefined],
+  ["another value, as Equal", [{ key: KEY, operator: "Equal", value: "x" }], DOWN, 0],
   ["the same value", [{ key: "a", value: "x" }], node({ key: "a", value: "x", effect: "NoExecute" }), undefined],
   ["an operator of a later version", [{ key: KEY, operator: "Gt", value: "3" }], DOWN, undefined],
   ["for a time", [{ key: KEY, operator: "Exists", tolerationSeconds: 300 }], DOWN, 300_000],
