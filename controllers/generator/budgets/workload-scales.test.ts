@@ -108,6 +108,7 @@ test("workloads with other pods don't count, and none do until each kind is list
   expect([...waiting.dependentsOfKind("statefulset")]).toEqual(["budget", "another"]);
   waiting.forget("budget");
   expect([...waiting.dependentsOfKind("statefulset")]).toEqual(["another"]);
+  expect([...waiting.changed(key, source, undefined)]).toEqual(["another"]);
   expect([...waiting.dependentsOfKind("replicationcontroller")]).toEqual([]);
 });
 
