@@ -83,13 +83,18 @@ describe("evictions that need no protector", () => {
 });
 
 describe("binding an eviction to its pod", () => {
-  test("adds the UID, whatever part of the path is there", async () => {
+  test.each<[JsonObject, string, unknown]>([
+    [{}, "/deleteOptions", { preconditions: { uid: "u" } }],
+    [{ deleteOptions: null }, "/deleteOptions", { preconditions: { uid: "u" } }],
+    [{ deleteOptions: {} }, "/deleteOptions/preconditions", { uid: "u" }],
+    [{ deleteOptions: { preconditions: null } }, "/deleteOptions/preconditions", { uid: "u" }],
+    // The version of the caller stays.
+    [{ deleteOptions: { preconditions: { resourceVersion: "7" } } }, "/deleteOptions/preconditions/uid", "u"],
+  ])("adds the UID, whatever part of the path is there: %j", async (change, path, value) => {
     const { ask, records } = handler(ALLOWED, {}, found());
-    const response = responseOf(await ask(eviction({ deleteOptions: {} }), "mutate"));
+    const response = responseOf(await ask(eviction(change), "mutate"));
     expect(response).toMatchObject({ allowed: true, patchType: "JSONPatch" });
-    expect(JSON.parse(Buffer.from(String(response.patch), "base64").toString())).toEqual([
-      { op: "add", path: "/deleteOptions/preconditions", value: { uid: "u" } },
-    ]);
+    expect(JSON.parse(Buffer.from(String(response.patch), "base64").toString())).toEqual([{ op: "add", path, value }]);
     expect(records).toMatchObject([{ kind: "bind", outcome: "bound" }]);
   });
 

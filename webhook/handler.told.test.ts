@@ -1,8 +1,15 @@
-/** What a response says of protectors that are suspended or do not enforce. */
+/** What a response says of protectors that are suspended or do not enforce, and of annotations that bypass them. */
 import { expect, test } from "vitest";
 import type { PodProtectorSpec } from "../shared/schema/podprotector.ts";
 import { disruption, pod, protector } from "../test/support/webhook/fixtures.ts";
-import { admissionReview, deletion, handler, podJson, responseOf } from "../test/support/webhook/handler-harness.ts";
+import {
+  admissionReview,
+  deletion,
+  found,
+  handler,
+  podJson,
+  responseOf,
+} from "../test/support/webhook/handler-harness.ts";
 import { world } from "../test/support/webhook/pipeline-harness.ts";
 
 /** Of a protector that has no pod to spare. */
@@ -27,6 +34,57 @@ test("the deletion of a node is told that a protector is suspended", async () =>
   const { ask } = handler(await verdictOf({ suspend: { enabled: true } }), { cells });
   const response = responseOf(await ask(NODE));
   expect(String(response.warnings)).toMatch(/is suspended/);
+});
+
+const until = "2030-05-01T12:00:00Z";
+test.each<[Partial<PodProtectorSpec>["suspend"], string]>([
+  [{ enabled: true }, "is suspended: it does not protect pod web-0"],
+  [{ enabled: true, reason: "" }, "is suspended: it does not protect pod web-0"],
+  [{ enabled: true, until, reason: "move" }, `is suspended until ${until} (move): it does not protect pod web-0`],
+])("a deletion is told until when and why a protector is suspended: %j", async (suspend, text) => {
+  const { ask, records } = handler(await verdictOf({ suspend }));
+  expect(responseOf(await ask(deletion()))).toMatchObject({
+    allowed: true,
+    warnings: [`PodProtector default/web ${text}`],
+    auditAnnotations: { decision: "core/default/web=Suspended", suspended: "default/web" },
+  });
+  expect(records).toMatchObject([{ outcome: "suspended" }]);
+});
+
+const FORCE_DELETE = "podseidon.kubewharf.io/force-delete";
+const annotated = (value: string): string =>
+  deletion(podJson({ metadata: { annotations: { [FORCE_DELETE]: value } } }));
+
+test.each([
+  ["force-delete", "true"],
+  ["no-protect", undefined],
+])("a pod that its annotation %s bypasses is told so", async (name, audited) => {
+  const pipeline = world([{ core: "core", object: protector(10) }]);
+  const live = found({ annotations: { [`podseidon.kubewharf.io/${name}`]: "true" } });
+  const verdict = await pipeline.decide(disruption(pod("web-0"), { forced: true }));
+  const { ask, records } = handler(verdict, {}, live);
+  const response = responseOf(await ask(audited === undefined ? deletion() : annotated(audited)));
+  expect(response.warnings).toEqual([`pod default/web-0 is allowed by its annotation ${name}`]);
+  expect(Object(response.auditAnnotations)["force-delete"]).toBe(audited);
+  expect(records).toMatchObject([{ outcome: "forced" }]);
+});
+
+test("a pod that is denied is told that its annotation is not followed", async () => {
+  const { ask, records } = handler(await verdictOf({}));
+  expect(responseOf(await ask(annotated("{}")))).toMatchObject({
+    allowed: false,
+    warnings: [expect.stringMatching(/^the annotation .*force-delete is not followed: /)],
+    auditAnnotations: { "force-delete-ignored": "malformed", decision: "core/default/web=AtMinimum" },
+  });
+  expect(records).toMatchObject([{ outcome: "denied" }]);
+});
+
+test("an annotation that is not followed is told of beside what allows the pod", async () => {
+  const { ask } = handler(await verdictOf({ suspend: { enabled: true } }));
+  expect(responseOf(await ask(annotated("{}"))).warnings).toEqual([
+    expect.stringContaining("is suspended"),
+    expect.stringContaining("is not followed"),
+  ]);
 });
 
 test("the health-criterion annotation hides nothing of what is not enforced", async () => {

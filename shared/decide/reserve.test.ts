@@ -43,7 +43,7 @@ describe("limits", () => {
   /** More than any history holds. */
   const MANY = 10_000;
   test("a full history answers busy, pins first, and repeats still pass", () => {
-    const state = stateOf([makeCell("a", 100_000)]);
+    const state = stateOf([makeCell("empty", 0), makeCell("a", 100_000)]);
     const evict = { operation: "EVICT" as const };
     const unavailable = { readyForSeconds: undefined };
     let pins = 0;
@@ -153,8 +153,9 @@ describe("rolling back", () => {
   });
 
   test("a clone is independent of its original", () => {
-    const state = stateOf([makeCell("a", 9)]);
+    const state = stateOf([makeCell("a", 9), makeCell("b", 1, [heldBucket("uid-y")])]);
     const copy = cloneState(state);
+    expect([...copy.cells]).toEqual([...state.cells]);
     admit(copy, makeRequest(makePod("x")));
     holdCell(copy, "a", "Gone/1");
     expect(state.cells.get("a")?.ledger.weight).toBe(0);

@@ -16,7 +16,9 @@ function pod(tolerations: unknown, change: Record<string, unknown> = {}, status:
   return parsed;
 }
 
-test.each<[string, unknown, readonly { key: string; value: string }[], number | undefined]>([
+type TolerationCase = [string, unknown, ReturnType<typeof node>, number | undefined];
+
+test.each<TolerationCase>([
   ["no toleration", undefined, DOWN, 0],
   ["no taint", undefined, [], undefined],
   ["only taints of other effects", null, node({ key: KEY, effect: "NoSchedule" }), undefined],
@@ -26,6 +28,7 @@ test.each<[string, unknown, readonly { key: string; value: string }[], number | 
   ["another effect", [{ operator: "Exists", effect: "NoSchedule" }], DOWN, 0],
   ["another key", [{ key: "gpu", operator: "Exists" }], DOWN, 0],
   ["another value", [{ key: KEY, value: "x" }], DOWN, 0],
+  ["another value, as Equal", [{ key: KEY, operator: "Equal", value: "x" }], DOWN, 0],
   ["the same value", [{ key: "a", value: "x" }], node({ key: "a", value: "x", effect: "NoExecute" }), undefined],
   ["an operator of a later version", [{ key: KEY, operator: "Gt", value: "3" }], DOWN, undefined],
   ["for a time", [{ key: KEY, operator: "Exists", tolerationSeconds: 300 }], DOWN, 300_000],
@@ -39,15 +42,20 @@ test.each<[string, unknown, readonly { key: string; value: string }[], number | 
     DOWN,
     9000,
   ],
-  [
-    "the least of several taints",
-    [
-      { key: "a", operator: "Exists", tolerationSeconds: 9 },
-      { key: KEY, operator: "Exists", tolerationSeconds: 5 },
+  ...[
+    ["a", KEY],
+    [KEY, "a"],
+  ].map(
+    (keys): TolerationCase => [
+      "the least of several taints",
+      [
+        { key: "a", operator: "Exists", tolerationSeconds: 9 },
+        { key: KEY, operator: "Exists", tolerationSeconds: 5 },
+      ],
+      node(...keys.map((key) => ({ key, effect: "NoExecute" }))),
+      5000,
     ],
-    node({ key: "a", effect: "NoExecute" }, { key: KEY, effect: "NoExecute" }),
-    5000,
-  ],
+  ),
 ])("tolerations: %s", (_, tolerations, taints, expected) => {
   expect(evictedAfterMs(pod(tolerations), taints)).toBe(expected);
 });

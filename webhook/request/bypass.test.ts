@@ -101,6 +101,8 @@ describe("the force-delete annotation", () => {
     ['{"until":5}', "malformed"],
     ['{"until":null}', "malformed"],
     ['{"untill":"2030-05-01T12:00:00Z"}', "malformed"],
+    // What it misspells may have meant less.
+    ['{"reason":"stuck","untill":"2026-05-01T12:00:01Z"}', "malformed"],
     ["{", "malformed"],
     ['\n  {"until":"2026-05-01T12:00:00Z"}', "expired"],
     ["\ufeff{}", "malformed"],
@@ -108,7 +110,7 @@ describe("the force-delete annotation", () => {
     expect(await judged(value)).toBe(expected);
   });
 
-  test.each(["2026-06-31T12:00:00Z", "2027-02-29T12:00:00Z", "2026-06-30T24:00:00Z"])(
+  test.each(["2026-06-31T12:00:00Z", "2027-02-29T12:00:00Z", "2026-06-30T24:00:00Z", "2026-06-30T12:00:00+24:00"])(
     "until a time that is in no calendar (%s) is malformed",
     async (until) => expect(await judged(JSON.stringify({ until }))).toBe("malformed"),
   );

@@ -35,7 +35,10 @@ function patched(one: Case): unknown {
     ownNamespace: "podseidon-system",
     nowMs: NOW_MS,
     monotonicMs: 0,
-    cores: [{ problem: () => one.problem, covering: () => one.protectors ?? [made] }],
+    cores: [
+      { problem: () => undefined, covering: () => [] },
+      { problem: () => one.problem, covering: () => one.protectors ?? [made] },
+    ],
   };
   const request: AdmissionRequest = {
     uid: "r",

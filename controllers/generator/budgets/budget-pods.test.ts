@@ -27,9 +27,10 @@ async function rig() {
     const found = pods.of(key, "shop", selector, withoutFinished);
     return found && { total: found.total, kinds: [...found.controllers].map(({ kind }) => kind) };
   };
-  expect(of("pub", true)).toBeUndefined();
+  for (const key of ["pub", "pdb", "gone"]) expect(of(key, key === "pub")).toBeUndefined();
+  pods.forget("gone");
   await time.advance(1_000);
-  expect(changed).toEqual(["pub"]);
+  expect(changed).toEqual(["pub", "pdb"]);
   return { time, stream, changed, pods, of };
 }
 
@@ -45,6 +46,11 @@ test("a finished pod and its controller count for the budgets alone that count a
   expect(changed).toEqual(["pub"]);
   expect(of("pub", true)).toEqual({ total: 3, kinds: ["StatefulSet"] });
   expect(of("pdb", false)).toEqual(all);
+  stream.event("MODIFIED", pod("a", "StatefulSet", "Failed", "11"));
+  stream.event("ADDED", pod("d", "StatefulSet", "Running", "12"));
+  await time.advance(1_000);
+  expect(changed).toEqual(["pub", "pub", "pub", "pdb"]);
+  expect([of("pub", true)?.total, of("pdb", false)?.total]).toEqual([3, 5]);
   await pods.stop();
 });
 
@@ -59,6 +65,7 @@ test("a controller counts until the last of its pods has left", async () => {
   expect(await kinds("a")).toEqual({ total: 3, kinds: ["StatefulSet", "Job"] });
   expect(await kinds("b")).toEqual({ total: 2, kinds: ["StatefulSet", "Job"] });
   expect(await kinds("c")).toEqual({ total: 1, kinds: ["Job"] });
+  expect(of("later", true)).toEqual({ total: 1, kinds: ["Job"] });
   await pods.stop();
 });
 

@@ -299,6 +299,7 @@ describe("a targetRef to a DaemonSet, which has no scale subresource", () => {
 
 describe("a budget of several clusters, of which one has a limit that can't be read", () => {
   const ofClusters = [
+    { cluster: "c", minAvailable: 4 },
     { cluster: "a", minAvailable: 5 },
     { cluster: "b", minAvailable: "unreadable" },
   ];

@@ -23,6 +23,11 @@ function workload(kind: string, replicas: number, owner?: string): readonly [str
   return [`${plugin.name}/shop/${metadata.name}`, plugin.interpret({ metadata, spec })];
 }
 
+function workloadAdded(kind: string, replicas: number): [string, undefined, ProtectionSource] {
+  const [key, source] = workload(kind, replicas);
+  return [key, undefined, source];
+}
+
 function newScales(unlisted?: string, found?: ProtectionSource): WorkloadScales {
   const kinds = new Map(
     WORKLOAD_KINDS.map(({ kind }) => [
@@ -74,6 +79,7 @@ test("a budget is told of no workload with other pods, unless that controls one 
   const [key, other] = workload("Deployment", 3);
   const [ownKey, own] = workload("StatefulSet", 2, "Deployment-3");
   const ofOthers = withScale(other, { podLabels: { app: "api" } });
+  scales.changed(...workloadAdded("StatefulSet", 9));
   scales.changed(ownKey, undefined, own);
   for (const budget of ["first", "second"]) scales.byTemplate(budget, "shop", ({ app }) => app === "web");
   scales.byTemplate("third", "shop", ({ app }) => app === "api");
@@ -81,6 +87,8 @@ test("a budget is told of no workload with other pods, unless that controls one 
   expect([...scales.changed(key, ofOthers, withScale(ofOthers, { replicas: 4 }))]).toEqual(["third"]);
   expect([...scales.changed(ownKey, own, withScale(own, { replicas: 4 }))]).toEqual(["first", "second"]);
   expect([...scales.changed(key, ofOthers, undefined)]).toEqual(["first", "second", "third"]);
+  scales.forget("first");
+  expect([...scales.changed(ownKey, own, undefined)]).toEqual(["second"]);
 });
 
 test("workloads with other pods don't count, and none do until each kind is listed", () => {
@@ -89,11 +97,18 @@ test("workloads with other pods don't count, and none do until each kind is list
     scales.changed(key, undefined, source);
     return scales.byTemplate("budget", "shop", () => matches)?.map(({ what }) => what);
   };
-  expect(counted(newScales(), true)).toEqual(["Deployment deployment-3"]);
+  const listed = newScales();
+  expect(counted(listed, true)).toEqual(["Deployment deployment-3"]);
+  listed.changed(key, source, undefined);
+  expect(listed.byTemplate("budget", "shop", () => true)).toEqual([]);
   expect(counted(newScales(), false)).toEqual([]);
   const waiting = newScales("StatefulSet");
   expect(counted(waiting, true)).toBeUndefined();
-  expect([...waiting.dependentsOfKind("statefulset")]).toEqual(["budget"]);
+  waiting.byTemplate("another", "shop", () => true);
+  expect([...waiting.dependentsOfKind("statefulset")]).toEqual(["budget", "another"]);
+  waiting.forget("budget");
+  expect([...waiting.dependentsOfKind("statefulset")]).toEqual(["another"]);
+  expect([...waiting.changed(key, source, undefined)]).toEqual(["another"]);
   expect([...waiting.dependentsOfKind("replicationcontroller")]).toEqual([]);
 });
 

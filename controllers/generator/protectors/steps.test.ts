@@ -106,6 +106,8 @@ test.each<[string, ReconcileStep, Answer[], string]>([
   ["a creation", create, [], "POST podprotectors; done; wrote,created"],
   ["a creation in a namespace that ends", create, [403], "POST podprotectors; later; "],
   ["a creation that is refused", create, [422], "POST podprotectors; failed; failed"],
+  ["a restore", restore, [], "POST podprotectors; done; wrote,restored"],
+  ["a restore that is refused", restore, [422], "POST podprotectors; failed; failed"],
   ["a restore after another's", restore, [409], "POST podprotectors; later; "],
   ["a source that waits to be deleted is told of both", tell("deleting"), [], "; done; deletionHeld,deletionHeld"],
   ["a source that is gone is told once", tell("vanished"), [], "; done; sourceVanished"],

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { makeSpec } from "../../../test/support/decide/fixtures.ts";
 import type { LabelSelector } from "../../schema/podprotector.ts";
-import { compileSelector } from "./selector.ts";
+import { compileSelector, ignoredBy } from "./selector.ts";
 import { specHash } from "./spec-facts.ts";
 
 const WEB = { app: "web", tier: "front", empty: "" };
@@ -31,6 +31,12 @@ const cases: [string, LabelSelector, boolean, boolean][] = [
     { matchExpressions: [{ key: "nowhere", operator: "In", values: [""] }] },
     false,
     false,
+  ],
+  [
+    "NotIn with an empty value is not a missing label",
+    { matchExpressions: [{ key: "nowhere", operator: "NotIn", values: [""] }] },
+    true,
+    true,
   ],
   ["In with an empty value", { matchExpressions: [{ key: "empty", operator: "In", values: [""] }] }, true, false],
 ];
@@ -85,10 +91,43 @@ test("the spec's hash covers what the counts depend on, in any order", () => {
   for (const spec of different) expect(specHash(spec)).not.toBe(specHash(base));
 });
 
+test("the spec's hash is the one that earlier versions wrote: they work beside this one during an upgrade", () => {
+  const expressions = [
+    { key: "z", operator: "Exists" },
+    { key: "k", operator: "In", values: ["y", "x"] },
+  ];
+  const selector = { matchLabels: { b: "2", a: "1" }, matchExpressions: expressions };
+  const spec = makeSpec({ selector, minReadySeconds: 5, availabilityConditions: ["q", "p"] });
+  expect(specHash(spec)).toBe("3a4cf5a7aebdcb48");
+  expect(specHash({ ...spec, healthCriterion: "Ready" })).toBe("f43e8e0dcf3cca8e");
+  const turned = { ...selector, matchExpressions: expressions.toReversed() };
+  expect(specHash({ ...spec, selector: turned })).toBe(specHash(spec));
+});
+
+test.each<[LabelSelector | undefined, boolean | undefined]>([
+  [undefined, undefined],
+  [{}, undefined],
+  [{ matchLabels: { app: "web" } }, true],
+  [expression("In", ["web"]), true],
+  [expression("In", ["api"]), false],
+  [expression("Odd"), false],
+])("pods that %j ignores", (selector, expected) => {
+  expect(ignoredBy(selector)?.(WEB)).toBe(expected);
+});
+
 describe("a selector beyond the bounds", () => {
   const labels = (count: number): Record<string, string> =>
     Object.fromEntries(Array.from({ length: count }, (_, index) => [`k${index}`, "v"]));
   const values = (count: number): string[] => Array.from({ length: count }, (_, index) => `v${index}`);
+  test.each<LabelSelector>([
+    { matchLabels: labels(64) },
+    { matchExpressions: values(64).map((key) => ({ key, operator: "DoesNotExist" })) },
+    { matchExpressions: [{ key: "k0", operator: "In", values: [...values(255), "v"] }] },
+  ])("as large as may be is read: %#", (selector) => {
+    const { matches, problems } = compileSelector(selector, "fails");
+    expect([matches(labels(64)), problems]).toEqual([true, []]);
+  });
+
   test.each<[string, LabelSelector]>([
     ["labels", { matchLabels: labels(65) }],
     ["requirements", { matchExpressions: values(65).map((key) => ({ key, operator: "DoesNotExist" })) }],

@@ -34,6 +34,10 @@ describe("the size of a ledger", () => {
   });
 });
 
+test("an empty ledger takes nothing: an object has one for each cell", () => {
+  expect(Ledger.parse([]).bytesAtMost).toBe(0);
+});
+
 test("time ranges count, as they come and go", () => {
   const ranges = Array.from({ length: 20 }, (_, index) => ({ startTime: formatMs(index * 1_000), counter: 2 }));
   const ledger = Ledger.parse(ranges);

@@ -22,8 +22,16 @@ test.each([
   ["", "x", 1],
   ["x", "y", 2],
 ])("a packed pod of name '%s' and a plain one of name '%s' and the same hash weigh %d", (podName, other, weight) => {
-  const ledger = Ledger.parse([...packed([makeBucket({ podName })]), makeBucket({ podName: other, nonce: "later" })]);
-  expect([ledger.weight, ledger.size]).toEqual([weight, weight]);
+  const buckets = [...packed([makeBucket({ podName })]), makeBucket({ podName: other, nonce: "later" })];
+  for (const ledger of [Ledger.parse(buckets), Ledger.parse(buckets.toReversed())])
+    expect([ledger.weight, ledger.size]).toEqual([weight, weight]);
+});
+
+test("a pod of which two reviews gave different names has none: another pod may have either", () => {
+  const ledger = Ledger.parse([]);
+  const pin = { operation: "EVICT", podResourceVersion: "7", podGeneration: undefined, paid: false } as const;
+  ledger.admit("uid-x", "x", { ...pin, nonce: "a", atMicros: 1 }, 1);
+  expect(ledger.admit("uid-x", "forged", { ...pin, nonce: "b", atMicros: 2 }, 1).podName).toBeUndefined();
 });
 
 test("an admission in packed form is found and taken back beside a plain one of its pod under another name", () => {

@@ -61,6 +61,12 @@ const RECORDED =
   "MAIBAgKfwh4BAI9TfKmM3QIbAA4A_9nECQMBASsAbbbbbbbbAQVzaG9ydBEkMDAwMDAwMDAtMDAwMC00MDAwLTgwMDAtMDAwMDAwMDAwMDA0AgAF" +
   "FDE4NDQ2NzQ0MDczNzA5NTUxNjE1AAEAj1N8qYzdAQGAiXoBAI9TfKmM3Q";
 
+/** No prefix, and one pod of weight 1 with its whole UID; the number of its records comes next. */
+const ONE_POD = [0, 1, 17, 1, 117] as const;
+/** Operation, flags, time, one nonce that is a text. */
+const RECORD = [0, 0, 0, 1, 1, 1, 110] as const;
+const packedBytes = (...bytes: readonly number[]): string => `1;${Buffer.from(bytes).toString("base64url")}`;
+
 describe("the packed form", () => {
   test("is the one that earlier versions read and wrote: they work beside this one during an upgrade", () => {
     expect(pack(everyShape())).toBe(RECORDED);
@@ -86,7 +92,13 @@ describe("the packed form", () => {
 
   test.each([
     ["nothing", ""],
-    ["another version", "2;AAAA"],
+    ["another version", `2;${RECORDED.slice(2)}`],
+    ["more than there should be", `${RECORDED}AAAA`],
+    ["a reservation without records", packedBytes(...ONE_POD, 0)],
+    ["more records than there are operations", packedBytes(...ONE_POD, 4, ...RECORD, ...RECORD, ...RECORD, ...RECORD)],
+    ["an unknown operation", packedBytes(...ONE_POD, 1, 3, ...RECORD.slice(1))],
+    ["a record without nonces", packedBytes(...ONE_POD, 1, 0, 0, 0, 0)],
+    ["a time before 1970", packedBytes(...ONE_POD, 1, 0, 0, 1, ...RECORD.slice(3))],
     ["no body", "1;"],
     ["other characters", "1;{}"],
     ["a count beyond the text", "1;AP__"],
@@ -94,6 +106,7 @@ describe("the packed form", () => {
     ["too long", `1;${"A".repeat(1 << 21)}`],
   ])("refuses %s", (_, text) => {
     expect(unpack(text)).toBeUndefined();
+    expect(unpack(packedBytes(...ONE_POD, 1, ...RECORD))).toMatchObject([{ uid: "u", weight: 1 }]);
   });
 
   test("refuses every shortened text, and never throws on a changed one", () => {

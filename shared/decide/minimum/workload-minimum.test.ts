@@ -6,6 +6,7 @@ import {
   INT32_MAX,
   type IntOrPercent,
   scaledMinimum,
+  statedMinimum,
   statefulSetMinimum,
 } from "./workload-minimum.ts";
 
@@ -44,8 +45,9 @@ describe("a DaemonSet", () => {
     ["surge", { replicas: 5, maxUnavailable: 0, maxSurge: 1 }, 5],
     ["neither", { replicas: 5, maxUnavailable: 0 }, 4],
     ["more than there are", { replicas: 2, maxUnavailable: 7 }, 0],
-    ["OnDelete", { replicas: 5, strategy: "OnDelete" }, 4],
+    ["OnDelete", { replicas: 5, strategy: "OnDelete", maxUnavailable: 3 }, 4],
     ["unreadable", { replicas: 5, maxUnavailable: "many" }, 5],
+    ["an unreadable surge", { replicas: 5, maxUnavailable: 2, maxSurge: "many" }, 5],
   ])("%s", (_, rollout, expected) => {
     expect(daemonSetMinimum(rollout).minAvailable).toBe(expected);
   });
@@ -63,6 +65,22 @@ describe("a workload whose controller is unknown", () => {
     [3, "odd", 3],
   ])("%d replicas, %s unavailable", (replicas, maxUnavailable, expected) => {
     expect(scaledMinimum(replicas, maxUnavailable).minAvailable).toBe(expected);
+  });
+});
+
+describe("a workload with annotations", () => {
+  test.each<[string | undefined, string | undefined, number | undefined]>([
+    [undefined, undefined, undefined],
+    ["5", undefined, 5],
+    ["5", "50%", 5],
+    ["3", "50%", 4],
+    ["4", "odd", 8],
+    ["odd", "50%", 8],
+    ["9", undefined, 8],
+    ["-1", "50%", 8],
+  ])("of 8 replicas, %s available, %s unavailable", (minAvailable, maxUnavailable, expected) => {
+    const stated = { minAvailable, maxUnavailable, minRunning: undefined };
+    expect(statedMinimum(8, stated)?.minAvailable).toBe(expected);
   });
 });
 
