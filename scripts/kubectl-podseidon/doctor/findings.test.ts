@@ -2,17 +2,9 @@
 import { describe, expect, test } from "vitest";
 import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
-import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
-import { viewProtector } from "../view.ts";
+import { NOW_MS } from "../../../test/support/decide/fixtures.ts";
 import { deploymentFindings, leaseFinding, parseDeployments, versionFinding } from "./component-findings.ts";
-import {
-  certificateFinding,
-  clockFinding,
-  type Finding,
-  findingsText,
-  ownCertificateFinding,
-  protectorFindings,
-} from "./findings.ts";
+import { certificateFinding, clockFinding, type Finding, findingsText, ownCertificateFinding } from "./findings.ts";
 import { gateFinding, namespaceFinding, webhookConfigurationFindings } from "./webhook-configuration-findings.ts";
 
 const DAY_MS = 86_400_000;
@@ -103,30 +95,6 @@ describe("a lease", () => {
   test("that nobody needs", () => {
     expect(line(leaseFinding("generator", undefined, NOW_MS, "none is needed"))).toBe("ok generator: none is needed");
   });
-});
-
-test("protectors in trouble are named", () => {
-  const low = viewProtector(makeProtector([makeCell("a", 1)]), NOW_MS);
-  const impossible = viewProtector(makeProtector([makeCell("a", 2)]), NOW_MS);
-  expect(protectorFindings([low, impossible]).map(line)).toEqual([
-    "problem protectors: 1 below their minimum: default/web",
-    "warning protectors: 1 can never be disrupted: default/web",
-    "ok reservations: none",
-  ]);
-});
-
-test("what is Off by the generator's flag, which no annotation says, is told to be set", () => {
-  const off = viewProtector(makeProtector([makeCell("a", 4)], { enforcement: "Off" }), NOW_MS);
-  const [found] = protectorFindings([off]);
-  expect(found?.advice).toContain("set podseidon.kubewharf.io/enforcement to Enforce at the workload or its namespace");
-});
-
-test("a protector that only warns is not in order: nothing denies a deletion of its pods", () => {
-  const warns = viewProtector(makeProtector([makeCell("a", 4)], { enforcement: "Warn" }), NOW_MS);
-  expect(protectorFindings([warns]).map(line)).toEqual([
-    "warning protectors: 1 only warned of: default/web",
-    "ok reservations: none",
-  ]);
 });
 
 describe("the webhook configuration", () => {
