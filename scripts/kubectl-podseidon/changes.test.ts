@@ -1,8 +1,10 @@
-import { describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test } from "vitest";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { against, FORBIDDEN, given } from "../../test/support/kube/plugin-command.ts";
+import { against, cleanUp, FORBIDDEN, given } from "../../test/support/kube/plugin-command.ts";
 import { field } from "../control-plane/api-client.ts";
 import { findSource } from "./changes.ts";
+
+afterEach(cleanUp);
 
 const CLONE_SETS = "/apis/apps.kruise.io/v1alpha1/namespaces/shop/clonesets";
 /** A group whose newer version is without CloneSets. */

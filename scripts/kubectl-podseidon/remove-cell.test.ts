@@ -1,7 +1,9 @@
-import { describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test } from "vitest";
 import { makeCell } from "../../test/support/decide/fixtures.ts";
 import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
-import { against, FORBIDDEN } from "../../test/support/kube/plugin-command.ts";
+import { against, cleanUp, FORBIDDEN } from "../../test/support/kube/plugin-command.ts";
+
+afterEach(cleanUp);
 
 const summary = { totalReplicas: 0, aggregatedAvailableReplicas: 0, estimatedAvailableReplicas: 0 };
 

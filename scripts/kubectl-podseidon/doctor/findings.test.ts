@@ -1,22 +1,10 @@
 /** What `doctor` makes of what it finds. */
 import { describe, expect, test } from "vitest";
 import { createCertificateAuthority } from "../../../shared/certificates/x509.ts";
-import { holdOf } from "../../../shared/decide/state/hold.ts";
-import type { Aggregation } from "../../../shared/schema/podprotector.ts";
 import { formatMs } from "../../../shared/schema/time.ts";
-import { makeCell, makeProtector, NOW_MS } from "../../../test/support/decide/fixtures.ts";
-import { heldBucket } from "../../../test/support/decide/quota-fixtures.ts";
-import { viewProtector } from "../view.ts";
+import { NOW_MS } from "../../../test/support/decide/fixtures.ts";
 import { deploymentFindings, leaseFinding, parseDeployments, versionFinding } from "./component-findings.ts";
-import {
-  cellFindings,
-  certificateFinding,
-  clockFinding,
-  type Finding,
-  findingsText,
-  ownCertificateFinding,
-  protectorFindings,
-} from "./findings.ts";
+import { certificateFinding, clockFinding, type Finding, findingsText, ownCertificateFinding } from "./findings.ts";
 import { gateFinding, namespaceFinding, webhookConfigurationFindings } from "./webhook-configuration-findings.ts";
 
 const DAY_MS = 86_400_000;
@@ -107,71 +95,6 @@ describe("a lease", () => {
   test("that nobody needs", () => {
     expect(line(leaseFinding("generator", undefined, NOW_MS, "none is needed"))).toBe("ok generator: none is needed");
   });
-});
-
-describe("cells", () => {
-  const cell = (aggregation: Partial<Aggregation>): Finding | undefined => {
-    const view = viewProtector(makeProtector([makeCell("a", 3, [], aggregation)]), NOW_MS);
-    return cellFindings([view])[0];
-  };
-  test.each<[string, Partial<Aggregation>, string]>([
-    ["alive", { heartbeatTime: formatMs(NOW_MS - 9000) }, "ok cell a: counted in 1 protector, heartbeat 9s ago"],
-    ["silent", { heartbeatTime: formatMs(NOW_MS - 600_000) }, "problem cell a: no heartbeat for 10m"],
-    [
-      "lost with its protector",
-      {
-        hold: holdOf("Restored", "x", NOW_MS - 600_000),
-        resourceVersion: undefined,
-        lastEventTime: undefined,
-        epoch: undefined,
-      },
-      "problem cell a: no heartbeat for 10m",
-    ],
-    [
-      "of a clock that is ahead",
-      { heartbeatTime: formatMs(NOW_MS + 30_000) },
-      "warning cell a: its heartbeat is 30s ahead",
-    ],
-    ["on hold", { heartbeatTime: formatMs(NOW_MS), hold: "Restored/x" }, "warning cell a: on hold in 1 protector"],
-    ["of upstream", {}, "ok cell a: counted in 1 protector, heartbeat not sent"],
-  ])("%s", (_, aggregation, expected) => {
-    const found = cell(aggregation);
-    expect(found === undefined ? undefined : line(found)).toBe(expected);
-  });
-
-  test.each([
-    [600, "problem cell b: no heartbeat for 10m"],
-    [60, "ok cell b: counted in 1 protector, heartbeat not sent"],
-  ])("lost with its protector, and without a hold, with a reservation of %i s ago", (secondsAgo, expected) => {
-    const bucket = heldBucket("uid-y", { startTime: formatMs(NOW_MS - secondsAgo * 1000) });
-    const lost = { cellID: "b", admissionHistory: { buckets: [bucket] } };
-    const found = cellFindings([viewProtector(makeProtector([makeCell("a", 3), lost]), NOW_MS)])[1];
-    expect(found && line(found)).toBe(expected);
-  });
-});
-
-test("protectors in trouble are named", () => {
-  const low = viewProtector(makeProtector([makeCell("a", 1)]), NOW_MS);
-  const impossible = viewProtector(makeProtector([makeCell("a", 2)]), NOW_MS);
-  expect(protectorFindings([low, impossible]).map(line)).toEqual([
-    "problem protectors: 1 below their minimum: default/web",
-    "warning protectors: 1 can never be disrupted: default/web",
-    "ok reservations: none",
-  ]);
-});
-
-test("what is Off by the generator's flag, which no annotation says, is told to be set", () => {
-  const off = viewProtector(makeProtector([makeCell("a", 4)], { enforcement: "Off" }), NOW_MS);
-  const [found] = protectorFindings([off]);
-  expect(found?.advice).toContain("set podseidon.kubewharf.io/enforcement to Enforce at the workload or its namespace");
-});
-
-test("a protector that only warns is not in order: nothing denies a deletion of its pods", () => {
-  const warns = viewProtector(makeProtector([makeCell("a", 4)], { enforcement: "Warn" }), NOW_MS);
-  expect(protectorFindings([warns]).map(line)).toEqual([
-    "warning protectors: 1 only warned of: default/web",
-    "ok reservations: none",
-  ]);
 });
 
 describe("the webhook configuration", () => {

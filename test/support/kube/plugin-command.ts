@@ -1,6 +1,5 @@
 /** Runs a command of the kubectl plugin against an apiserver that has some objects. */
 import type { RequestListener } from "node:http";
-import { afterEach } from "vitest";
 import { runCommandLine } from "../../../scripts/kubectl-podseidon/cli.ts";
 import { systemPorts } from "../../../shared/runtime/system-ports.ts";
 import { listeningApiserver } from "./listening-apiserver.ts";
@@ -9,10 +8,12 @@ const KUBECONFIG = { namespace: "shop", context: "c", aheadMs: 0 };
 /** Of the kubeconfig; and by how much the apiserver's clock is ahead of this machine's. A test may change it. */
 export const given = { ...KUBECONFIG };
 const cleanups: (() => void)[] = [];
-afterEach(() => {
+
+/** For `afterEach` of a file that calls {@link against}: files of one process share this module. */
+export function cleanUp(): void {
   Object.assign(given, KUBECONFIG);
   for (const clean of cleanups.splice(0).reverse()) clean();
-});
+}
 
 /** In place of an object that the user may not read or change. */
 export const FORBIDDEN = { kind: "Status", reason: "Forbidden", message: "it is forbidden" };
