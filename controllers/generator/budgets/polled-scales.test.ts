@@ -133,6 +133,14 @@ test.each<[number | "timeout", number | undefined, number]>([
   },
 );
 
+test("discovery that has failed is asked again at once", async () => {
+  const { resolve, breakDown } = rig(3);
+  breakDown(503);
+  expect(await resolve()).toMatchObject({ minimum: 3, requests: 1 });
+  breakDown(200);
+  expect(await resolve()).toMatchObject({ minimum: 2, requests: 4 });
+});
+
 test("an API that hangs takes the time of the workers once, and not for each of its objects", async () => {
   const { askForAll, breakDown, resolve } = rig(200);
   breakDown("timeout");

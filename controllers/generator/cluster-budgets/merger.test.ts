@@ -37,8 +37,9 @@ function cluster(items: readonly object[], writes: string[] = []): Transport {
 /** Stored: what these clusters have asked for. Then they have these budgets, and a leader merges them. */
 async function merging(
   before: readonly string[],
-  now: Readonly<Record<string, object>>,
+  now: Readonly<Record<string, object | undefined>>,
   then: (time: VirtualTime, writes: string[], merger: BudgetMerger, notes: readonly EventNote[]) => Promise<void>,
+  allowed: { readonly covers?: () => boolean; readonly mayWrite?: () => boolean } = {},
 ): Promise<void> {
   const clusters = before.map((name) => ({ name, isListed: true, budget: clusterBudgetOf(xpdb(2)) }));
   const input = { namespace: "ns", name: "db", stored: [], goneForMs: () => 0, keepMs: KEEP_MS };
@@ -53,8 +54,11 @@ async function merging(
   const sinks = { metrics: new Metrics(), log: silentLog, clock: time.clock, events };
   const merger: BudgetMerger = new BudgetMerger({
     transport: cluster([stored], writes),
-    clusters: Object.entries(now).map(([name, budget]) => ({ name, transport: cluster([budget]) })),
-    ...{ ports: time, keepMs: KEEP_MS, covers: () => true, mayWrite: () => true },
+    clusters: Object.entries(now).map(([name, budget]) => ({
+      name,
+      transport: cluster(budget === undefined ? [] : [budget]),
+    })),
+    ...{ ports: time, keepMs: KEEP_MS, covers: () => true, mayWrite: () => true, ...allowed },
     ...observeMerger(sinks, () => merger),
   });
   const end = new AbortController();
@@ -95,3 +99,23 @@ test("a budget that can't be read any more is there all the same, also for a new
     expect(writes).toEqual([]);
   });
 });
+
+test("a budget that is gone from its cluster counts for its time, and then goes", async () => {
+  await merging(["a"], { a: undefined }, async (time, writes) => {
+    await time.advance(KEEP_MS - 10_000);
+    expect(writes).toEqual([]);
+    await time.advance(20_000);
+    expect(writes.map((write) => write.split(" ").slice(0, 2))).toEqual([["DELETE", "db"]]);
+  });
+});
+
+test.each([{ covers: () => false }, { mayWrite: () => false }])(
+  "nothing is written in a namespace of others, nor without the lease: %o",
+  async (allowed) => {
+    const then = async (time: VirtualTime, writes: string[]): Promise<void> => {
+      await time.advance(2 * KEEP_MS);
+      expect(writes).toEqual([]);
+    };
+    await merging(["a"], { a: undefined }, then, allowed);
+  },
+);

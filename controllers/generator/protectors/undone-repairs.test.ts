@@ -108,6 +108,7 @@ test("a repair that the core undoes as it stores it is told, and repeated less a
   }
   // Once in a minute.
   expect(writes.length).toBeLessThan(70);
+  expect(writes.length).toBeGreaterThan(55);
   // An Event lives for an hour: there is always one.
   expect(events.filter(({ kind }) => kind === "undone")).toHaveLength(3);
 });
@@ -213,4 +214,41 @@ test.each<[string, (time: number) => ReconcileStep[]]>([
     for (const step of steps) repairs.made(KEY, step, false, () => undefined);
     expect(repairs.why(KEY)).toBeUndefined();
   }
+});
+
+test("a repair waits for itself alone: another field or value is written at once", () => {
+  const time = new VirtualTime();
+  const present = parsePodProtector({
+    metadata: { namespace: "shop", name: "web", uid: "p1", resourceVersion: "1" },
+    spec: { minAvailable: 3, minReadySeconds: 0, selector: {} },
+  });
+  const update = (metadata: object, spec: object = {}): ReconcileStep => {
+    const object = { ...present, metadata: { ...present.metadata, ...metadata }, spec: { ...present.spec, ...spec } };
+    return { kind: "update", protector: present, object };
+  };
+  const owner = { apiVersion: "apps/v1", kind: "Deployment", name: "web", uid: "d1" };
+  const changes = [
+    ...[update({ labels: { a: "1" } }), update({ labels: { a: "2" } })],
+    ...[update({ annotations: { a: "1" } }), update({ annotations: { a: "2" } })],
+    ...[update({ finalizers: ["f"] }), update({ finalizers: ["g"] }), update({ ownerReferences: [owner] })],
+    update({ ownerReferences: [{ ...owner, uid: "d2" }] }),
+    ...[update({}, { minAvailable: 4 }), update({}, { minAvailable: 5 }), update({}, { minReadySeconds: 4 })],
+  ];
+  for (const change of changes) {
+    const repairs = new UndoneRepairs(time.clock);
+    repairs.made(KEY, change, true, () => undefined);
+    expect(changes.filter((other) => repairs.isWaiting(KEY, other))).toEqual([change]);
+  }
+});
+
+test("of many fields that are undone, five are told", () => {
+  const repairs = new UndoneRepairs(new VirtualTime().clock);
+  const present = parsePodProtector({
+    metadata: { namespace: "shop", name: "web", uid: "p1", resourceVersion: "1" },
+    spec: { minAvailable: 3, minReadySeconds: 0, selector: {} },
+  });
+  const labels = Object.fromEntries([..."abcdefg"].map((key) => [key, "1"]));
+  const object = { ...present, metadata: { ...present.metadata, labels } };
+  repairs.made(KEY, { kind: "update", protector: present, object }, true, () => undefined);
+  expect(repairs.why(KEY)).toMatch(/^the repair of (metadata.labels\[[a-e]\](, | )){5}and 2 more of protector web has/);
 });

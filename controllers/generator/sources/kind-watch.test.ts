@@ -44,6 +44,11 @@ class Server implements Transport {
     for (const stream of this.#open.splice(0)) stream.end();
   }
 
+  down(): void {
+    this.isDown = true;
+    for (const stream of this.#open.splice(0)) stream.end();
+  }
+
   /** Another version of the object. */
   changed(type: string, resourceVersion: string, metadata: object): void {
     const object = { metadata: { name: "web", namespace: "shop", uid: "u1", ...metadata, resourceVersion } };
@@ -168,6 +173,26 @@ describe("an optional kind", () => {
     expect(harness.events.slice(2)).toEqual(["served v1beta1 PodUnavailableBudget", "- > web", "ready"]);
   });
 
+  test("stays while its server is down, and where it is not found now and then, as while its server starts", async () => {
+    harness = new Harness("podunavailablebudget");
+    Object.assign(harness.server, { served: ["v1beta1"], resources: BUDGETS });
+    await harness.run(5000);
+    harness.events.length = 0;
+    harness.server.down();
+    await harness.run(60_000);
+    harness.server.isDown = false;
+    await harness.run(60_000);
+    for (let times = 0; times < 4; times++) {
+      const before = harness.server.requests.length;
+      harness.server.uninstall();
+      while (harness.server.requests.length === before) await harness.run(50);
+      harness.server.served = ["v1beta1"];
+      await harness.run(60_000);
+    }
+    expect(harness.events).toEqual([]);
+    expect(harness.watch.get("shop/web")).toBeDefined();
+  });
+
   test("has an object that can't be read, too: it has not vanished", async () => {
     harness = new Harness("podunavailablebudget");
     Object.assign(harness.server, { served: ["v1beta1"], resources: BUDGETS, spec: { protectOperations: "DELETE" } });
@@ -210,6 +235,16 @@ test("a built-in kind is watched without discovery", async () => {
   await harness.run(1000);
   expect(harness.events).toEqual(["- > web", "ready"]);
   expect(harness.server.requests).toEqual(["/apis/policy/v1/poddisruptionbudgets"]);
+});
+
+test("a built-in kind that is not found for a while, as while its server starts, has not vanished", async () => {
+  harness = new Harness("deployment");
+  Object.assign(harness.server, { served: ["v1"] });
+  await harness.run(5000);
+  harness.events.length = 0;
+  harness.server.uninstall();
+  await harness.run(60_000);
+  expect(harness.events).toEqual([]);
 });
 
 test("that a deletion leaves the pods is remembered after its finalizer is gone, until the object is", async () => {
