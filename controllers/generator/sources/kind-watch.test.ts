@@ -173,7 +173,7 @@ describe("an optional kind", () => {
     expect(harness.events.slice(2)).toEqual(["served v1beta1 PodUnavailableBudget", "- > web", "ready"]);
   });
 
-  test("stays while its server is down, and where it is not found now and then, as while its server starts", async () => {
+  test("stays while its server is down, and where it is not found now and then, as after its start", async () => {
     harness = new Harness("podunavailablebudget");
     Object.assign(harness.server, { served: ["v1beta1"], resources: BUDGETS });
     await harness.run(5000);
