@@ -220,6 +220,13 @@ describe("the text of a denial", () => {
     test("gives its aggregator the time to count", () => {
       expect(text(299)).toContain("this passes by itself within minutes.");
     });
+
+    test("does not call a cell silent that is counted, however old its reservations are", () => {
+      const bucket = { ...reserved, startTime: formatMs(NOW_MS - 3_600_000) };
+      const counted = makeCell("b", 0, [bucket], { totalReplicas: 1 });
+      const text = textOf([makeCell("a", 2), counted], {}, { ...CONTEXT, cell: "a" });
+      expect(text).toContain("at the minimum; try again when more pods are available.");
+    });
   });
 
   test("the hold of the own cell that does not end is not said to end by itself", () => {
