@@ -1,6 +1,6 @@
 /** Runs a command of the kubectl plugin against an apiserver that has some objects. */
 import type { RequestListener } from "node:http";
-import { afterEach } from "vitest";
+import { onTestFinished } from "vitest";
 import { runCommandLine } from "../../../scripts/kubectl-podseidon/cli.ts";
 import { systemPorts } from "../../../shared/runtime/system-ports.ts";
 import { listeningApiserver } from "./listening-apiserver.ts";
@@ -8,11 +8,6 @@ import { listeningApiserver } from "./listening-apiserver.ts";
 const KUBECONFIG = { namespace: "shop", context: "c", aheadMs: 0 };
 /** Of the kubeconfig; and by how much the apiserver's clock is ahead of this machine's. A test may change it. */
 export const given = { ...KUBECONFIG };
-const cleanups: (() => void)[] = [];
-afterEach(() => {
-  Object.assign(given, KUBECONFIG);
-  for (const clean of cleanups.splice(0).reverse()) clean();
-});
 
 /** In place of an object that the user may not read or change. */
 export const FORBIDDEN = { kind: "Status", reason: "Forbidden", message: "it is forbidden" };
@@ -42,7 +37,11 @@ export async function against(objects: Readonly<Record<string, unknown>>, ...arg
     response.end(JSON.stringify(found ?? { kind: "Status", reason: "NotFound", details: { name: "x" } }));
   };
   const { kubeconfig, close } = await listeningApiserver(answer, given.namespace, given.context);
-  cleanups.push(close);
+  // Test files share this module, and a hook of it would be that of the first file alone.
+  onTestFinished(() => {
+    Object.assign(given, KUBECONFIG);
+    close();
+  });
   let said = "";
   const terminal = {
     out: (text: string) => {
