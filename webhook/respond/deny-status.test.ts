@@ -215,8 +215,8 @@ describe("the text of a denial", () => {
 
     test("does not say that these pass by themselves, and names its removal", () => {
       expect(text(301)).toContain(
-        "may be under way at once, and cell b has not been counted for 5m1s (see PodseidonCellStale); it may once that aggregator writes again, or, if b is gone for good: " +
-          "kubectl podseidon remove-cell b --all-namespaces.",
+        "may be under way at once, and cell b has not been counted for 5m1s (see PodseidonCellStale); it may once " +
+          "that aggregator writes again, or, if b is gone for good: kubectl podseidon remove-cell b --all-namespaces.",
       );
     });
 

@@ -6,7 +6,7 @@ import { answerFinding } from "./answer-finding.ts";
 const NOT_FOUND = 'pods "podseidon-doctor-asks-about-no-pod" not found';
 const OWN = 'admission webhook "bind.podseidon.kubewharf.io" denied the request: ';
 const CALL = 'Internal error occurred: failed calling webhook "bind.podseidon.kubewharf.io": failed to call webhook: ';
-const UNDECIDED = `${CALL}an error on the server ("cell b is without a kubeconfig") has prevented the request from succeeding`;
+const UNDECIDED = `${CALL}an error on the server ("cell b is unknown") has prevented the request from succeeding`;
 const UNREACHED = `${CALL}Post "https://podseidon-webhook.podseidon-system.svc:443/mutate/b": connection refused`;
 
 function response(status: number, message: string, warning?: string): ApiResponse {
