@@ -235,7 +235,7 @@ describe("why", () => {
     const uncounted = { ...gone, heartbeatTime: undefined, resourceVersion: undefined, lastEventTime: undefined };
     const lost = named(makeProtector([makeCell("a", 1, [], beating), makeCell("b", 0, [], uncounted)]), "web");
     expect(explain({ ...admitted, verdict: "refused" }, lost)).toMatch(
-      /for 10m; it has sent no heartbeat\n.*\n {4}If b is gone for good: kubectl podseidon remove-cell b /,
+      /Cell b is on hold for 10m; it has sent no heartbeat\n.*\n {4}If b is gone for good: .* remove-cell b /,
     );
     const reserved = { cellID: "b", admissionHistory: { buckets: [held("uid-web-2", 600)] } };
     const unheld = named(makeProtector([makeCell("a", 3, [], beating), reserved]), "web");
@@ -266,6 +266,15 @@ describe("drain-check", () => {
   test("a promise of as many pods as there are never lets one go", () => {
     const lines = planDrain(pods, [named(makeProtector([makeCell("a", 3)], { minAvailable: 3 }), "web")], "a", NOW_MS);
     expect(lines.every(({ together }) => together === "never")).toBe(true);
+    expect(lines[0]?.why).toMatch(/^web needs 3 of 3: unless pods are missing or being replaced, promise less: /);
+  });
+
+  test("a promise whose workload is gone is given up, not lowered", () => {
+    const vanished = named(makeProtector([makeCell("a", 3)], { minAvailable: 3 }), "web");
+    const condition = { type: "SourceVanished", status: "True", reason: "x", message: "x", lastTransitionTime: "" };
+    if (vanished.status !== undefined) vanished.status.conditions = [condition];
+    const [line] = planDrain(pods, [vanished], "a", NOW_MS);
+    expect(line?.why).toContain("its source is gone: create it again, or give it up by kubectl podseidon release web ");
   });
 
   test("of several protectors the one that never lets the pod go decides", () => {

@@ -104,7 +104,7 @@ export function opinionOf(
 const VERDICTS: Readonly<Record<DryRunResult["verdict"], string>> = {
   admitted: "yes: it would be allowed now",
   refused: "no: it would be denied now",
-  unanswered: "no: the webhook could not be asked",
+  unanswered: "no: the webhook has not decided",
   forbidden: "not known: your user may not ask",
   rejected: "no: the apiserver refuses it for another reason",
 };

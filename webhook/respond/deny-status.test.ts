@@ -99,23 +99,26 @@ describe("the text of a denial", () => {
     },
   );
 
+  /** Of a Deployment's protector with this condition, where as many pods are promised as there are. */
+  function textWhere(type: string, isTrue: "True" | "False"): string {
+    const { metadata, ...protector } = makeProtector([makeCell("a", 2, [], { totalReplicas: 2 })]);
+    const labels = { "podseidon.kubewharf.io/source-kind": "Deployment" };
+    const condition = { type, status: isTrue, reason: "x", message: "x", lastTransitionTime: formatMs(NOW_MS) };
+    const status = { cells: [], summary: NO_PODS, ...protector.status, conditions: [condition] };
+    return textBy({ ...protector, metadata: { ...metadata, labels }, status });
+  }
+
   test.each([
     ["SourceVanished", "its Deployment is gone: create it again, or give it up by"],
     ["SourceDeleting", "its Deployment is being deleted: scale it to zero, or give it up by"],
   ])("names no annotation of a workload that is not there any more: %s", (type, advice) => {
-    const { metadata, ...protector } = makeProtector([makeCell("a", 2, [], { totalReplicas: 2 })]);
-    const labels = { "podseidon.kubewharf.io/source-kind": "Deployment" };
-    const condition = {
-      type,
-      status: "True",
-      reason: "x",
-      message: "x",
-      lastTransitionTime: formatMs(NOW_MS),
-    } as const;
-    const status = { cells: [], summary: NO_PODS, ...protector.status, conditions: [condition] };
-    expect(textBy({ ...protector, metadata: { ...metadata, labels }, status })).toContain(
+    expect(textWhere(type, "True")).toContain(
       `; no more pods match than must be available, and ${advice} kubectl podseidon release web -n default. More: `,
     );
+  });
+
+  test.each(["SourceVanished", "SourceDeleting"])("names the annotation where %s is over", (type) => {
+    expect(textWhere(type, "False")).toContain("must be available: unless pods are missing or being replaced, promise");
   });
 
   test("does not call a promise impossible while a StatefulSet waits for its terminating pod to be gone", () => {
@@ -219,6 +222,13 @@ describe("the text of a denial", () => {
 
     test("gives its aggregator the time to count", () => {
       expect(text(299)).toContain("this passes by itself within minutes.");
+    });
+
+    test("does not call a cell silent that is counted, however old its reservations are", () => {
+      const bucket = { ...reserved, startTime: formatMs(NOW_MS - 3_600_000) };
+      const counted = makeCell("b", 0, [bucket], { totalReplicas: 1 });
+      const text = textOf([makeCell("a", 2), counted], {}, { ...CONTEXT, cell: "a" });
+      expect(text).toContain("at the minimum; try again when more pods are available.");
     });
   });
 

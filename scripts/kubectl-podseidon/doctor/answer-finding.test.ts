@@ -5,6 +5,9 @@ import { answerFinding } from "./answer-finding.ts";
 
 const NOT_FOUND = 'pods "podseidon-doctor-asks-about-no-pod" not found';
 const OWN = 'admission webhook "bind.podseidon.kubewharf.io" denied the request: ';
+const CALL = 'Internal error occurred: failed calling webhook "bind.podseidon.kubewharf.io": failed to call webhook: ';
+const UNDECIDED = `${CALL}an error on the server ("cell b is unknown") has prevented the request from succeeding`;
+const UNREACHED = `${CALL}Post "https://podseidon-webhook.podseidon-system.svc:443/mutate/b": connection refused`;
 
 function response(status: number, message: string, warning?: string): ApiResponse {
   const headers = warning === undefined ? {} : { warning };
@@ -38,4 +41,15 @@ test.each<[string, ApiResponse, string, string]>([
   ["of an apiserver that asked nobody", response(404, NOT_FOUND), "problem", "was not asked"],
 ])("a response %s", (_, given, level, found) => {
   expect(answerFinding(given)).toMatchObject({ check: "webhook", level, found: expect.stringContaining(found) });
+});
+
+test.each([
+  [
+    "was reached and can decide nothing",
+    UNDECIDED,
+    "it was reached, and can decide nothing: see docs/runbooks/PodseidonReviewsFailing.md",
+  ],
+  ["is not reached", UNREACHED, "while it does not answer: see docs/runbooks/PodseidonWebhookDown.md"],
+])("advice where the webhook %s", (_, message, advice) => {
+  expect(answerFinding(response(500, message)).advice).toContain(advice);
 });

@@ -7,6 +7,8 @@ import { type Finding, ok, problem, unknown } from "./findings.ts";
 
 const CHECK = "webhook";
 const DOWN = "see docs/runbooks/PodseidonWebhookDown.md";
+/** kube-apiserver's words about the webhook's own error, which they quote. */
+const UNDECIDED = /failed calling webhook "[^"]*podseidon[^"]*": .*an error on the server \("/;
 
 /** Webhooks in files on kube-apiserver's host (docs/static-admission.md) have a name that the API does not allow. */
 const OWN = [`.${GROUP}`, ".podseidon.static.k8s.io"];
@@ -30,6 +32,12 @@ export function answerFinding(response: ApiResponse): Finding {
   if (answerOf(response).warnings.some((text) => text.startsWith("dry run: ")))
     return ok(CHECK, "answers, by warnings alone");
   if (response.status === 403) return unknown(CHECK, message, "asking needs the permission to create pods/eviction");
+  if (UNDECIDED.test(message))
+    return problem(
+      CHECK,
+      message,
+      "it was reached, and can decide nothing: see docs/runbooks/PodseidonReviewsFailing.md",
+    );
   if (response.status >= 500)
     return problem(CHECK, message, `deletions of pods are denied while it does not answer: ${DOWN}`);
   return problem(CHECK, `was not asked: ${message}`, "see the webhook configuration");

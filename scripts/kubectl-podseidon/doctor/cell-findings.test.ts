@@ -52,4 +52,10 @@ describe("cells", () => {
     const found = cellFindings([viewProtector(makeProtector([makeCell("a", 3), lost]), NOW_MS)])[1];
     expect(found && line(found)).toBe(expected);
   });
+
+  test("counted by upstream's aggregator, which sends no heartbeat, and with old reservations", () => {
+    const bucket = heldBucket("uid-y", { startTime: formatMs(NOW_MS - 600_000) });
+    const found = cellFindings([viewProtector(makeProtector([makeCell("a", 3, [bucket])]), NOW_MS)]);
+    expect(found.map(line)).toEqual(["ok cell a: counted in 1 protector, heartbeat not sent"]);
+  });
 });
