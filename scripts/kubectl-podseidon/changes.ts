@@ -21,6 +21,7 @@ import {
 import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs, LATEST_MS } from "../../shared/schema/time.ts";
 import { ownName, requireProtector, sourceName } from "./find-protectors.ts";
+import { waitForGenerator } from "./generator-wait.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
@@ -80,6 +81,11 @@ export async function patchIfThere(
 
 export function idOf({ metadata }: PodProtector): string {
   return `${metadata.namespace ?? ""}/${metadata.name}`;
+}
+
+/** Only the generator acts on most annotations, and only for its own protectors. */
+export function isManaged({ metadata }: PodProtector): boolean {
+  return metadata.finalizers?.includes(GENERATOR_FINALIZER) === true;
 }
 
 export function report(context: Context, changes: readonly Change[]): ExitCode {
@@ -274,7 +280,7 @@ function withoutGenerator(protector: PodProtector): string {
 async function releaseIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
   const id = idOf(protector);
-  if (!protector.metadata.finalizers?.includes(GENERATOR_FINALIZER))
+  if (!isManaged(protector))
     throw new CommandError(withFlags(withoutGenerator(protector), ...(await context.flagsFor(core))));
   const done = context.is("yes");
   const source = await findSource(core, protector);
@@ -285,6 +291,7 @@ async function releaseIt(context: Context, args: readonly string[]): Promise<Exi
   await (source === undefined
     ? patch(core, protector, { metadata: { annotations: { [RELEASED_ANNOTATION]: mark } } }, !done)
     : patchAt(core, source, { metadata: { annotations: { [PROTECT_ANNOTATION]: "false" } } }, !done));
+  if (done) await waitForGenerator(context, core, [protector], isManaged);
   const view = viewProtector(protector, core.nowMs());
   const kind = protector.metadata.labels?.[SOURCE_KIND_LABEL];
   const warnings = [
@@ -340,7 +347,7 @@ export const release: Command = {
   description:
     "A workload that vanished without being deleted leaves its protector in force, and one that is deleted while " +
     "it asks for replicas waits. This lets its pods go, for good. A workload that is there is annotated: it is not " +
-    `protected any more. ${safe}`,
+    `protected any more. Waits until the generator has done it. ${safe}`,
   flags: YES,
   arity: [1, 1],
   completes: "protectors",

@@ -45,7 +45,9 @@ async function writesOf(hasSource: boolean, ...args: readonly string[]): Promise
     const given = new URLSearchParams(query);
     const [dryRun, manager] = [given.get("dryRun") === "All", given.get("fieldManager")];
     if (method !== "GET" && path !== REVIEW) writes.push({ dryRun, name: path.split("/").at(-1), manager });
-    const found = method === "GET" ? objects[path] : {};
+    // The generator acts at once.
+    const isActedOn = path === `${SHOP}/web` && writes.some((write) => !write.dryRun);
+    const found = method !== "GET" ? {} : isActedOn ? undefined : objects[path];
     response
       .writeHead(found === undefined ? 404 : 200)
       .end(JSON.stringify(found ?? { kind: "Status", reason: "NotFound", details: { name: "x" } }));

@@ -2,12 +2,12 @@
 import { isCounted } from "../../shared/decide/state/protector-state.ts";
 import { configMapPath, podProtectorPath } from "../../shared/kube/client/api-path.ts";
 import { ACKNOWLEDGEMENTS, acknowledgementKey } from "../../shared/recovery/register/register-format.ts";
-import { sleep } from "../../shared/runtime/clock.ts";
-import { GENERATOR_FINALIZER, REMOVE_CELL_ONCE_ANNOTATION } from "../../shared/schema/annotations.ts";
+import { REMOVE_CELL_ONCE_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { parseConfigMap } from "../../shared/schema/config-map.ts";
-import { type CellStatus, type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
-import { type Change, idOf, patchAt, patchIfThere, report, safe } from "./changes.ts";
+import type { CellStatus, PodProtector } from "../../shared/schema/podprotector.ts";
+import { type Change, idOf, isManaged, patchAt, patchIfThere, report, safe } from "./changes.ts";
 import { requireProtectors } from "./find-protectors.ts";
+import { waitForGenerator } from "./generator-wait.ts";
 import { mapAtOnce } from "./invocation/at-once.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
 import { argument, type Command, type Context, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
@@ -15,10 +15,7 @@ import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.t
 import { age, firstNames, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
 
-/** Longest time without a protector that the generator has acted on. */
-const WAIT_MS = 60_000;
-const POLL_MS = 500;
-/** Of those that the generator has not acted on, in the sentence about them. */
+/** Of those that are cleared all the same, in the sentence about them. */
 const MAX_NAMED = 5;
 
 async function removeCell(context: Context, args: readonly string[]): Promise<ExitCode> {
@@ -56,7 +53,7 @@ async function removeCell(context: Context, args: readonly string[]): Promise<Ex
     }),
   );
   const changes: Change[] = removed.filter((change) => change !== undefined);
-  if (done) await waitForRemoval(context, core, protectors);
+  if (done) await waitForGenerator(context, core, protectors.filter(isManaged), asksForRemoval);
   if (acknowledges) {
     const path = configMapPath(systemNamespace, ACKNOWLEDGEMENTS);
     await patchAt(core, path, { data: { [acknowledgementKey(cell)]: null } }, !done);
@@ -96,11 +93,6 @@ async function removeFrom(
   return isPatched ? { ...change, action: `cleared of cell ${cell}` } : undefined;
 }
 
-/** Only the generator acts on the annotation, and only for its own protectors. */
-function isManaged({ metadata }: PodProtector): boolean {
-  return metadata.finalizers?.includes(GENERATOR_FINALIZER) === true;
-}
-
 /** This cell, and the cells whose removal is still pending in the annotation. */
 function cellsToRemove({ metadata }: PodProtector, cell: string): string {
   const before = metadata.annotations?.[REMOVE_CELL_ONCE_ANNOTATION]?.split(",").map((one) => one.trim()) ?? [];
@@ -137,43 +129,8 @@ function cellWarnings(protector: PodProtector, cell: string, nowMs: number): str
 }
 
 /** The generator removes the annotation when the status no longer has the cell. */
-async function waitForRemoval(
-  context: Context,
-  core: ClusterClient,
-  protectors: readonly PodProtector[],
-): Promise<void> {
-  const { clock } = context.ports;
-  const waiting = new Set(protectors.filter(isManaged));
-  let deadlineMs = clock.monotonicMs() + WAIT_MS;
-  const poll = async (): Promise<void> => {
-    for (const one of waiting) {
-      let isLeft = await isWaiting(core, one);
-      while (isLeft && clock.monotonicMs() < deadlineMs) {
-        await sleep(context.ports, POLL_MS);
-        isLeft = await isWaiting(core, one);
-      }
-      if (isLeft) continue;
-      waiting.delete(one);
-      // While the generator gets on, it has time.
-      if (clock.monotonicMs() < deadlineMs) deadlineMs = clock.monotonicMs() + WAIT_MS;
-    }
-  };
-  await context.progress.during("waiting for the generator", poll, () => plural(waiting.size, "protector"));
-  if (waiting.size > 0) {
-    const named = firstNames([...waiting].map(idOf), MAX_NAMED);
-    const names = waiting.size > MAX_NAMED ? `${plural(waiting.size, "protector")} (${named})` : named;
-    const [flags] = await context.flagsFor(core);
-    throw new CommandError(
-      `the generator has not acted on ${names} in ${age(WAIT_MS)}: is it running, and for their kind and namespace? ` +
-        `(kubectl podseidon doctor${flags}${context.systemFlag}, docs/generator.md)`,
-    );
-  }
-}
-
-async function isWaiting(core: ClusterClient, { metadata }: PodProtector): Promise<boolean> {
-  const raw = await core.find(podProtectorPath(metadata.namespace ?? "", metadata.name));
-  const annotations = raw === undefined ? {} : parsePodProtector(raw).metadata.annotations;
-  return annotations?.[REMOVE_CELL_ONCE_ANNOTATION] !== undefined;
+function asksForRemoval({ metadata }: PodProtector): boolean {
+  return metadata.annotations?.[REMOVE_CELL_ONCE_ANNOTATION] !== undefined;
 }
 
 export const removeCellCommand: Command = {

@@ -151,9 +151,11 @@ const node = {
 const protector = makeProtector([makeCell("gone", 3)]);
 const managed = { ...protector.metadata, namespace: "default", name: "web", finalizers: [GENERATOR_FINALIZER] };
 
-function answer(path: string): unknown {
+function answer(path: string, isPatched: boolean): unknown {
   const list = (...all: readonly unknown[]): unknown => ({ metadata: { resourceVersion: "1" }, items: all });
-  if (path.endsWith("/podprotectors/web")) return { ...protector, metadata: managed };
+  // The generator acts at once.
+  const metadata = { ...managed, finalizers: isPatched ? [] : managed.finalizers };
+  if (path.endsWith("/podprotectors/web")) return { ...protector, metadata };
   if (path.endsWith("/podprotectors")) return list({ ...protector, metadata: managed });
   if (path.endsWith("/pods")) return list(pod);
   if (path.endsWith("/nodes")) return list(node);
@@ -191,7 +193,9 @@ describe("every command that asks a cluster says so when it takes longer than a 
     const held: [string, ServerResponse][] = [];
     let came = Promise.withResolvers<void>();
     let requests = 0;
+    let isPatched = false;
     const hold = (request: IncomingMessage, response: ServerResponse): void => {
+      isPatched ||= request.method === "PATCH";
       held.push([(request.url ?? "").split("?")[0] ?? "", response]);
       came.resolve();
     };
@@ -208,7 +212,7 @@ describe("every command that asks a cluster says so when it takes longer than a 
         for (const [path, response] of held.splice(0)) {
           requests++;
           whileWaiting(path);
-          response.end(JSON.stringify(answer(path)));
+          response.end(JSON.stringify(answer(path, isPatched)));
         }
       }
     } finally {
