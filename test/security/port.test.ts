@@ -119,7 +119,8 @@ it(`${HONEST} reviews are answered while ${SENDERS} senders of large reviews are
     const startedMs = performance.now();
     const { status, text } = await shipped.send(deletion());
     // The apiserver is in the thread of the senders: on a busy machine it may be too slow for the webhook.
-    if (status !== 503) expect({ status, text }).toMatchObject({ status: 200 });
+    if (status !== 500) expect({ status, text }).toMatchObject({ status: 200 });
+    expect(text).not.toContain("because of a defect");
     expect(text).not.toContain("too many admission requests");
     tookMs.push(performance.now() - startedMs);
   }
