@@ -90,10 +90,14 @@ test("deletions that are committed a settle period late count, and no others pas
     while (!isOver && ![200, 404].includes((await remove(index)) ?? 0));
   });
   peer.thaw();
-  await core.waitFor("the pods that can be spared to be gone", async () => (await readyPods([cell], "app")) <= MINIMUM);
-  await waitUntilSettled(core, "default", "app", () => readyPods([cell], "app"), SETTLED_WITHIN_MS);
-  isOver = true;
-  await Promise.all(repeated);
+  try {
+    const gone = async () => (await readyPods([cell], "app")) <= MINIMUM;
+    await core.waitFor("the pods that can be spared to be gone", gone);
+    await waitUntilSettled(core, "default", "app", () => readyPods([cell], "app"), SETTLED_WITHIN_MS);
+  } finally {
+    isOver = true;
+    await Promise.all(repeated);
+  }
   recorder.fault("no quorum", "end");
   expect(await readyPods([cell], "app")).toBe(MINIMUM);
 });
