@@ -3,6 +3,7 @@ import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../sha
 import type { EventNote } from "../../../shared/observe/event-recorder.ts";
 import { silentLog } from "../../../shared/observe/log.ts";
 import { Metrics } from "../../../shared/observe/metrics.ts";
+import { CLUSTER_BUDGETS_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import { JSON_TYPE, ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import { clusterBudgetOf } from "./cluster-budget.ts";
@@ -119,3 +120,48 @@ test.each([{ covers: () => false }, { mayWrite: () => false }])(
     await merging(["a"], { a: undefined }, then, allowed);
   },
 );
+
+test("a budget that was created is not created again before the watch shows it", async () => {
+  const time = new VirtualTime();
+  const writes: string[] = [];
+  const stored = new Map<string, object>();
+  const core: Transport = {
+    ...cluster([]),
+    request: async ({ method, path, body = "" }) => {
+      const answer = (status: number, sent: object) => ({ status, headers: {}, body: JSON.stringify(sent) });
+      if (method === "GET") return answer(200, { metadata: { resourceVersion: "9" }, items: [] });
+      const sent = JSON.parse(body, (_, value) => value ?? undefined);
+      const name = sent.metadata.name ?? path.split("/").at(-1)?.split("?")[0];
+      const { clusters } = JSON.parse(sent.metadata.annotations[CLUSTER_BUDGETS_ANNOTATION]);
+      writes.push(`${method} ${name} ${Object.keys(clusters)}`);
+      if (method === "POST" && stored.has(name)) return answer(409, { reason: "AlreadyExists" });
+      const identity = { name, namespace: "ns", uid: "u1", resourceVersion: `${writes.length}` };
+      stored.set(name, { ...sent, metadata: { ...sent.metadata, ...identity } });
+      return answer(201, stored.get(name) ?? {});
+    },
+  };
+  const answers = Promise.withResolvers<void>();
+  const late = cluster([xpdb(3)]);
+  const second: Transport = { ...late, request: (request) => answers.promise.then(() => late.request(request)) };
+  const merger = new BudgetMerger({
+    ...{ transport: core, ports: time, keepMs: KEEP_MS, covers: () => true, mayWrite: () => true },
+    clusters: [
+      { name: "a", transport: cluster([xpdb(2)]) },
+      { name: "b", transport: second },
+    ],
+    ...{ onWatch: () => {}, onEvent: () => {} },
+  });
+  const end = new AbortController();
+  const ended = merger.lead(end.signal);
+  await time.advance(1_000);
+  answers.resolve();
+  await time.advance(5_000);
+  expect(writes).toEqual(["POST db a", "PATCH db a,b"]);
+  // Somebody may have deleted it at once. What no watch shows does not stay for ever.
+  stored.clear();
+  await time.advance(20_000);
+  expect(writes.slice(2, 3)).toEqual(["POST db a,b"]);
+  end.abort();
+  await time.advance(1_000);
+  await ended;
+});

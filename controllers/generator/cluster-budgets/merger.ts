@@ -33,6 +33,8 @@ export const MAX_BUDGETS = 10_000;
 export const MAX_MERGED = 2 * MAX_BUDGETS;
 /** Of these, for one name: a cluster may name other pods again and again. */
 const MAX_MERGED_OF_NAME = 10;
+/** For so many milliseconds a new budget counts before the watch shows it. Without this it would be created twice. */
+const UNSEEN_MS = 10_000;
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
 
@@ -93,6 +95,8 @@ class MergeTerm {
   readonly #clusters: readonly { readonly name: string; readonly watch: Reflector<ClusterBudget> }[];
   /** Merged budgets by namespace and the name in their clusters, by their own name. */
   readonly #byKey = new Map<string, Map<string, MergedBudget>>();
+  /** Created and not yet seen by the watch: also by the name in their clusters, and until which monotonic time. */
+  readonly #unseen = new Map<string, Map<string, { readonly merged: MergedBudget; readonly untilMs: number }>>();
   /** Merged budgets by the clusters that they are for. */
   readonly #mergedFor = new Map<string, number>();
   readonly #queue: WorkQueue<string>;
@@ -167,7 +171,7 @@ class MergeTerm {
       const budget = watch.get(key);
       return { name: cluster, isListed: watch.synced && budget?.isUnreadable !== true, budget };
     });
-    const stored = [...(this.#byKey.get(key)?.values() ?? [])];
+    const stored = this.#storedFor(key);
     const before = this.#goneSince.get(key);
     const goneSince = new Map<string, number>();
     const goneForMs = (cluster: string, selector: string): number => {
@@ -190,7 +194,33 @@ class MergeTerm {
       this.#options.onEvent({ kind: "mergeFailed", budget: key, error: failure });
       return failed(failure, true);
     }
-    return plan.againMs === undefined ? DONE : later(plan.againMs);
+    const againMs = Math.min(plan.againMs ?? Infinity, this.#unseen.has(key) ? UNSEEN_MS : Infinity);
+    return againMs === Infinity ? DONE : later(againMs);
+  }
+
+  #storedFor(key: string): readonly MergedBudget[] {
+    const seen = this.#byKey.get(key)?.values() ?? [];
+    const nowMs = this.#options.ports.clock.monotonicMs();
+    for (const [name, { untilMs }] of this.#unseen.get(key) ?? []) if (untilMs <= nowMs) this.#forgetUnseen(key, name);
+    return [...seen, ...[...(this.#unseen.get(key)?.values() ?? [])].map(({ merged }) => merged)];
+  }
+
+  #rememberUnseen(raw: unknown): void {
+    let merged: MergedBudget;
+    try {
+      merged = mergedBudgetOf(raw);
+    } catch {
+      return; // The watch reports a budget that can't be read.
+    }
+    const key = keyOf(merged);
+    if (this.#byKey.get(key)?.get(merged.name)?.uid === merged.uid) return;
+    const untilMs = this.#options.ports.clock.monotonicMs() + UNSEEN_MS;
+    this.#unseen.set(key, (this.#unseen.get(key) ?? new Map()).set(merged.name, { merged, untilMs }));
+  }
+
+  #forgetUnseen(key: string, name: string): void {
+    this.#unseen.get(key)?.delete(name);
+    if (this.#unseen.get(key)?.size === 0) this.#unseen.delete(key);
   }
 
   /** Leaves out what a cluster has too many of. What it asked for before ends in its time, which makes room. */
@@ -223,6 +253,7 @@ class MergeTerm {
       const options = { timeoutMs: TIMEOUT_MS, signal, fieldManager: FIELD_MANAGER };
       const result = await this.#api.patch(budgetPath(namespace, name), type, body, (raw) => raw, options);
       const failure = this.#done("updated", `${namespace}/${name}`, result);
+      if (result.kind === "ok" && this.#unseen.get(keyOf(stored))?.has(name)) this.#rememberUnseen(result.object);
       if (failure !== undefined) return failure;
     }
     for (const { uid, name } of plan.deletes) {
@@ -248,6 +279,7 @@ class MergeTerm {
       const options = { timeoutMs: TIMEOUT_MS, signal, fieldManager: FIELD_MANAGER };
       const result = await this.#api.create(budgetPath(namespace), body, (raw) => raw, options);
       failure = this.#done("created", `${namespace}/${name}`, result);
+      if (result.kind === "ok") this.#rememberUnseen(result.object);
       if (result.kind !== "conflict") return failure;
     }
     return failure;
@@ -284,6 +316,7 @@ class MergeTerm {
   #changed(before: MergedBudget | undefined, after: MergedBudget | undefined): void {
     for (const [merged, by] of [[before, -1] as const, [after, 1] as const])
       for (const cluster in merged?.parts) this.#mergedFor.set(cluster, (this.#mergedFor.get(cluster) ?? 0) + by);
+    for (const merged of [before, after]) if (merged !== undefined) this.#forgetUnseen(keyOf(merged), merged.name);
     if (before !== undefined) {
       const key = keyOf(before);
       this.#byKey.get(key)?.delete(before.name);

@@ -5,13 +5,13 @@
 
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { field, items } from "../../../scripts/control-plane/api-client.ts";
+import { type ApiAnswer, field, items } from "../../../scripts/control-plane/api-client.ts";
 import { BARE, type Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { applyOverlay } from "../../../scripts/demo/install.ts";
 import { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
-import { ask } from "../../support/cluster/ask.ts";
+import { ask, messageOf } from "../../support/cluster/ask.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 import { installCrd, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
@@ -88,9 +88,9 @@ async function untilPromised(minAvailable: number): Promise<void> {
   await expect.poll(() => promised().catch(String)).toBe(minAvailable);
 }
 
-async function evict(cell: Cluster, name: string): Promise<number> {
+async function evict(cell: Cluster, name: string): Promise<ApiAnswer> {
   const body = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name } };
-  return (await ask(cell, "POST", `/api/v1/namespaces/default/pods/${name}/eviction`, body)).status;
+  return await ask(cell, "POST", `/api/v1/namespaces/default/pods/${name}/eviction`, body);
 }
 
 test("the strictest of two budgets counts, over the pods of both clusters, and denies in both", async () => {
@@ -102,8 +102,8 @@ test("the strictest of two budgets counts, over the pods of both clusters, and d
   expect(metadata.annotations?.["podseidon.kubewharf.io/derivation"]).toContain("as cluster b asks");
   expect(spec).toMatchObject({ selector, countExpectedPods: true });
   await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * REPLICAS, SETTLED_WITHIN_MS);
-  const statuses = await Promise.all([...environment.cells.values()].map((cell) => evict(cell, "db-0")));
-  expect(statuses.sort()).toEqual([201, 429]);
+  const answers = await Promise.all([...environment.cells.values()].map((cell) => evict(cell, "db-0")));
+  expect(answers.map(({ status }) => status).sort(), answers.map(messageOf).join("; ")).toEqual([201, 429]);
 });
 
 test("a cluster that asks for less, suspends, or names other pods takes nothing from another's budget", async () => {
