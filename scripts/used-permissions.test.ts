@@ -97,6 +97,7 @@ const USED: Readonly<Record<string, { readonly entry: string; readonly uses: Use
     uses: {
       ...{ ...ELECTION, ...EVENTS, ...CORE_TOKEN, ...STATUS },
       ...expectedPods("/replicationcontrollers", "apps/deployments", "apps/statefulsets", "apps/replicasets"),
+      ...expectedPods("apps/daemonsets"),
       "/pods": {
         ...informer("controllers/aggregator/informers.ts: path: podPath(namespace)"),
         get: "controllers/aggregator/settling/alive-evidence.ts: client.getPod(",

@@ -22,6 +22,7 @@ interface Item {
   readonly replicas: unknown;
   readonly owner?: { readonly apiVersion: string; readonly kind: string; readonly uid: string };
   readonly resourceVersion?: string;
+  readonly status?: object;
   /** Null for an object without a pod template. */
   readonly podLabels?: Readonly<Record<string, string>> | null;
 }
@@ -30,15 +31,18 @@ interface Item {
  * The workloads of a cell by the plural of their kind; null where the kind is not served; "mixed up" where a proxy
  * answers with an empty list of another kind.
  */
-type Workloads = Readonly<Record<string, readonly Item[] | null | "down" | "mixed up">>;
+type Workloads = Readonly<Record<string, readonly Item[] | null | "down" | "mixed up" | "forbidden">>;
+
+const FORBIDDEN = JSON.stringify({ kind: "Status", code: 403, reason: "Forbidden", message: "no role" });
 
 function objectOf(kind: string, item: Item, index: number) {
-  const { replicas, owner, resourceVersion = "5", podLabels = labels } = item;
+  const { replicas, owner, status, resourceVersion = "5", podLabels = labels } = item;
   const ownerReferences = owner && [{ ...owner, name: "o", controller: true }];
   const template = podLabels === null ? {} : { template: { metadata: { labels: podLabels } } };
   return {
     metadata: { name: `w${index}`, namespace: "shop", uid: `${kind}-${index}`, resourceVersion, ownerReferences },
     spec: { replicas, ...template },
+    status,
   };
 }
 
@@ -59,6 +63,7 @@ class Cell {
       const kind = kindOf(asked);
       const found = this.workloads[kind];
       if (found === null) return { status: 404, headers: {}, body: "404 page not found" };
+      if (found === "forbidden") return { status: 403, headers: {}, body: FORBIDDEN };
       if (found === "down") return { status: 500, headers: {}, body: "" };
       const isMixedUp = found === "mixed up";
       const items = isMixedUp ? [] : (found ?? []).map((item, index) => objectOf(kind, item, index));
@@ -149,6 +154,20 @@ test.each([null, { app: "other" }])(
     expect(found).toEqual({ workloads: 1, replicas: 3 });
   },
 );
+
+// With maxUnavailable 1, a StatefulSet of three would lose all its pods while only these were left out of the number.
+test("a DaemonSet asks for a pod on each of its nodes, beside other workloads", async () => {
+  const daemonsets = [{ replicas: undefined, status: { desiredNumberScheduled: 4 } }, { replicas: undefined }];
+  expect(await expected({ statefulsets: asking([3]), daemonsets })).toEqual({ workloads: 3, replicas: 7 });
+  expect(await expected({ daemonsets })).toEqual({ workloads: 0, replicas: 0 });
+});
+
+test("a role that does not allow to list DaemonSets keeps the cell from no count, one that allows no more does", async () => {
+  const allowed = { statefulsets: asking([3]), daemonsets: "forbidden" } as const;
+  expect(await expected(allowed)).toBe("Unknown");
+  expect(await expected(allowed, 600_000)).toEqual({ workloads: 1, replicas: 3 });
+  expect(await expected({ statefulsets: "forbidden" }, 600_000)).toBe("Unknown");
+});
 
 test("a kind of --scalable that this cell does not serve keeps nobody from counting", async () => {
   const found = await expected({ deployments: [{ replicas: 3 }], pools: null }, 60_000);

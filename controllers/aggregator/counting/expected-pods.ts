@@ -22,6 +22,8 @@ interface Workload {
   readonly uid: string;
   readonly resourceVersion: string;
   readonly replicas: number;
+  /** Has no replicas: its number is that of the nodes that should run a pod of it. */
+  readonly isDaemonSet: boolean;
   /** Labels of the pod template. */
   readonly podLabels: Labels;
   /** UID of the controller. If it is a workload that counts, it asks for the pods, and this object does not count. */
@@ -45,6 +47,7 @@ const BUILT_IN: ReadonlyMap<string, string> = new Map([
   ["apps/v1/statefulsets", "StatefulSet"],
   ["apps/v1/replicasets", "ReplicaSet"],
   ["v1/replicationcontrollers", "ReplicationController"],
+  ["apps/v1/daemonsets", "DaemonSet"],
 ]);
 const NO_LABELS: Labels = {};
 /**
@@ -64,19 +67,23 @@ const parseObject = checker(
         }),
       ),
     }),
+    status: v.nullish(v.looseObject({ desiredNumberScheduled: v.nullish(v.number()) })),
   }),
 );
 
 function workloadOf(resource: string, raw: unknown): Workload {
-  const { metadata, spec } = parseObject(raw);
+  const { metadata, spec, status } = parseObject(raw);
+  const isDaemonSet = BUILT_IN.get(resource) === "DaemonSet";
+  // The API's default is 1. The CRD of a custom resource may allow any number.
+  const asked = isDaemonSet ? (status?.desiredNumberScheduled ?? 0) : Math.ceil(spec.replicas ?? 1);
   const { namespace = "", name, uid, resourceVersion, ownerReferences = [] } = metadata;
   return {
     key: `${resource}/${namespace}/${name}`,
     namespace,
     uid,
     resourceVersion,
-    // The API's default is 1. The CRD of a custom resource may allow any number.
-    replicas: podCount(Math.ceil(spec.replicas ?? 1)),
+    replicas: podCount(asked),
+    isDaemonSet,
     podLabels: spec.template?.metadata?.labels ?? NO_LABELS,
     controller: ownerReferences.find(({ controller }) => controller === true)?.uid,
   };
@@ -126,7 +133,9 @@ export class ExpectedPods {
     // Leaves out the ReplicaSets of Deployments, but not workloads whose controller does not count: an operator's
     // object, or one without such a template, as an Argo Rollout with a workloadRef. Nothing else asks for their pods.
     const uids = new Set<string | undefined>(matching.map(({ uid }) => uid));
-    const found = matching.filter(({ controller }) => !uids.has(controller));
+    const all = matching.filter(({ controller }) => !uids.has(controller));
+    // As in the core, a DaemonSet alone has no number.
+    const found = all.every(({ isDaemonSet }) => isDaemonSet) ? [] : all;
     // An apiserver rejects the whole status for a greater number.
     return { workloads: found.length, replicas: podCount(found.reduce((sum, { replicas }) => sum + replicas, 0)) };
   }
@@ -147,7 +156,10 @@ export class ExpectedPods {
   #observe(resource: string, event: ReflectorEvent): void {
     if (event.kind !== "failed") return;
     const wasAbsent = this.#isAbsent(resource);
-    this.#notServed.set(resource, event.tag === "not-served" ? (this.#notServed.get(resource) ?? 0) + 1 : 0);
+    // A role from before DaemonSets counted does not allow to list them.
+    const isOld = event.tag === "forbidden" && BUILT_IN.get(resource) === "DaemonSet";
+    const isLacking = event.tag === "not-served" || isOld;
+    this.#notServed.set(resource, isLacking ? (this.#notServed.get(resource) ?? 0) + 1 : 0);
     if (this.#isAbsent(resource) !== wasAbsent) this.#listed();
   }
 

@@ -40,16 +40,19 @@ test("a finished pod and its controller count for the budgets alone that count a
   const all = { total: 4, kinds: ["StatefulSet", "Job"] };
   expect(of("pub", true)).toEqual(all);
   expect(of("pdb", false)).toEqual(all);
+  expect(pods.of("pdb", "shop", selector)?.jobPods).toBe(1);
   changed.length = 0;
   stream.event("MODIFIED", pod("hook", "Job", "Succeeded", "10"));
   await time.advance(1_000);
-  expect(changed).toEqual(["pub"]);
+  // A pod of a Job that has ended is no longer asked for.
+  expect(changed).toEqual(["pub", "pdb"]);
+  expect(["pub", "pdb"].map((key) => pods.of(key, "shop", selector, key === "pub")?.jobPods)).toEqual([0, 0]);
   expect(of("pub", true)).toEqual({ total: 3, kinds: ["StatefulSet"] });
   expect(of("pdb", false)).toEqual(all);
   stream.event("MODIFIED", pod("a", "StatefulSet", "Failed", "11"));
   stream.event("ADDED", pod("d", "StatefulSet", "Running", "12"));
   await time.advance(1_000);
-  expect(changed).toEqual(["pub", "pub", "pub", "pdb"]);
+  expect(changed).toEqual(["pub", "pdb", "pub", "pub", "pdb"]);
   expect([of("pub", true)?.total, of("pdb", false)?.total]).toEqual([3, 5]);
   await pods.stop();
 });
@@ -84,7 +87,7 @@ test("a budget is told of its own pods alone, and follows its selector", async (
   expect(await told("ADDED", pod("d", "StatefulSet", "Running", "11"))).toEqual(["pub"]);
   expect(await told("MODIFIED", pod("d", "ReplicaSet", "Running", "12"))).toEqual(["pub"]);
   expect(of("pub", true)).toEqual({ total: 5, kinds: ["StatefulSet", "Job", "ReplicaSet"] });
-  expect(pods.of("away", "elsewhere", selector)).toEqual({ total: 0, controllers: [] });
+  expect(pods.of("away", "elsewhere", selector)).toEqual({ total: 0, jobPods: 0, controllers: [] });
   expect(pods.of("other", "shop", selector)?.total).toBe(5);
   pods.forget("pub");
   expect(await told("ADDED", pod("e", "StatefulSet", "Failed", "13"))).toEqual(["other"]);

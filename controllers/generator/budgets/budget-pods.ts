@@ -9,7 +9,7 @@ import { checker } from "../../../shared/schema/check.ts";
 import { type LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { controllerOf } from "../sources/interpret.ts";
 import type { KindWatchOptions } from "../sources/kind-watch.ts";
-import type { WorkloadRef } from "../sources/protection-source.ts";
+import { groupOf, type WorkloadRef } from "../sources/protection-source.ts";
 
 interface WatchedPod {
   readonly namespace: string;
@@ -27,6 +27,13 @@ export interface SelectedPods {
   readonly total: number;
   /** The controllers of these pods, each once. */
   readonly controllers: readonly WorkloadRef[];
+  /** The unfinished ones of these pods that a Job controls. */
+  readonly jobPods: number;
+}
+
+/** Pods of a Job end by themselves. */
+export function isJob({ apiVersion, kind }: WorkloadRef): boolean {
+  return kind === "Job" && groupOf(apiVersion) === "batch";
 }
 
 /** The count of one budget's pods. */
@@ -38,6 +45,7 @@ interface Count {
   /** By the controller's UID. */
   readonly controllers: Map<string, { readonly ref: WorkloadRef; pods: number }>;
   total: number;
+  jobPods: number;
 }
 
 export interface BudgetPodsOptions extends Pick<KindWatchOptions, "transport" | "ports" | "onWatch"> {
@@ -85,13 +93,14 @@ export class BudgetPods {
       const { matches: selects } = compileSelector(selector, "fails");
       const matches = ({ labels, isFinished }: WatchedPod): boolean =>
         !(withoutFinished && isFinished) && selects(labels);
-      count = { namespace, asked, matches, controllers: new Map(), total: 0 };
+      count = { namespace, asked, matches, controllers: new Map(), total: 0, jobPods: 0 };
       for (const pod of this.#podsByNamespace.get(namespace)?.values() ?? []) add(count, pod, 1);
       this.#counts.set(key, count);
       const keys = this.#budgetsByNamespace.get(namespace) ?? new Set();
       this.#budgetsByNamespace.set(namespace, keys.add(key));
     }
-    return { total: count.total, controllers: [...count.controllers.values()].map(({ ref }) => ref) };
+    const { total, jobPods, controllers } = count;
+    return { total, jobPods, controllers: [...controllers.values()].map(({ ref }) => ref) };
   }
 
   /** The budget is gone. */
@@ -148,10 +157,11 @@ export class BudgetPods {
     for (const key of this.#budgetsByNamespace.get(pod.namespace) ?? []) {
       const count = this.#counts.get(key);
       if (count === undefined) continue;
+      const { jobPods } = count;
       const matched = before !== undefined && add(count, before, -1);
       const matches = after !== undefined && add(count, after, 1);
       const hasMoved = matched && before?.controller?.uid !== after?.controller?.uid;
-      if (matched !== matches || hasMoved) this.#options.onChanged(key);
+      if (matched !== matches || hasMoved || jobPods !== count.jobPods) this.#options.onChanged(key);
     }
   }
 }
@@ -163,6 +173,7 @@ function add(count: Count, pod: WatchedPod, change: 1 | -1): boolean {
   count.total += change;
   const uid = controller?.uid;
   if (controller === undefined || uid === undefined) return true;
+  if (!pod.isFinished && isJob(controller)) count.jobPods += change;
   const entry = count.controllers.get(uid) ?? { ref: controller, pods: 0 };
   entry.pods += change;
   if (entry.pods > 0) count.controllers.set(uid, entry);

@@ -45,7 +45,7 @@ function rig(count: number) {
   const workloads = new WorkloadScales({
     ...{ api, kinds: new Map(), timeoutMs: 1000, clock: time.clock },
   });
-  const pods = { of: () => ({ total: count, controllers: refs() }), forget: () => {} };
+  const pods = { of: () => ({ total: count, controllers: refs(), jobPods: 0 }), forget: () => {} };
   const resolver = new Resolver({ workloads, pods, clock: time.clock });
   const pdb = pluginNamed("poddisruptionbudget");
   const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "1" };

@@ -2,7 +2,6 @@
  * The protectors of a source whose minimum depends on other objects: a budget over the workloads of its pods, a custom
  * resource by its scale subresource. `workload-scales.ts` and `budget-pods.ts` read those objects.
  */
-import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import {
   needsExpectedCount,
   readableMinimum,
@@ -35,7 +34,6 @@ import {
   areUncounted,
   cellsOf,
   expectedInCells,
-  few,
   isForOthers,
   isOnlyCore,
   UNCOUNTED,
@@ -43,7 +41,8 @@ import {
   whyInVain,
   whyNoSay,
 } from "./cell-counts.ts";
-import type { FoundWorkload, WorkloadScales } from "./workload-scales.ts";
+import { coreCount, type ExpectedPods, type KnownCoreCount, NOTHING } from "./core-count.ts";
+import type { WorkloadScales } from "./workload-scales.ts";
 
 export type Resolution =
   | {
@@ -86,26 +85,6 @@ export interface ResolverOptions {
   readonly pods: Pick<BudgetPods, "of" | "forget">;
   readonly clock: Pick<Clock, "nowMs">;
 }
-
-/** The disruption controller's `expectedPods`, as a number and in words, and whether it comes from a poll. */
-interface ExpectedPods {
-  readonly count: number;
-  readonly how: string;
-  readonly recheck: boolean;
-  readonly soon?: boolean;
-  /** The core has neither a pod of the budget nor a workload with such pods. */
-  readonly isNowhere?: boolean;
-  readonly why?: string | undefined;
-  /** The number of the budget's pods in the core, where their controllers were read. */
-  readonly pods?: number;
-}
-
-/** The core cluster's count of a budget's pods. `pods` of an unknown count is their present number. */
-type CoreCount =
-  | ({ readonly kind: "counted" } & ExpectedPods)
-  | { readonly kind: "unknown"; readonly pods: number; readonly why: string }
-  | Extract<Resolution, { readonly kind: "waiting" | "failed" }>;
-type KnownCoreCount = Extract<CoreCount, { readonly kind: "counted" | "unknown" }>;
 
 export class Resolver {
   readonly #options: ResolverOptions;
@@ -196,40 +175,10 @@ export class Resolver {
   }
 
   async #bySelector(request: BudgetRequest, selector: LabelSelector): Promise<Resolution> {
-    const own = await this.#ofCore(request, selector);
+    const own = await coreCount(this.#options, request, selector);
     if (own.kind === "waiting" || own.kind === "failed") return own;
     if (isOverCells(request, own)) return overCells(request, selector, own, this.#options.clock.nowMs());
     return own.kind === "unknown" ? unknown(request, selector, own) : required(request, selector, own);
-  }
-
-  /** The number of pods that the workloads of the core cluster ask for. */
-  async #ofCore(request: BudgetRequest, selector: LabelSelector): Promise<CoreCount> {
-    const { key, source, budget, signal } = request;
-    const members = this.#options.pods.of(key, source.namespace, selector, budget.ignoresFinishedPods === true);
-    if (members === undefined) return { kind: "waiting" };
-    if (members.controllers.length === 0) return this.#byTemplate(request, selector, members.total);
-    const found = await this.#options.workloads.findAll(key, members.controllers, source.namespace, signal);
-    if ("kind" in found) {
-      return found.kind === "missing" ? { kind: "unknown", pods: members.total, why: found.why } : found;
-    }
-    const byUid = new Map(found.map((workload) => [workload.uid, workload]));
-    return { kind: "counted", ...expectedOf([...byUid.values()]), pods: members.total };
-  }
-
-  /** None of the budget's pods in the core has a controller, so the workloads whose pod template it selects count. */
-  #byTemplate(request: BudgetRequest, selector: LabelSelector, pods: number): CoreCount {
-    const { key, source, present } = request;
-    const { matches } = compileSelector(selector, "fails");
-    const found = this.#options.workloads.byTemplate(key, source.namespace, matches);
-    if (found === undefined) return { kind: "waiting" };
-    // A workload with zero replicas would be found. A missing one may have been erased while its pods run in other
-    // clusters, or deleted without its pods. In this case, the disruption controller expects 0 pods, and allows no
-    // eviction.
-    if (found.length === 0 && (pods > 0 || (present?.spec.minAvailable ?? 0) > 0)) {
-      const why = pods > 0 ? "its pods have no controller" : "no workload with such pods is there any more";
-      return { kind: "unknown", pods, why };
-    }
-    return { kind: "counted", ...expectedOf(found), isNowhere: found.length === 0 };
   }
 }
 
@@ -251,8 +200,6 @@ function byGroups({ kind, source }: ResolveRequest, need: NeedOf<"groups">): Res
 function statedBy(expectedPods: number): ExpectedPods {
   return { ...NOTHING, count: expectedPods, how: " (as the budget says)" };
 }
-
-const NOTHING: ExpectedPods = { count: 0, how: " (no workload matches)", recheck: false };
 
 /**
  * Whether the workloads of all cells count (docs/design.md#expected-pods): where the budget says so, where the core has
@@ -296,16 +243,6 @@ function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCo
   }
   if (own.kind === "counted" && own.count > sum) return required(counted, selector, own);
   return required(counted, selector, { ...NOTHING, count: sum, how, recheck: own.kind === "counted" && own.recheck });
-}
-
-function expectedOf(workloads: readonly FoundWorkload[]): ExpectedPods {
-  const names = workloads.map(({ what, replicas }) => `${what} ${replicas}`).sort();
-  return {
-    count: workloads.reduce((sum, { replicas }) => sum + replicas, 0),
-    how: names.length === 0 ? NOTHING.how : ` (${few(names)})`,
-    recheck: workloads.some(({ scale }) => scale === undefined),
-    soon: workloads.some(({ isKept }) => isKept),
-  };
 }
 
 function required(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {

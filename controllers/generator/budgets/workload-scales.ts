@@ -41,10 +41,13 @@ type WorkloadLookup =
 
 const NO_BUDGETS: ReadonlySet<string> = new Set();
 
-/** Kinds whose replicas a watch of `sources/` knows. */
-const WATCHED = WORKLOAD_KINDS.flatMap(({ kind, scaleGroups }) =>
-  scaleGroups === undefined ? [] : [{ kind: kind.kind, groups: scaleGroups, plugin: pluginName(kind) }],
-);
+/** Kinds whose number of pods a watch of `sources/` knows. */
+const COUNTED = WORKLOAD_KINDS.map(({ kind, scaleGroups: groups }) => ({
+  ...{ kind: kind.kind, groups, plugin: pluginName(kind) },
+}));
+/** Those of them with `spec.replicas`. */
+const WATCHED = COUNTED.filter(({ kind }) => kind !== "DaemonSet");
+const DAEMON_SETS = COUNTED.filter(({ kind }) => kind === "DaemonSet");
 
 export interface WorkloadScalesOptions extends PolledScalesOptions {
   readonly kinds: ReadonlyMap<string, Pick<KindWatch, "ready" | "get">>;
@@ -132,6 +135,11 @@ export class WorkloadScales {
     return owner === undefined || owner.kind === "missing" ? watched : owner;
   }
 
+  /** A DaemonSet of Kubernetes, with the number of nodes that should run a pod of it; undefined for another kind. */
+  findDaemonSet(budget: string, ref: WorkloadRef, namespace: string): WorkloadLookup | undefined {
+    return isObjectRef(ref) ? this.#watched(budget, ref, namespace, DAEMON_SETS) : undefined;
+  }
+
   /**
    * Calls {@link find} for each of these, several at a time. Returns the first failure instead if a workload is not
    * found.
@@ -170,16 +178,17 @@ export class WorkloadScales {
     const uids = new Set<string | undefined>(workloads.map(([, { uid }]) => uid));
     for (const [key, { name, uid, scale }] of workloads) {
       if (scale === undefined || uids.has(scale.controller?.uid) || !matches(scale.podLabels)) continue;
-      const kind = WATCHED.find(({ plugin }) => key.startsWith(`${plugin}/`))?.kind ?? "";
+      const kind = WATCHED.find(({ plugin }) => key.startsWith(`${plugin}/`))?.kind;
+      if (kind === undefined) continue;
       found.push(foundBy(scale, uid, `${kind} ${name}`));
     }
     return found;
   }
 
-  /** Undefined for a kind that is not watched. */
-  #watched(budget: string, ref: WorkloadRef, namespace: string): WorkloadLookup | undefined {
+  /** Undefined for a kind that is not watched, and for one that is not `among` these. */
+  #watched(budget: string, ref: WorkloadRef, namespace: string, among = WATCHED): WorkloadLookup | undefined {
     const group = groupOf(ref.apiVersion);
-    const plugin = WATCHED.find(({ kind, groups }) => kind === ref.kind && groups.includes(group))?.plugin;
+    const plugin = among.find(({ kind, groups }) => kind === ref.kind && groups.includes(group))?.plugin;
     const watch = plugin === undefined ? undefined : this.#options.kinds.get(plugin);
     if (plugin === undefined || watch === undefined) return undefined;
     this.#depend(budget, sourceKey({ plugin, namespace, name: ref.name }));

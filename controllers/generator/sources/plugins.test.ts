@@ -268,6 +268,7 @@ test("workloads are read for budgets even if --kinds leaves them out", () => {
     "statefulset",
     "replicaset",
     "replicationcontroller",
+    "daemonset",
     "poddisruptionbudget",
   ]);
   expect(read("deployment", {}, few)).toMatchObject({ decision: "OutOfScope", protectors: [], scale: { replicas: 4 } });

@@ -56,8 +56,7 @@ export function plugins(options: PluginOptions): readonly SourcePlugin[] {
   const workloads = WORKLOAD_KINDS.flatMap((row) => {
     if (kinds.includes(pluginName(row.kind))) return [{ ...workloadPlugin(row, context), covers }];
     // Budgets count the replicas of workloads, protected or not.
-    const isCounted = row.scaleGroups !== undefined && hasBudgets;
-    return isCounted ? [{ ...workloadPlugin(row, readOnly), covers: () => false }] : [];
+    return hasBudgets ? [{ ...workloadPlugin(row, readOnly), covers: () => false }] : [];
   });
   const { resources, problems } = readScalables(scalable);
   if (problems.length > 0) throw new Error(`not resources: ${problems.join("; ")}`);

@@ -43,11 +43,8 @@ interface WorkloadKind {
   /** Throws `SchemaError` for an object of another kind. */
   readonly read: (raw: unknown) => Workload;
   readonly minimum: (rollout: Rollout) => DerivedMinimum;
-  /**
-   * API groups under which owner references name the kind. Only kinds with `spec.replicas` have them: a budget's
-   * expected pods are counted over these kinds.
-   */
-  readonly scaleGroups?: readonly string[];
+  /** API groups under which owner references name the kind: a budget's expected pods are counted over these kinds. */
+  readonly scaleGroups: readonly string[];
   /** The controller of such an object is protected instead. */
   readonly isLeftToController?: true;
 }
@@ -82,6 +79,7 @@ export const WORKLOAD_KINDS: readonly WorkloadKind[] = [
   {
     kind: sourceKind("apps", "v1", "DaemonSet"),
     read: readDaemonSet,
+    scaleGroups: ["apps", "extensions"],
     minimum(rollout) {
       const { minAvailable, derivation } = daemonSetMinimum(rollout);
       return { minAvailable, derivation: `${derivation} (nodes of this cluster that should run it)` };
@@ -190,7 +188,7 @@ export function workloadPlugin(row: WorkloadKind, context: PluginContext): Sourc
       const own = decide(context, metadata, replicas);
       const isLeft = row.isLeftToController === true && controller !== undefined && own !== "OutOfScope";
       const decision = isLeft ? "Controlled" : own;
-      const scale = row.scaleGroups === undefined ? {} : { scale: scaleOf(workload, controller, isLeft) };
+      const scale = workload.isUncounted === true ? {} : { scale: scaleOf(workload, controller, isLeft) };
       const required = isProtected(decision) ? requiredProtector(row, workload) : undefined;
       if (required === undefined) return sourceOf(metadata, decision, scale);
       const protectors = withRunningFloor(required, runningMinimum(replicas, statedLimits(metadata)));

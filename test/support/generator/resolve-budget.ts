@@ -52,7 +52,9 @@ export const ref = (kind: string, name: string, uid = `${kind}-${name}`): Worklo
 export interface GivenBudget {
   readonly workloads?: readonly (readonly [string, ProtectionSource])[];
   /** Undefined: not listed yet. */
-  readonly pods?: { readonly total: number; readonly controllers: readonly WorkloadRef[] } | undefined;
+  readonly pods?:
+    | { readonly total: number; readonly controllers: readonly WorkloadRef[]; readonly jobPods?: number }
+    | undefined;
   readonly notReady?: boolean;
   /** Responses by path without query. */
   readonly answers?: Readonly<Record<string, unknown>>;
@@ -99,7 +101,7 @@ function resolverOf(given: GivenBudget): { readonly resolver: Resolver; readonly
   const { clock } = new VirtualTime();
   const workloads = new WorkloadScales({ api, kinds, timeoutMs: 1000, clock });
   for (const [key, source] of objects) workloads.changed(key, undefined, source);
-  const pods = { of: () => given.pods, forget: () => {} };
+  const pods = { of: () => given.pods && { jobPods: 0, ...given.pods }, forget: () => {} };
   return { resolver: new Resolver({ workloads, pods, clock }), clock };
 }
 
