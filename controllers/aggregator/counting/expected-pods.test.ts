@@ -162,7 +162,7 @@ test("a DaemonSet asks for a pod on each of its nodes, beside other workloads", 
   expect(await expected({ daemonsets })).toEqual({ workloads: 0, replicas: 0 });
 });
 
-test("a role that does not allow to list DaemonSets keeps the cell from no count, one that allows no more does", async () => {
+test("a cell whose role does not allow to list DaemonSets counts without them", async () => {
   const allowed = { statefulsets: asking([3]), daemonsets: "forbidden" } as const;
   expect(await expected(allowed)).toBe("Unknown");
   expect(await expected(allowed, 600_000)).toEqual({ workloads: 1, replicas: 3 });

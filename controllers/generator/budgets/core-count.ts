@@ -12,7 +12,7 @@ import { few } from "./cell-counts.ts";
 import type { FoundWorkload, WorkloadScales } from "./workload-scales.ts";
 
 /** The disruption controller's `expectedPods`, as a number and in words, and whether it comes from a poll. */
-export interface ExpectedPods {
+export interface ExpectedCount {
   readonly count: number;
   readonly how: string;
   readonly recheck: boolean;
@@ -26,13 +26,13 @@ export interface ExpectedPods {
 
 /** The core cluster's count of a budget's pods. `pods` of an unknown count is their present number. */
 export type CoreCount =
-  | ({ readonly kind: "counted" } & ExpectedPods)
+  | ({ readonly kind: "counted" } & ExpectedCount)
   | { readonly kind: "unknown"; readonly pods: number; readonly why: string }
   | { readonly kind: "waiting" }
   | { readonly kind: "failed"; readonly failure: ApiFailure };
 export type KnownCoreCount = Extract<CoreCount, { readonly kind: "counted" | "unknown" }>;
 
-export const NOTHING: ExpectedPods = { count: 0, how: " (no workload matches)", recheck: false };
+export const NOTHING: ExpectedCount = { count: 0, how: " (no workload matches)", recheck: false };
 
 interface CountRequest {
   readonly key: string;
@@ -93,7 +93,7 @@ function byTemplate(
 }
 
 /** Pods of a Job that end are no longer asked for, so its number is that of its unfinished pods. */
-function expectedOf(workloads: readonly FoundWorkload[], jobPods: number): ExpectedPods {
+function expectedOf(workloads: readonly FoundWorkload[], jobPods: number): ExpectedCount {
   const names = workloads.map(({ what, replicas }) => `${what} ${replicas}`).sort();
   if (jobPods > 0) names.push(`pods of Jobs ${jobPods}`);
   return {

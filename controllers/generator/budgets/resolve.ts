@@ -41,7 +41,7 @@ import {
   whyInVain,
   whyNoSay,
 } from "./cell-counts.ts";
-import { coreCount, type ExpectedPods, type KnownCoreCount, NOTHING } from "./core-count.ts";
+import { coreCount, type ExpectedCount, type KnownCoreCount, NOTHING } from "./core-count.ts";
 import type { WorkloadScales } from "./workload-scales.ts";
 
 export type Resolution =
@@ -197,7 +197,7 @@ function byGroups({ kind, source }: ResolveRequest, need: NeedOf<"groups">): Res
   return problem === undefined ? resolved(protectors) : { kind: "unresolved", why: problem, protectors };
 }
 
-function statedBy(expectedPods: number): ExpectedPods {
+function statedBy(expectedPods: number): ExpectedCount {
   return { ...NOTHING, count: expectedPods, how: " (as the budget says)" };
 }
 
@@ -245,7 +245,7 @@ function overCells(request: BudgetRequest, selector: LabelSelector, own: KnownCo
   return required(counted, selector, { ...NOTHING, count: sum, how, recheck: own.kind === "counted" && own.recheck });
 }
 
-function required(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
+function required(request: BudgetRequest, selector: LabelSelector, expected: ExpectedCount): Resolution {
   const minimum = strictestMinimum(request.budget, expected.count, expected.how);
   if (minimum === undefined) return unreadable(request, selector, expected);
   const { recheck, soon = false, why } = expected;
@@ -259,7 +259,7 @@ function required(request: BudgetRequest, selector: LabelSelector, expected: Exp
  * The minimum alone stays unchanged, unless a limit of another cluster asks for more. Without a previous minimum, all
  * pods are required, because the disruption controller and x-pdb allow no disruption under an unreadable limit.
  */
-function unreadable(request: BudgetRequest, selector: LabelSelector, expected: ExpectedPods): Resolution {
+function unreadable(request: BudgetRequest, selector: LabelSelector, expected: ExpectedCount): Resolution {
   const why = "its minAvailable or maxUnavailable can't be read";
   const readable = readableMinimum(request.budget, expected.count, expected.how);
   const kept = keptOf(request, selector) ?? 0;
