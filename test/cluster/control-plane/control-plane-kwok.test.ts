@@ -150,7 +150,7 @@ describe("readiness", { timeout: TIMEOUT_MS }, () => {
   });
 
   test("a pod lapses by itself and recovers, whatever updates it in the meantime", async () => {
-    await createPod("lapsing", { annotations: { [annotation.unreadyAfter]: "1s", [annotation.unreadyFor]: "1s" } });
+    await createPod("lapsing", { annotations: { [annotation.unreadyAfter]: "1s", [annotation.unreadyFor]: "4s" } });
     await podBecomes("lapsing", "ready", ready("True"));
     await annotate("lapsing", { "example.test/note": "update" });
     await podBecomes("lapsing", "unready", ready("False"));

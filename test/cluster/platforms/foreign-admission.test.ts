@@ -24,6 +24,7 @@ import { createProtectorClient } from "../../../webhook/reserve/protector-client
 import type { ProtectorEvent } from "../../../webhook/reserve/protector-event.ts";
 import { ProtectorWriter } from "../../../webhook/reserve/protector-writer.ts";
 import { deployment } from "../../support/cluster/deployments.ts";
+import { createUnderQuota } from "../../support/cluster/quotas.ts";
 import {
   eventually,
   GROUP,
@@ -177,11 +178,7 @@ describe("pods of podseidon", () => {
       const name = String(field(deployment, "metadata", "name"));
       const template = field(deployment, "spec", "template") as { metadata: object; spec: object };
       const created = { apiVersion: "v1", kind: "Pod", ...template, metadata: { ...template.metadata, name } };
-      const { status, text } = await cluster.admin.request(
-        "POST",
-        `/api/v1/namespaces/${SYSTEM}/pods?dryRun=All`,
-        created,
-      );
+      const { status, text } = await createUnderQuota(cluster, `/api/v1/namespaces/${SYSTEM}/pods`, created);
       expect([name, status, status === 201 ? "" : text]).toEqual([name, 201, ""]);
       // A fixed user is outside of the range that OpenShift gives a namespace.
       const security = { runAsNonRoot: true, seccompProfile: { type: "RuntimeDefault" } };
@@ -192,11 +189,7 @@ describe("pods of podseidon", () => {
   test("so is the dummy pod of the update trigger, where a quota asks for its resources", async () => {
     const touch = { mark: { counter: 0, lineage: [] }, atMs: 0, labels: {} };
     const dummy = newTriggerPod(TRIGGER, TRIGGER, touch);
-    const { status, text } = await cluster.admin.request(
-      "POST",
-      `/api/v1/namespaces/${TRIGGER}/pods?dryRun=All`,
-      dummy,
-    );
+    const { status, text } = await createUnderQuota(cluster, `/api/v1/namespaces/${TRIGGER}/pods`, dummy);
     expect([status, status === 201 ? "" : text]).toEqual([201, ""]);
     expect(field(dummy, "spec", "securityContext", "runAsUser")).toBeUndefined();
   });
