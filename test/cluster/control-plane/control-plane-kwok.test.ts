@@ -6,7 +6,7 @@ import { deployment } from "../../support/cluster/deployments.ts";
 
 /** What the simulated kubelets do with pods and nodes, and that it can be directed pod by pod. */
 
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 300_000;
 let cluster: Cluster;
 
 beforeAll(async () => {

@@ -22,6 +22,7 @@ import {
 } from "../../support/generator/generator-harness.ts";
 
 const AT_ONCE = 4;
+const WITHIN_MS = 180_000;
 
 let cluster: Cluster;
 let transport: Transport;
@@ -194,11 +195,13 @@ async function play(scenario: Scenario, crash?: Crash): Promise<Ended> {
   const dying = new CrashingTransport(transport, crash);
   const first = space.start(dying);
   const isDone = (): Promise<boolean> => scenario.done(space);
-  await cluster.waitFor(`${scenario.name} up to ${JSON.stringify(crash)}`, async () => dying.isDead || isDone());
+  const ended = async (): Promise<boolean> => dying.isDead || (await isDone());
+  await cluster.waitFor(`${scenario.name} up to ${JSON.stringify(crash)}`, ended, WITHIN_MS);
   await first.stop();
   const counting = new CrashingTransport(transport);
   const second = space.start(counting);
-  await cluster.waitFor(`${scenario.name} after ${JSON.stringify(crash)}`, isDone).catch((cause: unknown) => {
+  const what = `${scenario.name} after ${JSON.stringify(crash)}`;
+  await cluster.waitFor(what, isDone, WITHIN_MS).catch((cause: unknown) => {
     throw new Error(`${cause}; made ${counting.writes}; ${JSON.stringify(second.events)}`, { cause });
   });
   await second.stop();
