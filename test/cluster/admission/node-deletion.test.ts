@@ -26,7 +26,7 @@ const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/pod
 const REGISTRATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/podseidon";
 const SETTLED_WITHIN_MS = 120_000;
 /** Quarantine of 40 s and a round each 20 s, with room for a busy machine. */
-const COLLECTED_WITHIN_MS = 180_000;
+const COLLECTED_WITHIN_MS = 300_000;
 const KUBELET = "token-of-a-kubelet";
 const VIRTUAL = "token-of-a-virtual-kubelet";
 const VIRTUAL_GROUP = "system:serviceaccounts:virtual-nodes";
