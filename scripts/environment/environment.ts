@@ -3,7 +3,7 @@
  * for each cell, and the webhook configurations, all real. Everything ends with the scope (`await using`). Read
  * `component.ts` first, then `webhook-process.ts`, `balancer.ts` and `webhook-configuration.ts`.
  */
-import { copyFileSync, readdirSync, readFileSync } from "node:fs";
+import { copyFileSync, existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { BARE, Cluster, type ClusterOptions } from "../control-plane/cluster.ts";
 import { root } from "../root.ts";
@@ -198,6 +198,7 @@ export class TestEnvironment implements AsyncDisposable {
   keepLogs(): string {
     for (const cluster of this.cells.values()) if (cluster !== this.core) cluster.keepLogs();
     const kept = this.core.keepLogs();
+    if (!existsSync(this.#directory)) return kept;
     for (const name of readdirSync(this.#directory))
       if (name.endsWith(".log")) copyFileSync(join(this.#directory, name), join(kept, name));
     return kept;

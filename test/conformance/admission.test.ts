@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
 import { specHash } from "../../shared/decide/availability/spec-facts.ts";
 import { AdmissionHarness, CELL, NAMESPACE, type PodSetting } from "../support/cluster/admission-harness.ts";
-import { messageOf, verdictOf } from "../support/cluster/ask.ts";
+import { ask, kubectlDecided, messageOf, verdictOf } from "../support/cluster/ask.ts";
 import { type AdmissionCase, allow, denial, type Expected, FORCE, ROWS, unready } from "./admission-table.ts";
 
 let harness: AdmissionHarness;
@@ -213,10 +213,10 @@ describe("admission table", () => {
     const { app, pod } = await given(2, 2);
     const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
     const asUser = { headers: { "impersonate-user": username, "impersonate-group": "system:masters" } };
-    const answer = await harness.cluster.admin.request("DELETE", `${path}/${pod}`, undefined, asUser);
+    const answer = await ask(harness.cluster, "DELETE", `${path}/${pod}`, undefined, asUser);
     await expectVerdict(answer, app, denied);
     await harness.pod(`${app}-1`, app, unready);
-    const second = await harness.cluster.admin.request("DELETE", `${path}/${app}-1`, undefined, asUser);
+    const second = await ask(harness.cluster, "DELETE", `${path}/${app}-1`, undefined, asUser);
     await expectVerdict(second, app, allow(0));
   });
 
@@ -295,7 +295,7 @@ describe("a denial", () => {
 
   test("is shown by kubectl", async () => {
     const { app, pod } = await given(2, 2);
-    const { code, stderr } = await harness.cluster.kubectl(["delete", "pod", pod]);
+    const { code, stderr } = await kubectlDecided(harness.cluster, ["delete", "pod", pod]);
     expect(code).not.toBe(0);
     expect(stderr).toContain(`PodProtector default/${app}`);
   });

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deploy } from "../../scripts/bench/rollout.ts";
 import { field, items } from "../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { kubectlDecided } from "../support/cluster/ask.ts";
 import { waitUntilSettled } from "../support/cluster/protectors.ts";
 
 const REPLICAS = 4;
@@ -59,7 +60,7 @@ function parsed(line: string): unknown {
 
 describe("a denial names the protector, its minimum, what is available and what is reserved", () => {
   it("in kubectl delete", async () => {
-    const { code, stderr } = await environment.core.kubectl(["delete", "pod", await somePod()]);
+    const { code, stderr } = await kubectlDecided(environment.core, ["delete", "pod", await somePod()]);
     process.stdout.write(stderr);
     expect(code).toBe(1);
     expect(stderr).toMatch(/^Error from server \(TooManyRequests\)/);
@@ -94,9 +95,8 @@ describe("a denial names the protector, its minimum, what is available and what 
   it("in the audit log, with the verdict as annotation", async () => {
     const log = (): unknown[] =>
       readFileSync(join(environment.core.directory, "files", "audit.log"), "utf8")
-        .trim()
         .split("\n")
-        .map((line): unknown => JSON.parse(line));
+        .map(parsed);
     const refused = log().filter((event) => field(event, "responseStatus", "code") === 429);
     const annotations = refused.map((event) => Object.entries(Object(field(event, "annotations"))));
     process.stdout.write(`${JSON.stringify(field(refused[0], "annotations"))}\n`);

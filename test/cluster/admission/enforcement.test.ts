@@ -5,6 +5,7 @@ import { deploy } from "../../../scripts/bench/rollout.ts";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { kubectlDecided } from "../../support/cluster/ask.ts";
 import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 import { eventually, protectorPath } from "../../support/generator/generator-harness.ts";
@@ -39,7 +40,7 @@ afterAll(async () => {
 });
 
 async function kubectl(...args: readonly string[]): Promise<string> {
-  const { code, stdout, stderr } = await environment.core.kubectl(args);
+  const { code, stdout, stderr } = await kubectlDecided(environment.core, args);
   return `${code} ${stdout}${stderr}`;
 }
 

@@ -153,7 +153,7 @@ describe("pods at the minimum on a node with a NoExecute taint", () => {
     await promise(REPLICAS / 2);
     await untilEmpty("node-2");
     await cluster.waitFor("Events", async () => (await eventsOf("TaintEvictionRetried")).length === REPLICAS);
-    expect(await waiting()).toBe(0);
+    await expect.poll(waiting).toBe(0);
   });
 });
 

@@ -9,7 +9,7 @@ import { expect, test } from "vitest";
 /** However the process that started a cluster ends, nothing of the cluster is left. */
 
 const MAIN = fileURLToPath(new URL("../../../scripts/control-plane/main.ts", import.meta.url));
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 300_000;
 const POLL_MS = 50;
 const WITHOUT = ["controller-manager", "scheduler", "kwok"].flatMap((name) => ["--without", name]);
 

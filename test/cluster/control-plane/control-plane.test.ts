@@ -7,7 +7,7 @@ import { BARE, Cluster } from "../../../scripts/control-plane/cluster.ts";
 
 /** Clusters as the fault tests use them: users, isolation, and processes that die, hang and come back. */
 
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 300_000;
 let first: Cluster;
 let second: Cluster;
 

@@ -67,7 +67,7 @@ test("a leader that is frozen during a write: the write is too late, and the lea
   await write.seen;
   first.process.freeze();
   await waitForCount("led", 2);
-  expect(await leads(second)).toBe(true);
+  await expect.poll(() => leads(second)).toBe(true);
   await remove(pods[1] ?? "");
   await waitForCount("led", 1);
   const before = await readProtector(cluster, "default", "led");

@@ -23,7 +23,7 @@ import { AvailabilityPerApp } from "../../support/generator/per-app.ts";
 const namespace = "default";
 const PODS = `/api/v1/namespaces/${namespace}/pods`;
 const NODES = 4;
-const WITHIN_MS = 180_000;
+const WITHIN_MS = 300_000;
 const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
 let environment: TestEnvironment;
 let transport: Transport;

@@ -11,6 +11,7 @@ import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
 import { block } from "../../support/cluster/documented.ts";
 import { FOREIGN_KINDS, foreignCrd } from "../../support/cluster/foreign-kinds.ts";
+import { createUnderQuota } from "../../support/cluster/quotas.ts";
 
 /** Every overlay is applied to a real kube-apiserver. */
 
@@ -252,10 +253,8 @@ test("every pod of the project meets the restricted standard, and has a metrics 
     const name = String(field(deployment, "metadata", "name"));
     const metadata = { name, namespace: "podseidon-system", annotations: field(template, "metadata", "annotations") };
     // The namespace enforces the level `restricted`: a pod that is not would be refused here.
-    const answer = await cluster.admin.request("POST", "/api/v1/namespaces/podseidon-system/pods?dryRun=All", {
-      ...pod,
-      metadata,
-    });
+    const pods = "/api/v1/namespaces/podseidon-system/pods";
+    const answer = await createUnderQuota(cluster, pods, { ...pod, metadata });
     expect([name, answer.status, answer.text]).toEqual([name, 201, answer.text]);
     expect(field(answer.body, "spec", "priority")).toBe(2_000_000_000);
     expect(field(answer.body, "metadata", "annotations", "prometheus.io/scrape")).toBe("true");

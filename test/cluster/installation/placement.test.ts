@@ -64,7 +64,12 @@ describe.each([
       await applyOverlay(cluster, "single-cluster", { components: ["host-network"], patches });
       const isPlaced = (pod: unknown): boolean =>
         field(pod, "metadata", "annotations", "revision") === revision && field(pod, "spec", "nodeName") !== undefined;
-      await cluster.waitFor(`the ${revision} replicas`, async () => (await podsOf(name)).every(isPlaced), WITHIN_MS);
+      // An old one may be gone before the new one in its place exists.
+      const arePlaced = async (): Promise<boolean> => {
+        const all = await podsOf(name);
+        return all.length === 3 && all.every(isPlaced);
+      };
+      await cluster.waitFor(`the ${revision} replicas`, arePlaced, WITHIN_MS);
     }
     expect(new Set(await places(name, HOST)).size).toBe(3);
     const port = { name: "webhook", containerPort: 18443, hostPort: 18443 };

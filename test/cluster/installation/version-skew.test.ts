@@ -11,6 +11,7 @@ import { BARE } from "../../../scripts/control-plane/cluster.ts";
 import { CRD as CRD_FILE, TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { COUNTED_CONDITION } from "../../../shared/schema/annotations.ts";
 import { parsePodProtector } from "../../../shared/schema/podprotector.ts";
+import { ask, messageOf } from "../../support/cluster/ask.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { createProtector, reservationCount, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
@@ -128,7 +129,8 @@ test("fields of a newer version survive a deletion and its settling, in spec, st
     },
     "/status",
   );
-  expect((await admin.request("DELETE", "/api/v1/namespaces/default/pods/web-0")).status).toBe(200);
+  const deleted = await ask(environment.core, "DELETE", "/api/v1/namespaces/default/pods/web-0");
+  expect(deleted.status, messageOf(deleted)).toBe(200);
   await waitUntilSettled(environment.core, "default", "web", PODS - 1, 60_000);
   const after = await admin.get(PROTECTOR);
   expect(PLACES.filter((path) => at(after, path)["of-a-newer-version"] === undefined)).toEqual([]);

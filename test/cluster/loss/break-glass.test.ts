@@ -15,6 +15,7 @@ import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
 import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
+import { ask } from "../../support/cluster/ask.ts";
 import { deployment } from "../../support/cluster/deployments.ts";
 import { behind, shellCommand } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
@@ -70,7 +71,7 @@ afterAll(async () => {
 });
 
 function deletion(name: string, query = ""): Promise<ApiAnswer> {
-  return cluster.admin.request("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/${name}?${query}`);
+  return ask(cluster, "DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/${name}?${query}`);
 }
 
 const inDryRun = async (name: string): Promise<number> => (await deletion(name, "dryRun=All")).status;

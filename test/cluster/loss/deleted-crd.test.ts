@@ -93,6 +93,7 @@ async function expectProtection(prefix: string): Promise<void> {
   await core.waitFor("the minimum", isMinimum, WITHIN_MS).catch((cause: unknown) => {
     throw new Error(`the last answers: ${last.join("\n")}`, { cause });
   });
+  await availability.catchUp();
   expect(availability.counts().total).toBe(PROMISED);
   expect(availability.lowest).toBe(PROMISED);
 }

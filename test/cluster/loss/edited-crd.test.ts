@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { ask } from "../../support/cluster/ask.ts";
 import { createReadyPods, setReady } from "../../support/cluster/pods.ts";
 import { waitUntilSettled } from "../../support/cluster/protectors.ts";
 import { CELL, labels, NAME, NAMESPACE, PODS, PROMISED, PROTECTOR, startFivePods, WITHIN_MS } from "./five-pods.ts";
@@ -30,10 +31,9 @@ async function edit(name: string, value: unknown, path: string, status: number):
 
 /** What clients read who delete the pods, one after the other. */
 async function deletePods(...names: readonly string[]): Promise<string[]> {
-  const { admin } = environment.cell(CELL);
   const answers: string[] = [];
   for (const name of names) {
-    const { status, text } = await admin.request("DELETE", `${PODS}/${name}`);
+    const { status, text } = await ask(environment.cell(CELL), "DELETE", `${PODS}/${name}`);
     answers.push(`${status} ${text}`);
   }
   return answers;

@@ -137,23 +137,27 @@ async function deleteNamespace(cluster: Cluster, stop: () => Promise<void> | und
 
 const BACKUPS = `/api/v1/namespaces/${SYSTEM}/configmaps?labelSelector=podseidon.kubewharf.io/copy`;
 
-async function untilBackedUp(): Promise<void> {
+/** Resolves to the ConfigMap; it is none of `before`. */
+async function untilBackedUp(before?: string): Promise<string> {
   const { uid } = (await readProtector(core, NAMESPACE, NAME)).metadata;
-  const isBackedUp = async (): Promise<boolean> => JSON.stringify(await worker.admin.get(BACKUPS)).includes(uid);
+  let map: unknown;
+  const isBackedUp = async (): Promise<boolean> => {
+    map = items(await worker.admin.get(BACKUPS)).find((one) => JSON.stringify(one).includes(uid));
+    return map !== undefined && field(map, "metadata", "uid") !== before;
+  };
   await worker.waitFor("a backup of the protector", isBackedUp, WITHIN_MS);
+  return String(field(map, "metadata", "uid"));
 }
 
 test("of a cell, the backups alone: they are written again", async () => {
   await expectProtection();
   await waitUntilSettled(core, NAMESPACE, NAME, PROMISED, WITHIN_MS);
-  const { uid } = (await readProtector(core, NAMESPACE, NAME)).metadata;
-  await untilBackedUp();
+  const before = await untilBackedUp();
   await worker.waitFor("the versions of the core beside it", async () => {
     return items(await worker.admin.get(BACKUPS)).length > 1;
   });
   await worker.admin.call("DELETE", BACKUPS);
-  expect(JSON.stringify(await worker.admin.get(BACKUPS))).not.toContain(uid);
-  await untilBackedUp();
+  await untilBackedUp(before);
 });
 
 const KINDS = [

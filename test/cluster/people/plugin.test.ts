@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { field } from "../../../scripts/control-plane/api-client.ts";
 import type { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
+import { ask } from "../../support/cluster/ask.ts";
 import { setReady } from "../../support/cluster/pods.ts";
 import { readProtector, reservationCount } from "../../support/cluster/protectors.ts";
 import { metricsOf } from "../../support/documentation.ts";
@@ -226,7 +227,7 @@ describe("when quota is used", () => {
 
   test("a refusal is an Event at the pod, in its cell, and at the protector, in its core", async () => {
     const cell = estate.cell("cell");
-    const { status } = await cell.admin.request("DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/web-1`);
+    const { status } = await ask(cell, "DELETE", `/api/v1/namespaces/${NAMESPACE}/pods/web-1`);
     expect(status).toBe(429);
     for (const [cluster, kind, name] of [
       [cell, "pod", "web-1"],

@@ -90,7 +90,10 @@ test("a DaemonSet of the core promises what the federation sums up; a budget kee
       spec: { selector: spec.selector, minAvailable: 5 },
     },
   ]);
-  const ofNodes = protectorPath("default", "daemonset-agent");
+  const [ofNodes, ofBudget] = ["daemonset-agent", "poddisruptionbudget-agent"].map((name) =>
+    protectorPath("default", name),
+  ) as [string, string];
+  await eventually(karmada, ofBudget, (one) => field(one, "spec", "minAvailable") === 5, WITHIN_MS);
   const sumUp = async (desiredNumberScheduled: number): Promise<void> => {
     const counts = { currentNumberScheduled: 0, numberMisscheduled: 0, numberReady: 0, observedGeneration: 1 };
     const status = JSON.stringify({ status: { ...counts, desiredNumberScheduled } });
@@ -101,7 +104,6 @@ test("a DaemonSet of the core promises what the federation sums up; a budget kee
   // The copies were deleted, and made again: their status is new.
   await sumUp(0);
   await eventually(karmada, ofNodes, (one) => field(one, "spec", "minAvailable") === 0, WITHIN_MS);
-  const ofBudget = protectorPath("default", "poddisruptionbudget-agent");
   expect(field(await karmada.admin.get(ofBudget), "spec", "minAvailable")).toBe(5);
 });
 

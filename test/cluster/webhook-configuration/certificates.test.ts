@@ -299,5 +299,5 @@ test("the rotation waits for a cell that does not take over a new authority", as
   expect((await served()).map(({ serialNumber }) => serialNumber)).toEqual(before);
   await deaf?.start();
   await untilServedBy(issuers);
-  expect(await metric("podseidon_certificates_untrusting_cells")).toBe(0);
+  await expect.poll(() => metric("podseidon_certificates_untrusting_cells")).toBe(0);
 });

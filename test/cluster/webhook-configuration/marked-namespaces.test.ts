@@ -11,6 +11,7 @@ import { BARE } from "../../../scripts/control-plane/cluster.ts";
 import { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { root } from "../../../scripts/root.ts";
+import { kubectlDecided } from "../../support/cluster/ask.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
@@ -62,6 +63,13 @@ async function kubectl(...args: readonly string[]): Promise<string> {
   return `${code} ${stdout}${stderr}`;
 }
 
+/** The apiserver knows of a new role binding a moment later. */
+async function untilMay(...args: readonly string[]): Promise<void> {
+  await environment.core.waitFor(`${args.join(" ")}`, async () =>
+    (await kubectl("auth", "can-i", ...args)).startsWith("0 yes"),
+  );
+}
+
 async function isMarked(namespace: string): Promise<boolean> {
   return (
     field(await environment.core.admin.get(`/api/v1/namespaces/${namespace}`), "metadata", "labels", MARK) === "true"
@@ -110,7 +118,8 @@ test("asked about marked namespaces alone, the cluster denies there, and waits f
       (await replica?.component.metric("podseidon_webhook_reviews_total", { kind: "delete", outcome: "allowed" }))
     );
   });
-  expect(await kubectl("delete", "pods", "--all", `--namespace=${SHOP}`, "--wait=false")).toContain("minimum");
+  const denied = await kubectlDecided(core, ["delete", "pods", "--all", `--namespace=${SHOP}`, "--wait=false"]);
+  expect(denied.stderr).toContain("minimum");
   for (const { component } of environment.webhooks) await component.stop();
   expect(await kubectl("delete", "pods", "--all", `--namespace=${SHOP}`, "--wait=false")).toMatch(
     /failed calling webhook/,
@@ -124,6 +133,7 @@ test("who may change namespaces but not delete protectors can't take the mark of
   expect(await kubectl("create", "clusterrolebinding", "tenant", "--clusterrole=tenant", "--user=tenant")).toMatch(
     /^0 /,
   );
+  await untilMay("get", "namespaces", "--as=tenant");
   const takeOff = ["label", "namespace", SHOP, `${MARK}-`];
   expect(await kubectl(...takeOff, "--as=tenant")).toContain("only who may delete podprotectors");
   // kube-apiserver takes labels from these writes, too.
@@ -143,6 +153,7 @@ test("who may change namespaces but not delete protectors can't take the mark of
   const bound = ["--clusterrole=tenant", `--serviceaccount=${account}`];
   expect(await kubectl("create", "clusterrolebinding", "reader", ...bound)).toMatch(/^0 /);
   const asAggregator = `--as=system:serviceaccount:${account}`;
+  await untilMay("get", "namespaces", asAggregator);
   expect(await kubectl("label", "namespace", SHOP, "team=red", "--overwrite", asAggregator)).toContain("nothing else");
   // Garbage collection would delete the namespace: this owner does not exist.
   const owner = { apiVersion: "v1", kind: "Node", name: "none", uid: "00000000-0000-0000-0000-000000000000" };

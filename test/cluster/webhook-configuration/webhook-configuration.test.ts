@@ -14,6 +14,7 @@ import { BARE } from "../../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { registrations } from "../../../scripts/environment/webhook-configuration.ts";
 import { root } from "../../../scripts/root.ts";
+import { ask } from "../../support/cluster/ask.ts";
 import { createReadyPods, setReady } from "../../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 import { ensureHelm } from "../../support/cluster/test-tools.ts";
@@ -373,7 +374,7 @@ describe("a webhook configuration in files on the apiserver's host", () => {
     await setReady(core, "default", "on-it", true);
     expect((await core.admin.request("DELETE", node)).status).toBe(200);
     for (const at of [node, `${node}/status`]) {
-      const answer = await core.admin.request("PATCH", at, { metadata: { finalizers: null } });
+      const answer = await ask(core, "PATCH", at, { metadata: { finalizers: null } });
       expect(answer).toMatchObject({ status: 429, text: expect.stringContaining("default/on-it") });
     }
     // One that only garbage collection holds is removed by a deletion with another policy.

@@ -1,5 +1,6 @@
 import { type ApiAnswer, type ApiCallOptions, field } from "../../../scripts/control-plane/api-client.ts";
 import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
+import type { KubectlResult } from "../../../scripts/control-plane/kubectl.ts";
 
 /** What the webhook says for a while after its core, or the machine, stood still for a second. */
 const UNDECIDED = /was out of reach until just now|could not decide before the deadline/;
@@ -28,6 +29,18 @@ export async function untilDecided(cluster: Cluster, call: () => Promise<ApiAnsw
     return isDecided();
   });
   return answer;
+}
+
+/** The same with kubectl. */
+export async function kubectlDecided(cluster: Cluster, args: readonly string[]): Promise<KubectlResult> {
+  let result = await cluster.kubectl(args);
+  const isDecided = (): boolean => !UNDECIDED.test(result.stderr);
+  if (isDecided()) return result;
+  await cluster.waitFor("the webhook to decide", async () => {
+    result = await cluster.kubectl(args);
+    return isDecided();
+  });
+  return result;
 }
 
 /** True for a response that only says that nothing could be decided yet. */
