@@ -158,7 +158,8 @@ class GeneratorTerm {
     });
     this.#lost = new LostProtectorsBySource({
       watched: this.#protectors,
-      isRecorded: (protector) => this.#releases.hasEnded(protector),
+      // The watch of the register may show an own release last.
+      isRecorded: (protector) => this.#index.isReleased(protector) || this.#releases.hasEnded(protector),
       sourceOf: (protector) => {
         const source = sourceOf(protector, plugins);
         return source === undefined ? undefined : sourceKey(source);

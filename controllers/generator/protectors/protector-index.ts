@@ -28,7 +28,7 @@ export class ProtectorIndex {
   readonly #bySource = new Map<string, Set<string>>();
   /** Own writes that the watch has not delivered yet. Bounded by the writes within its lag. */
   readonly #written = new Map<string, PodProtector>();
-  /** Protectors that this process has released and the watch still has: UID by key. */
+  /** Protectors that this process has released and the watch still has, or has not shown yet: UID by key. */
   readonly #released = new Map<string, string>();
   readonly #listener: IndexListener;
 
@@ -96,7 +96,12 @@ export class ProtectorIndex {
     this.#written.delete(key);
     const watched = this.#watched.get(key);
     if (watched === undefined) this.#update(protector, "remove");
-    else if (watched.metadata.uid === uid) this.#released.set(key, uid);
+    if (watched === undefined || watched.metadata.uid === uid) this.#released.set(key, uid);
+  }
+
+  /** This process has released the protector, and the watch may still show it without the mark. */
+  isReleased(protector: PodProtector): boolean {
+    return this.#released.get(keyOf(protector)) === protector.metadata.uid;
   }
 
   /** Keys of all sources that a protector names. */
