@@ -153,3 +153,16 @@ test.each([true, false])(
     });
   },
 );
+
+test("a protector whose creation got no answer does not outlive its workload", async () => {
+  await leading(async (core, time) => {
+    core.answers = (write) => write !== "POST podprotectors deployment-web";
+    await time.advance(500);
+    expect(core.get("podprotectors", "deployment-web")).toBeDefined();
+    const finalizers = [GENERATOR];
+    const deletionTimestamp = "2026-01-01T00:00:00Z";
+    core.show("deployments", "MODIFIED", core.put("deployments", deployment({ finalizers, deletionTimestamp }, 0)));
+    await time.advance(2_000);
+    expect([core.get("podprotectors", "deployment-web"), core.get("deployments", "web")]).toEqual([undefined, undefined]);
+  });
+});

@@ -31,6 +31,8 @@ export class ProtectorIndex {
   /** Protectors that this process has released and the watch still has, or has not shown yet: UID by key. */
   readonly #released = new Map<string, string>();
   readonly #listener: IndexListener;
+  /** The name in the last creation that got no answer, by source: the core may have made it. */
+  readonly unanswered = new Map<string, string>();
 
   constructor(watched: Informer<PodProtector>, plugins: readonly SourcePlugin[], listener: IndexListener) {
     this.#watched = watched;

@@ -30,7 +30,7 @@ const TERMINATING_MS = 60_000;
 export interface StepOptions {
   readonly api: ApiClient;
   readonly ports: Ports;
-  readonly protectors: Pick<ProtectorIndex, "wrote" | "released">;
+  readonly protectors: Pick<ProtectorIndex, "wrote" | "released"> & Partial<Pick<ProtectorIndex, "unanswered">>;
   readonly register: Pick<RegisterWriter, "record">;
   readonly timeoutMs: number;
   readonly onEvent: (event: GeneratorEvent) => void;
@@ -66,6 +66,16 @@ const STEPS: StepFunctions = {
   },
 
   async removeSourceFinalizer(context, { source }) {
+    const { protectors } = context.options;
+    const name = protectors.unanswered?.get(context.key);
+    if (name !== undefined) {
+      // Without its release, it would outlive the source.
+      const found = await context.calls.api.getPodProtector(source.namespace, name, context.calls);
+      if (found.kind !== "ok" && found.kind !== "gone") return failedCall(context, found, `look for protector ${name}`);
+      protectors.unanswered?.delete(context.key);
+      if (found.kind === "ok") protectors.wrote(found.object);
+      if (found.kind === "ok") return later(1);
+    }
     const result = await setFinalizer(context, source, false);
     // The source was deleted by force meanwhile.
     if (result.kind === "gone") return DONE;
@@ -77,6 +87,7 @@ const STEPS: StepFunctions = {
     const { namespace, name } = object.metadata;
     const result = await calls.api.create(podProtectorPath(namespace), object, parsePodProtector, calls);
     if (isNamespaceTerminating(result)) return later(TERMINATING_MS);
+    if (result.kind === "unavailable") context.options.protectors.unanswered?.set(context.key, name);
     return finishWrite(context, result, `create protector ${name}`, "created", name);
   },
 
