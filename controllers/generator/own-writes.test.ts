@@ -6,7 +6,8 @@ import { pluginNamed } from "../../test/support/generator/plugin-named.ts";
 import { JSON_TYPE, ScriptedStream } from "../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../test/support/runtime/virtual-ports.ts";
 import { Generator } from "./generator.ts";
-// The reconciler loads it at need, which takes real time.
+// The reconciler loads these at need, which takes real time.
+import "./protectors/remove-cells.ts";
 import "./protectors/undone-repairs.ts";
 
 const GENERATOR = "podseidon.kubewharf.io/generator";
@@ -164,5 +165,38 @@ test("a protector whose creation got no answer does not outlive its workload", a
     core.show("deployments", "MODIFIED", core.put("deployments", deployment({ finalizers, deletionTimestamp }, 0)));
     await time.advance(2_000);
     expect([core.get("podprotectors", "deployment-web"), core.get("deployments", "web")]).toEqual([undefined, undefined]);
+  });
+});
+
+test("a cell that was removed, which no watch has shown yet, is not removed again", async () => {
+  await leading(async (core, time, events) => {
+    await time.advance(500);
+    core.show("deployments", "MODIFIED", core.get("deployments", "web"));
+    const made = core.get("podprotectors", "deployment-web");
+    const annotations = { "podseidon.kubewharf.io/remove-cell-once": "a" };
+    const summary = { totalReplicas: 1, aggregatedAvailableReplicas: 1, estimatedAvailableReplicas: 1 };
+    const cells = [{ cellID: "a", aggregation: { totalReplicas: 1, availableReplicas: 1 } }];
+    const asked = merged(made, { metadata: { annotations }, status: { cells, summary } }) as Stored;
+    core.show("podprotectors", "ADDED", core.put("podprotectors", asked));
+    await time.advance(500);
+    // Any change of the workload.
+    core.show("deployments", "MODIFIED", core.put("deployments", core.get("deployments", "web") as Stored));
+    await time.advance(500);
+    expect(events).toEqual(["held", "created", "cellsRemoved"]);
+  });
+});
+
+test("what is told of a source is told once, whoever writes its protector meanwhile", async () => {
+  await leading(async (core, time, events) => {
+    await time.advance(500);
+    const made = core.get("podprotectors", "deployment-web") as Stored;
+    core.show("podprotectors", "ADDED", made);
+    // A webhook, whose write no watch shows yet.
+    core.put("podprotectors", merged(made, { status: { cells: [], summary: {} } }) as Stored);
+    const held = core.get("deployments", "web") as Stored;
+    const metadata = { ...held.metadata, resourceVersion: "190" };
+    core.show("deployments", "DELETED", { ...held, metadata });
+    await time.advance(3_000);
+    expect(events.filter((kind) => kind === "sourceVanished")).toEqual(["sourceVanished"]);
   });
 });

@@ -33,6 +33,8 @@ export class ProtectorIndex {
   readonly #listener: IndexListener;
   /** The name in the last creation that got no answer, by source: the core may have made it. */
   readonly unanswered = new Map<string, string>();
+  /** What was told of the source of a protector, by UID, until the status of the protector says it. */
+  readonly told = new Map<string, string>();
 
   constructor(watched: Informer<PodProtector>, plugins: readonly SourcePlugin[], listener: IndexListener) {
     this.#watched = watched;

@@ -30,7 +30,7 @@ const TERMINATING_MS = 60_000;
 export interface StepOptions {
   readonly api: ApiClient;
   readonly ports: Ports;
-  readonly protectors: Pick<ProtectorIndex, "wrote" | "released"> & Partial<Pick<ProtectorIndex, "unanswered">>;
+  readonly protectors: Pick<ProtectorIndex, "wrote" | "released"> & Partial<Pick<ProtectorIndex, "unanswered" | "told">>;
   readonly register: Pick<RegisterWriter, "record">;
   readonly timeoutMs: number;
   readonly onEvent: (event: GeneratorEvent) => void;
@@ -113,6 +113,7 @@ const STEPS: StepFunctions = {
     // Seldom used: an operator removes a cell once.
     const { removeCells } = await import("./remove-cells.ts");
     const result = await removeCells(context.calls, protector, cells);
+    if (result.kind === "ok") context.options.protectors.wrote(result.object);
     return finish(context, result, `remove cells of ${name}`, { kind: "cellsRemoved", protector: name, cells });
   },
 
@@ -140,6 +141,9 @@ const STEPS: StepFunctions = {
   async reportSource(context, { protector, state }) {
     const { options, key } = context;
     const { name, uid } = protector.metadata;
+    // The write that follows it is repeated where others write the status.
+    if (options.protectors.told?.get(uid) === state) return DONE;
+    options.protectors.told?.set(uid, state);
     if (state === "deleting") tellBoth(context, "deletionHeld", protector);
     else options.onEvent({ kind: "sourceVanished", source: key, protector: name, uid });
     return DONE;
@@ -148,6 +152,7 @@ const STEPS: StepFunctions = {
   async setSourceState(context, { protector, state }) {
     const { name } = protector.metadata;
     const result = await setSourceState(context.calls, protector, state, timeOf(context));
+    if (result.kind === "ok") context.options.protectors.told?.delete(protector.metadata.uid);
     return finishWrite(context, result, `note the source of ${name}`, "noted", name);
   },
 };
