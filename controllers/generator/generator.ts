@@ -279,7 +279,10 @@ class GeneratorTerm {
       unparsable: "listAgain",
       onEvent: (event) => {
         observer.watch("podprotectors", event);
-        if (event.kind === "versionWentBack") this.#history.wentBack();
+        if (event.kind === "versionWentBack") {
+          this.#history.wentBack();
+          this.#index.restored();
+        }
         if (event.kind === "listed" && this.#history.isFirstOfHistory(event.position)) this.#restored.restored();
       },
     });

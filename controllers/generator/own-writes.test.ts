@@ -34,7 +34,7 @@ class FakeCore {
   answers: (write: string) => boolean = () => true;
   readonly #stored = new Map<string, Stored>();
   readonly #streams = new Map<string, ScriptedStream>();
-  #version = 100;
+  version = 100;
 
   get(resource: Resource, name: string): Stored | undefined {
     return this.#stored.get(`${resource}/${name}`);
@@ -43,14 +43,19 @@ class FakeCore {
   /** Stores an object, which is gone once it is deleted and has no finalizer. */
   put(resource: Resource, object: Stored): Stored {
     const key = `${resource}/${object.metadata.name}`;
-    const { uid = `uid-${this.#version}`, generation = 1 } = this.#stored.get(key)?.metadata ?? {};
-    this.#version += 1;
-    const metadata = { namespace: "shop", uid, generation, ...object.metadata, resourceVersion: `${this.#version}` };
+    const { uid = `uid-${this.version}`, generation = 1 } = this.#stored.get(key)?.metadata ?? {};
+    this.version += 1;
+    const metadata = { namespace: "shop", uid, generation, ...object.metadata, resourceVersion: `${this.version}` };
     const stored = { ...object, metadata };
     const isGone = metadata.deletionTimestamp !== undefined && (object.metadata.finalizers ?? []).length === 0;
     if (isGone) this.#stored.delete(key);
     else this.#stored.set(key, stored);
     return stored;
+  }
+
+  /** Without a sign, as by a restore. */
+  forget(resource: Resource, name: string): void {
+    this.#stored.delete(`${resource}/${name}`);
   }
 
   show(resource: Resource, type: string, object: unknown): void {
@@ -70,7 +75,7 @@ class FakeCore {
       const found = this.#stored.get(`${resource}/${name}`);
       if (method === "GET" && name === undefined) {
         const items = [...this.#stored].filter(([key]) => key.startsWith(`${resource}/`)).map(([, object]) => object);
-        return answer(200, { metadata: { resourceVersion: `${this.#version}` }, items });
+        return answer(200, { metadata: { resourceVersion: `${this.version}` }, items });
       }
       const missing = answer(404, { kind: "Status", reason: "NotFound", details: { name } });
       if (method === "GET") return found === undefined ? missing : answer(200, found);
@@ -164,7 +169,10 @@ test("a protector whose creation got no answer does not outlive its workload", a
     const deletionTimestamp = "2026-01-01T00:00:00Z";
     core.show("deployments", "MODIFIED", core.put("deployments", deployment({ finalizers, deletionTimestamp }, 0)));
     await time.advance(2_000);
-    expect([core.get("podprotectors", "deployment-web"), core.get("deployments", "web")]).toEqual([undefined, undefined]);
+    expect([core.get("podprotectors", "deployment-web"), core.get("deployments", "web")]).toEqual([
+      undefined,
+      undefined,
+    ]);
   });
 });
 
@@ -198,5 +206,35 @@ test("what is told of a source is told once, whoever writes its protector meanwh
     core.show("deployments", "DELETED", { ...held, metadata });
     await time.advance(3_000);
     expect(events.filter((kind) => kind === "sourceVanished")).toEqual(["sourceVanished"]);
+  });
+});
+
+test("a write that a restore of the core has undone before any watch showed it is made again", async () => {
+  await leading(async (core, time) => {
+    await time.advance(500);
+    core.show("deployments", "MODIFIED", core.get("deployments", "web"));
+    core.forget("podprotectors", "deployment-web");
+    core.version = 50;
+    core.expire("podprotectors");
+    await time.advance(5_000);
+    expect(core.get("podprotectors", "deployment-web")).toBeDefined();
+  });
+});
+
+test("a protector whose release a restore of the core has undone is maintained", async () => {
+  await leading(async (core, time) => {
+    await time.advance(500);
+    const made = core.get("podprotectors", "deployment-web") as Stored;
+    core.show("podprotectors", "ADDED", made);
+    const [finalizers, deletionTimestamp] = [[GENERATOR], "2026-01-01T00:00:00Z"];
+    core.show("deployments", "MODIFIED", core.put("deployments", deployment({ finalizers, deletionTimestamp }, 0)));
+    await time.advance(500);
+    expect(core.get("podprotectors", "deployment-web")).toBeUndefined();
+    core.version = 50;
+    core.put("podprotectors", made);
+    core.put("deployments", deployment({ finalizers }, 5));
+    for (const resource of ["podprotectors", "deployments"] as const) core.expire(resource);
+    await time.advance(5_000);
+    expect(core.get("podprotectors", "deployment-web")?.spec).toMatchObject({ minAvailable: 4 });
   });
 });

@@ -264,7 +264,12 @@ test("of two clusters that join under one id at the same time, one is refused", 
     [BOUND]: { get: () => (++reads > 2 ? of("other") : undefined) },
     [BOUND.slice(0, BOUND.lastIndexOf("/"))]: { get: () => secrets.shift() },
   });
-  const { said, writes } = await against(objects, "join", "b", ...["core-context=c", "context=c", "server=https://c"].map((one) => `--${one}`));
+  const { said, writes } = await against(
+    objects,
+    "join",
+    "b",
+    ...["core-context=c", "context=c", "server=https://c"].map((one) => `--${one}`),
+  );
   expect(said).toMatch(/^error: another cluster has joined c as b \(other; this one is this\)/);
   expect(writes).toEqual([`POST ${BOUND.slice(0, BOUND.lastIndexOf("/"))}`]);
 });

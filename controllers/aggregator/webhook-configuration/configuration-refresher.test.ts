@@ -72,7 +72,7 @@ test("also five seconds after it was created again, with generation 1", async ()
   await stop();
 });
 
-test("one that was created again, which no watch has shown yet, is not written before its time", async () => {
+test("one created again, which no watch has shown yet, is not written before its time", async () => {
   const { time, cell, failures, stop, refreshed } = start(VALIDATING);
   await time.advance(4_900);
   cell.isSilent = true;

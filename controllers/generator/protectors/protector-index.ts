@@ -108,6 +108,14 @@ export class ProtectorIndex {
     return this.#released.get(keyOf(protector)) === protector.metadata.uid;
   }
 
+  /** The core was restored: it may have lost what this process wrote, and have what it released. */
+  restored(): void {
+    const written = [...this.#written.values()];
+    this.#written.clear();
+    this.#released.clear();
+    for (const protector of written) if (this.#watched.get(keyOf(protector)) === undefined) this.#vanished(protector);
+  }
+
   /** Keys of all sources that a protector names. */
   sources(): Iterable<string> {
     return this.#bySource.keys();

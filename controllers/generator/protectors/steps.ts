@@ -30,7 +30,8 @@ const TERMINATING_MS = 60_000;
 export interface StepOptions {
   readonly api: ApiClient;
   readonly ports: Ports;
-  readonly protectors: Pick<ProtectorIndex, "wrote" | "released"> & Partial<Pick<ProtectorIndex, "unanswered" | "told">>;
+  readonly protectors: Pick<ProtectorIndex, "wrote" | "released"> &
+    Partial<Pick<ProtectorIndex, "unanswered" | "told">>;
   readonly register: Pick<RegisterWriter, "record">;
   readonly timeoutMs: number;
   readonly onEvent: (event: GeneratorEvent) => void;
