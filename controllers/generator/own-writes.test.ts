@@ -43,11 +43,12 @@ class FakeCore {
   /** Stores an object, which is gone once it is deleted and has no finalizer. */
   put(resource: Resource, object: Stored): Stored {
     const key = `${resource}/${object.metadata.name}`;
-    const { uid = `uid-${this.version}`, generation = 1 } = this.#stored.get(key)?.metadata ?? {};
+    const before = this.#stored.get(key)?.metadata;
+    const { uid, generation } = { uid: `uid-${this.version}`, generation: 1, ...before };
     this.version += 1;
     const metadata = { namespace: "shop", uid, generation, ...object.metadata, resourceVersion: `${this.version}` };
     const stored = { ...object, metadata };
-    const isGone = metadata.deletionTimestamp !== undefined && (object.metadata.finalizers ?? []).length === 0;
+    const isGone = object.metadata.deletionTimestamp !== undefined && (object.metadata.finalizers ?? []).length === 0;
     if (isGone) this.#stored.delete(key);
     else this.#stored.set(key, stored);
     return stored;
@@ -96,7 +97,7 @@ class FakeCore {
             : merged({}, { ...sent, metadata: { ...found?.metadata, ...sent.metadata } });
       const isSame = found !== undefined && JSON.stringify(found) === JSON.stringify(changed);
       const stored = isSame ? found : this.put(resource as Resource, changed as Stored);
-      if (!this.answers(write)) throw new TransportError("network", true, "the connection was lost");
+      if (!this.answers(write)) throw new TransportError("reset", true, "the connection was lost");
       return answer(method === "POST" ? 201 : 200, stored);
     },
     stream: async ({ path, signal }) => {

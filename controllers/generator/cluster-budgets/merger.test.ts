@@ -153,7 +153,7 @@ async function unseen(
       if (method === "POST" && stored.has(name)) return answer(409, { reason: "AlreadyExists" });
       const identity = { name, namespace: "ns", uid: "u1", resourceVersion: `${writes.length}` };
       stored.set(name, { ...sent, metadata: { ...sent.metadata, ...identity } });
-      if (!answers(write)) throw new TransportError("network", true, "the connection was lost");
+      if (!answers(write)) throw new TransportError("reset", true, "the connection was lost");
       return answer(201, stored.get(name) ?? {});
     },
   };

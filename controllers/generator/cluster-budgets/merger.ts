@@ -294,7 +294,7 @@ class MergeTerm {
     return failure;
   }
 
-  /** A creation that got no answer, or a very late watch, leaves a budget of its own that this process does not know. */
+  /** After a creation without an answer, or where the watch is very late, this process does not know its own budget. */
   async #find(
     namespace: string,
     name: string,
