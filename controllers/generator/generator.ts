@@ -158,7 +158,8 @@ class GeneratorTerm {
     });
     this.#lost = new LostProtectorsBySource({
       watched: this.#protectors,
-      isRecorded: (protector) => this.#releases.hasEnded(protector),
+      // The watch of the register may show an own release last.
+      isRecorded: (protector) => this.#index.isReleased(protector) || this.#releases.hasEnded(protector),
       sourceOf: (protector) => {
         const source = sourceOf(protector, plugins);
         return source === undefined ? undefined : sourceKey(source);
@@ -278,7 +279,10 @@ class GeneratorTerm {
       unparsable: "listAgain",
       onEvent: (event) => {
         observer.watch("podprotectors", event);
-        if (event.kind === "versionWentBack") this.#history.wentBack();
+        if (event.kind === "versionWentBack") {
+          this.#history.wentBack();
+          this.#index.restored();
+        }
         if (event.kind === "listed" && this.#history.isFirstOfHistory(event.position)) this.#restored.restored();
       },
     });

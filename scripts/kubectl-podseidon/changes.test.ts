@@ -1,8 +1,9 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
-import { against, cleanUp, FORBIDDEN, given } from "../../test/support/kube/plugin-command.ts";
+import { against, CONFLICT, cleanUp, FORBIDDEN, given } from "../../test/support/kube/plugin-command.ts";
 import { field } from "../control-plane/api-client.ts";
 import { findSource } from "./changes.ts";
+import { CLUSTER_ANNOTATION, rolesOf } from "./join/cell-objects.ts";
 
 afterEach(cleanUp);
 
@@ -248,6 +249,29 @@ test("join without --context does not take the core for the worker cluster", asy
   const { code, said, writes } = await against({ [BOUND]: {} }, "join", "b", "--core-context", "c");
   expect(said).toMatch(/^error: name the context of the worker cluster: --context WORKER/);
   expect([code, writes]).toEqual([2, []]);
+});
+
+test("of two clusters that join under one id at the same time, one is refused", async () => {
+  const of = (cluster: string) => ({
+    metadata: { name: "x", uid: cluster, resourceVersion: "1", annotations: { [CLUSTER_ANNOTATION]: cluster } },
+  });
+  // Nobody has joined, until this one is about to.
+  let reads = 0;
+  const secrets = [{ items: [] }, CONFLICT];
+  const found = { "/api/v1/namespaces/kube-system": of("this"), "/api/v1/namespaces/podseidon-system": of("ns") };
+  const roles = rolesOf("podseidon-system").map(({ path }) => [path, of("role")]);
+  const objects = Object.defineProperties(Object.fromEntries([...Object.entries(found), ...roles]), {
+    [BOUND]: { get: () => (++reads > 2 ? of("other") : undefined) },
+    [BOUND.slice(0, BOUND.lastIndexOf("/"))]: { get: () => secrets.shift() },
+  });
+  const { said, writes } = await against(
+    objects,
+    "join",
+    "b",
+    ...["core-context=c", "context=c", "server=https://c"].map((one) => `--${one}`),
+  );
+  expect(said).toMatch(/^error: another cluster has joined c as b \(other; this one is this\)/);
+  expect(writes).toEqual([`POST ${BOUND.slice(0, BOUND.lastIndexOf("/"))}`]);
 });
 
 describe("who may not do all of it hears what is done already", () => {

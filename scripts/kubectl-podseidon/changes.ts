@@ -5,7 +5,7 @@
 
 import * as v from "valibot";
 import { podProtectorPath } from "../../shared/kube/client/api-path.ts";
-import { describeFailure } from "../../shared/kube/client/api-result.ts";
+import { type ApiResult, describeFailure } from "../../shared/kube/client/api-result.ts";
 import { isMadeByHand } from "../../shared/recovery/lost-protector.ts";
 import {
   CLUSTER_BUDGETS_ANNOTATION,
@@ -63,20 +63,19 @@ function patch(core: ClusterClient, { metadata }: PodProtector, body: unknown, d
 
 /** A merge patch of the object at this path. Throws a sentence when it fails. */
 export async function patchAt(core: ClusterClient, path: string, body: unknown, dryRun: boolean): Promise<void> {
-  if (!(await patchIfThere(core, path, body, dryRun))) throw new CommandError(`${core.name}: it is not there`);
+  const result = await tryPatch(core, path, body, dryRun);
+  if (result.kind !== "ok") throw new CommandError(`${core.name}: ${describeFailure(result, "it is not there")}`);
 }
 
-/** As {@link patchAt}, but resolves with false when there is no object. */
-export async function patchIfThere(
+/** As {@link patchAt}, but returns the failure. */
+export function tryPatch(
   core: ClusterClient,
   path: string,
   body: unknown,
   dryRun: boolean,
-): Promise<boolean> {
+): Promise<ApiResult<unknown>> {
   const options = { timeoutMs: CALL_TIMEOUT_MS, dryRun, fieldManager: FIELD_MANAGER };
-  const result = await core.api.patch(path, "application/merge-patch+json", body, (raw) => raw, options);
-  if (result.kind === "ok" || result.kind === "gone") return result.kind === "ok";
-  throw new CommandError(`${core.name}: ${describeFailure(result)}`);
+  return core.api.patch(path, "application/merge-patch+json", body, (raw) => raw, options);
 }
 
 export function idOf({ metadata }: PodProtector): string {

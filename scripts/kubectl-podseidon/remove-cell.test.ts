@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { makeCell } from "../../test/support/decide/fixtures.ts";
 import { heldBucket } from "../../test/support/decide/quota-fixtures.ts";
-import { against, cleanUp, FORBIDDEN } from "../../test/support/kube/plugin-command.ts";
+import { against, CONFLICT, cleanUp, FORBIDDEN } from "../../test/support/kube/plugin-command.ts";
 
 afterEach(cleanUp);
 
@@ -34,9 +34,33 @@ describe("remove-cell", () => {
       const one = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/shop/podprotectors/web";
       return (await against({ [path]: list, [one]: item({}) }, "remove-cell", "b", "-A")).patches;
     };
-    expect(await patched({})).toEqual([{ metadata: { annotations: { [once]: "b" } } }]);
-    expect(await patched({ [once]: "a" })).toEqual([{ metadata: { annotations: { [once]: "a,b" } } }]);
-    expect(await patched({ [once]: "b, a" })).toEqual([{ metadata: { annotations: { [once]: "a,b" } } }]);
+    expect(await patched({})).toEqual([
+      { metadata: { uid: "p1", resourceVersion: "1", annotations: { [once]: "b" } } },
+    ]);
+    expect(await patched({ [once]: "a" })).toMatchObject([{ metadata: { annotations: { [once]: "a,b" } } }]);
+    expect(await patched({ [once]: "b, a" })).toMatchObject([{ metadata: { annotations: { [once]: "a,b" } } }]);
+  });
+
+  test("keeps what another operator has asked for since the protectors were listed", async () => {
+    const path = "/apis/podseidon.kubewharf.io/v1alpha1";
+    const finalizers = ["podseidon.kubewharf.io/generator"];
+    const once = "podseidon.kubewharf.io/remove-cell-once";
+    const item = (resourceVersion: string, annotations: object): object => ({
+      metadata: { namespace: "shop", name: "web", uid: "p1", resourceVersion, annotations, finalizers },
+      spec: { minAvailable: 1, minReadySeconds: 0, selector: {} },
+      status: { cells: [makeCell("a", 1), makeCell("b", 1)], summary },
+    });
+    const one = `${path}/namespaces/shop/podprotectors/web`;
+    // The answers to a patch, a read, and the next patch.
+    const answers = [CONFLICT, item("2", { [once]: "a" }), item("3", { [once]: "a,b" })];
+    const list = { metadata: { resourceVersion: "1" }, items: [item("1", {})] };
+    const stored = Object.defineProperty({ [`${path}/podprotectors`]: list }, one, { get: () => answers.shift() });
+    const { patches, said } = await against(stored, "remove-cell", "b", "-A");
+    expect(said).toContain("podprotector shop/web: would be cleared of cell b");
+    expect(patches).toEqual([
+      { metadata: { uid: "p1", resourceVersion: "1", annotations: { [once]: "b" } } },
+      { metadata: { uid: "p1", resourceVersion: "2", annotations: { [once]: "a,b" } } },
+    ]);
   });
 
   const none = { totalReplicas: 0, availableReplicas: 0 };

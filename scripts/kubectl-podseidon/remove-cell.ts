@@ -1,11 +1,12 @@
 /** The command `remove-cell`: forgets a cell that is gone, in the protectors and in the release register. */
 import { isCounted } from "../../shared/decide/state/protector-state.ts";
 import { configMapPath, podProtectorPath } from "../../shared/kube/client/api-path.ts";
+import { describeFailure } from "../../shared/kube/client/api-result.ts";
 import { ACKNOWLEDGEMENTS, acknowledgementKey } from "../../shared/recovery/register/register-format.ts";
 import { REMOVE_CELL_ONCE_ANNOTATION } from "../../shared/schema/annotations.ts";
 import { parseConfigMap } from "../../shared/schema/config-map.ts";
-import type { CellStatus, PodProtector } from "../../shared/schema/podprotector.ts";
-import { type Change, idOf, isManaged, patchAt, patchIfThere, report, safe } from "./changes.ts";
+import { type CellStatus, type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
+import { type Change, idOf, isManaged, patchAt, report, safe, tryPatch } from "./changes.ts";
 import { requireProtectors } from "./find-protectors.ts";
 import { waitForGenerator } from "./generator-wait.ts";
 import { mapAtOnce } from "./invocation/at-once.ts";
@@ -17,6 +18,8 @@ import { viewProtector } from "./view.ts";
 
 /** Of those that are cleared all the same, in the sentence about them. */
 const MAX_NAMED = 5;
+/** Aggregators and webhooks write the protector all the time. */
+const MAX_TRIES = 20;
 
 async function removeCell(context: Context, args: readonly string[]): Promise<ExitCode> {
   const cell = argument(args, 0, "a cell");
@@ -83,14 +86,21 @@ async function removeFrom(
   const change = { protector: idOf(protector), ...what };
   if (!isManaged(protector)) return { ...change, action: `left with cell ${cell}` };
   const { name, namespace = "" } = protector.metadata;
-  const annotations = { [REMOVE_CELL_ONCE_ANNOTATION]: cellsToRemove(protector, cell) };
-  const isPatched = await patchIfThere(
-    core,
-    podProtectorPath(namespace, name),
-    { metadata: { annotations } },
-    !what.done,
-  );
-  return isPatched ? { ...change, action: `cleared of cell ${cell}` } : undefined;
+  const path = podProtectorPath(namespace, name);
+  let now = protector;
+  for (let tries = 1; ; tries++) {
+    // Somebody else may have asked for another cell since: what they asked for must stay.
+    const { uid, resourceVersion } = now.metadata;
+    const annotations = { [REMOVE_CELL_ONCE_ANNOTATION]: cellsToRemove(now, cell) };
+    const result = await tryPatch(core, path, { metadata: { uid, resourceVersion, annotations } }, !what.done);
+    if (result.kind === "ok") return { ...change, action: `cleared of cell ${cell}` };
+    if (result.kind === "gone") return undefined;
+    if (result.kind !== "conflict" || tries === MAX_TRIES)
+      throw new CommandError(`${core.name}: ${describeFailure(result)}`);
+    const raw = await core.find(path);
+    if (raw === undefined) return undefined;
+    now = parsePodProtector(raw);
+  }
 }
 
 /** This cell, and the cells whose removal is still pending in the annotation. */
@@ -128,7 +138,7 @@ function cellWarnings(protector: PodProtector, cell: string, nowMs: number): str
   return warnings;
 }
 
-/** The generator removes the annotation when the status no longer has the cell. */
+/** The generator removes the annotation when the status no longer has the cells. */
 function asksForRemoval({ metadata }: PodProtector): boolean {
   return metadata.annotations?.[REMOVE_CELL_ONCE_ANNOTATION] !== undefined;
 }

@@ -72,6 +72,21 @@ test("also five seconds after it was created again, with generation 1", async ()
   await stop();
 });
 
+test("one created again, which no watch has shown yet, is not written before its time", async () => {
+  const { time, cell, failures, stop, refreshed } = start(VALIDATING);
+  await time.advance(4_900);
+  cell.isSilent = true;
+  cell.remove(VALIDATING);
+  cell.put(VALIDATING);
+  await time.advance(1_000);
+  expect([refreshed(VALIDATING), failures]).toEqual([undefined, []]);
+  cell.isSilent = false;
+  cell.put(VALIDATING);
+  await time.advance(6_000);
+  expect(refreshed(VALIDATING)).toBe("1");
+  await stop();
+});
+
 test("a write that fails, or may not be made, is made later", async () => {
   const { time, cell, failures, state, stop, refreshed } = start(VALIDATING);
   state.mayWrite = false;

@@ -66,10 +66,11 @@ export class ConfigurationRefresher {
     const inMs = seen.atMs + REFRESH_AFTER_MS - nowMs;
     if (inMs > 0) return inMs;
     if (!mayWrite()) return PAUSE_MS;
-    const patch = { metadata: { annotations: { [REFRESHED_GENERATION_ANNOTATION]: seen.generation } } };
+    const patch = { metadata: { uid, annotations: { [REFRESHED_GENERATION_ANNOTATION]: seen.generation } } };
     const call = { timeoutMs, signal, fieldManager: FIELD_MANAGER };
     const written = await api.patch(path, "application/merge-patch+json", patch, parseLiveConfiguration, call);
-    if (written.kind !== "ok" && written.kind !== "gone" && !signal.aborted) onFailed(path, describeFailure(written));
+    if ((written.kind === "rejected" || written.kind === "unavailable") && !signal.aborted)
+      onFailed(path, describeFailure(written));
     return PAUSE_MS;
   }
 }

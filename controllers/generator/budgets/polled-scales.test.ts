@@ -6,6 +6,7 @@ import { makeProtector } from "../../../test/support/decide/fixtures.ts";
 import { pluginNamed } from "../../../test/support/generator/plugin-named.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
 import type { WorkloadRef } from "../sources/protection-source.ts";
+import { PolledScales } from "./polled-scales.ts";
 import { Resolver } from "./resolve.ts";
 import { WorkloadScales } from "./workload-scales.ts";
 
@@ -98,6 +99,35 @@ test("a budget over many polled workloads asks for each once, several at a time,
   expect(await resolve()).toMatchObject({ minimum: 200, soon: true, requests: 1 });
   await time.advance(5_000);
   expect(await resolve()).toMatchObject({ minimum: 210, soon: false, requests: 201 });
+});
+
+test("a late answer does not take the place of a newer one", async () => {
+  const time = new VirtualTime();
+  // How many replicas each read finds, and after which time its answer comes.
+  const reads = [
+    { replicas: 2, afterMs: 800 },
+    { replicas: 10, afterMs: 10 },
+  ];
+  const request = async ({ path }: ApiRequest): Promise<ApiResponse> => {
+    const { replicas, afterMs } = (path === API ? undefined : reads.shift()) ?? { replicas: 0, afterMs: 1 };
+    await sleep(time, afterMs);
+    const resources = ["clonesets", "clonesets/scale"].map((name) => ({ name, kind: "CloneSet" }));
+    const body = path === API ? { resources } : { metadata: { uid: "u" }, spec: { replicas } };
+    return { status: 200, headers: {}, body: JSON.stringify(body) };
+  };
+  const api = new ApiClient({ request, stream: () => Promise.reject(new Error("nothing is watched")), close() {} });
+  const scales = new PolledScales({ api, clock: time.clock, timeoutMs: 1_000 });
+  const ref = { apiVersion: "apps.kruise.io/v1alpha1", kind: "CloneSet", name: "web" };
+  const find = () => scales.find(ref, "shop", new AbortController().signal);
+  const first = find();
+  await time.advance(100);
+  const second = find();
+  await time.advance(1_000);
+  expect([await first, await second, await find()]).toMatchObject([
+    { replicas: 2 },
+    { replicas: 10 },
+    { replicas: 10 },
+  ]);
 });
 
 test("a workload that was created again under its name is read again", async () => {

@@ -127,9 +127,10 @@ export class PolledScales {
     const isWanted = ({ uid }: PolledWorkload): boolean => ref.uid === undefined || uid === ref.uid;
     const kept = this.#scales.get(key);
     if (kept !== undefined && isWanted(kept)) return { ...kept, isKept: true };
+    const sentMs = this.#options.clock.monotonicMs();
     const found = await this.read(kind, namespace, ref.name, signal);
     if (found.kind !== "found") return found;
-    this.#scales.set(key, found);
+    this.#scales.set(key, found, sentMs);
     return isWanted(found) ? found : missing(`${found.what} is another one`);
   }
 
@@ -163,7 +164,7 @@ export class PolledScales {
   }
 }
 
-/** Values that expire after some time, oldest first. */
+/** Values that expire after some time, about oldest first. */
 class KeptFor<T> {
   readonly #clock: Pick<Clock, "monotonicMs">;
   readonly #forMs: number;
@@ -179,12 +180,16 @@ class KeptFor<T> {
       if (untilMs > nowMs) break;
       this.#values.delete(oldest);
     }
-    return this.#values.get(key)?.value;
+    const kept = this.#values.get(key);
+    return kept !== undefined && kept.untilMs > nowMs ? kept.value : undefined;
   }
 
-  set(key: string, value: T): void {
+  /** The value is of `atMs`. A late answer does not take the place of a newer one, on which somebody may have acted. */
+  set(key: string, value: T, atMs = this.#clock.monotonicMs()): void {
+    const untilMs = atMs + this.#forMs;
+    if ((this.#values.get(key)?.untilMs ?? untilMs) > untilMs) return;
     this.#values.delete(key);
-    this.#values.set(key, { value, untilMs: this.#clock.monotonicMs() + this.#forMs });
+    this.#values.set(key, { value, untilMs });
   }
 
   delete(key: string): void {

@@ -1,5 +1,11 @@
 import { expect, test } from "vitest";
-import type { ApiRequest, ApiResponse, ApiStream, Transport } from "../../../shared/kube/client/transport.ts";
+import {
+  type ApiRequest,
+  type ApiResponse,
+  type ApiStream,
+  type Transport,
+  TransportError,
+} from "../../../shared/kube/client/transport.ts";
 import type { EventNote } from "../../../shared/observe/event-recorder.ts";
 import { silentLog } from "../../../shared/observe/log.ts";
 import { Metrics } from "../../../shared/observe/metrics.ts";
@@ -121,7 +127,14 @@ test.each([{ covers: () => false }, { mayWrite: () => false }])(
   },
 );
 
-test("a budget that was created is not created again before the watch shows it", async () => {
+/** Whether the core answers this write after it has stored it, or only stores it. */
+type Answers = (write: string) => boolean;
+
+/** Two clusters ask for the same, the second one a second later, and the core's watch shows nothing. */
+async function unseen(
+  answers: Answers,
+  then: (time: VirtualTime, writes: string[], stored: Map<string, object>) => Promise<void>,
+) {
   const time = new VirtualTime();
   const writes: string[] = [];
   const stored = new Map<string, object>();
@@ -129,20 +142,24 @@ test("a budget that was created is not created again before the watch shows it",
     ...cluster([]),
     request: async ({ method, path, body = "" }) => {
       const answer = (status: number, sent: object) => ({ status, headers: {}, body: JSON.stringify(sent) });
-      if (method === "GET") return answer(200, { metadata: { resourceVersion: "9" }, items: [] });
+      const [, asked] = /fieldSelector=metadata\.name%3D(.*)/.exec(path) ?? [];
+      const found = stored.get(asked ?? "");
+      if (method === "GET") return answer(200, { metadata: { resourceVersion: "9" }, items: found ? [found] : [] });
       const sent = JSON.parse(body, (_, value) => value ?? undefined);
       const name = sent.metadata.name ?? path.split("/").at(-1)?.split("?")[0];
       const { clusters } = JSON.parse(sent.metadata.annotations[CLUSTER_BUDGETS_ANNOTATION]);
-      writes.push(`${method} ${name} ${Object.keys(clusters)}`);
+      const write = `${method} ${name} ${Object.keys(clusters)}`;
+      writes.push(write);
       if (method === "POST" && stored.has(name)) return answer(409, { reason: "AlreadyExists" });
       const identity = { name, namespace: "ns", uid: "u1", resourceVersion: `${writes.length}` };
       stored.set(name, { ...sent, metadata: { ...sent.metadata, ...identity } });
+      if (!answers(write)) throw new TransportError("reset", true, "the connection was lost");
       return answer(201, stored.get(name) ?? {});
     },
   };
-  const answers = Promise.withResolvers<void>();
+  const isLate = Promise.withResolvers<void>();
   const late = cluster([xpdb(3)]);
-  const second: Transport = { ...late, request: (request) => answers.promise.then(() => late.request(request)) };
+  const second: Transport = { ...late, request: (request) => isLate.promise.then(() => late.request(request)) };
   const merger = new BudgetMerger({
     ...{ transport: core, ports: time, keepMs: KEEP_MS, covers: () => true, mayWrite: () => true },
     clusters: [
@@ -154,14 +171,42 @@ test("a budget that was created is not created again before the watch shows it",
   const end = new AbortController();
   const ended = merger.lead(end.signal);
   await time.advance(1_000);
-  answers.resolve();
+  isLate.resolve();
   await time.advance(5_000);
-  expect(writes).toEqual(["POST db a", "PATCH db a,b"]);
-  // Somebody may have deleted it at once. What no watch shows does not stay for ever.
-  stored.clear();
-  await time.advance(20_000);
-  expect(writes.slice(2, 3)).toEqual(["POST db a,b"]);
+  await then(time, writes, stored);
   end.abort();
   await time.advance(1_000);
   await ended;
+}
+
+test("a budget that was created is not created again before the watch shows it", async () => {
+  await unseen(
+    () => true,
+    async (time, writes, stored) => {
+      expect(writes).toEqual(["POST db a", "PATCH db a,b"]);
+      // Somebody may have deleted it at once. What no watch shows does not stay for ever.
+      stored.clear();
+      await time.advance(20_000);
+      expect(writes.slice(2, 3)).toEqual(["POST db a,b"]);
+    },
+  );
+});
+
+test("a budget whose creation got no answer is not created under another name", async () => {
+  await unseen(
+    (write) => write !== "POST db a",
+    async (_, writes) => {
+      expect(writes).toEqual(["POST db a", "POST db a", "PATCH db a,b"]);
+    },
+  );
+});
+
+test("a budget that the watch shows very late is not created under another name", async () => {
+  await unseen(
+    () => true,
+    async (time, _, stored) => {
+      await time.advance(120_000);
+      expect([...stored.keys()]).toEqual(["db"]);
+    },
+  );
 });

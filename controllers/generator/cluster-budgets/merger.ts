@@ -2,7 +2,9 @@
  * Reads the XPodDisruptionBudgets of worker clusters (`--budget-cluster`), and maintains budgets in the core that
  * represent them. The generator then treats these like any other budget. Loaded only with this flag.
  */
+import * as v from "valibot";
 import { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { withQuery } from "../../../shared/kube/client/api-path.ts";
 import { type ApiResult, errorOf } from "../../../shared/kube/client/api-result.ts";
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
@@ -11,6 +13,7 @@ import { aborted, type Ports } from "../../../shared/runtime/clock.ts";
 import { DONE, failed, later, type ReconcileOutcome, runWorkers } from "../../../shared/runtime/reconcile.ts";
 import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
 import { CLUSTER_BUDGETS_LABEL } from "../../../shared/schema/annotations.ts";
+import { checker } from "../../../shared/schema/check.ts";
 import {
   type ClusterBudget,
   clusterBudgetOf,
@@ -35,6 +38,9 @@ export const MAX_MERGED = 2 * MAX_BUDGETS;
 const MAX_MERGED_OF_NAME = 10;
 /** For so many milliseconds a new budget counts before the watch shows it. Without this it would be created twice. */
 const UNSEEN_MS = 10_000;
+const Items = checker(v.looseObject({ items: v.array(v.unknown()) }));
+/** A budget to create is there already, and counts from now on. */
+const EXISTS = new Error("it exists");
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
 
@@ -190,6 +196,7 @@ class MergeTerm {
     // A part whose new budget was not created stays in the old one. The parts of other clusters are updated.
     const rest = refused === undefined ? plan : { ...planMerge({ ...input, keepMs: Infinity }), deletes: [] };
     const failure = (await this.#change(namespace, rest, signal)) ?? refused ?? surplus;
+    if (failure === EXISTS) return later(1);
     if (failure !== undefined) {
       this.#options.onEvent({ kind: "mergeFailed", budget: key, error: failure });
       return failed(failure, true);
@@ -281,8 +288,27 @@ class MergeTerm {
       failure = this.#done("created", `${namespace}/${name}`, result);
       if (result.kind === "ok") this.#rememberUnseen(result.object);
       if (result.kind !== "conflict") return failure;
+      const found = await this.#find(namespace, name, names, signal);
+      if (found !== undefined) return found;
     }
     return failure;
+  }
+
+  /** After a creation without an answer, or where the watch is very late, this process does not know its own budget. */
+  async #find(
+    namespace: string,
+    name: string,
+    [of]: readonly string[],
+    signal: AbortSignal,
+  ): Promise<Error | undefined> {
+    // A list, because its role is not to get them.
+    const path = withQuery(budgetPath(namespace), { fieldSelector: `metadata.name=${name}` });
+    const read = await this.#api.get(path, Items, { timeoutMs: TIMEOUT_MS, signal });
+    if (read.kind !== "ok") return errorOf(read);
+    const uids = (): string[] => this.#storedFor(`${namespace}/${of}`).map(({ uid }) => uid);
+    const known = uids();
+    for (const item of read.object.items) this.#rememberUnseen(item);
+    return uids().some((uid) => !known.includes(uid)) ? EXISTS : undefined;
   }
 
   #done(

@@ -28,9 +28,13 @@ export class ProtectorIndex {
   readonly #bySource = new Map<string, Set<string>>();
   /** Own writes that the watch has not delivered yet. Bounded by the writes within its lag. */
   readonly #written = new Map<string, PodProtector>();
-  /** Protectors that this process has released and the watch still has: UID by key. */
+  /** Protectors that this process has released and the watch still has, or has not shown yet: UID by key. */
   readonly #released = new Map<string, string>();
   readonly #listener: IndexListener;
+  /** The name in the last creation that got no answer, by source: the core may have made it. */
+  readonly unanswered = new Map<string, string>();
+  /** What was told of the source of a protector, by UID, until the status of the protector says it. */
+  readonly told = new Map<string, string>();
 
   constructor(watched: Informer<PodProtector>, plugins: readonly SourcePlugin[], listener: IndexListener) {
     this.#watched = watched;
@@ -96,7 +100,20 @@ export class ProtectorIndex {
     this.#written.delete(key);
     const watched = this.#watched.get(key);
     if (watched === undefined) this.#update(protector, "remove");
-    else if (watched.metadata.uid === uid) this.#released.set(key, uid);
+    if (watched === undefined || watched.metadata.uid === uid) this.#released.set(key, uid);
+  }
+
+  /** This process has released the protector, and the watch may still show it without the mark. */
+  isReleased(protector: PodProtector): boolean {
+    return this.#released.get(keyOf(protector)) === protector.metadata.uid;
+  }
+
+  /** The core was restored: it may have lost what this process wrote, and have what it released. */
+  restored(): void {
+    const written = [...this.#written.values()];
+    this.#written.clear();
+    this.#released.clear();
+    for (const protector of written) if (this.#watched.get(keyOf(protector)) === undefined) this.#vanished(protector);
   }
 
   /** Keys of all sources that a protector names. */

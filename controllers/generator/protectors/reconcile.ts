@@ -30,7 +30,7 @@ export interface ReconcilerOptions extends StepOptions {
   readonly kinds: ReadonlyMap<string, Pick<KindWatch, "kind" | "get">>;
   readonly resolver: Pick<Resolver, "resolve" | "forget">;
   readonly protectors: Pick<ProtectorIndex, "of" | "get" | "wrote" | "released"> &
-    Partial<Pick<ProtectorIndex, "isHeldByOthers">>;
+    Partial<Pick<ProtectorIndex, "isHeldByOthers" | "unanswered" | "told">>;
   readonly lost: Pick<LostProtectorsBySource, "of">;
   /** The enforcement of sources that state none, by namespace; absent: Enforce. */
   readonly enforcementIn?: ((namespace: string) => Enforcement) | undefined;

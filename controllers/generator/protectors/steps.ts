@@ -30,7 +30,8 @@ const TERMINATING_MS = 60_000;
 export interface StepOptions {
   readonly api: ApiClient;
   readonly ports: Ports;
-  readonly protectors: Pick<ProtectorIndex, "wrote" | "released">;
+  readonly protectors: Pick<ProtectorIndex, "wrote" | "released"> &
+    Partial<Pick<ProtectorIndex, "unanswered" | "told">>;
   readonly register: Pick<RegisterWriter, "record">;
   readonly timeoutMs: number;
   readonly onEvent: (event: GeneratorEvent) => void;
@@ -66,6 +67,16 @@ const STEPS: StepFunctions = {
   },
 
   async removeSourceFinalizer(context, { source }) {
+    const { protectors } = context.options;
+    const name = protectors.unanswered?.get(context.key);
+    if (name !== undefined) {
+      // Without its release, it would outlive the source.
+      const found = await context.calls.api.getPodProtector(source.namespace, name, context.calls);
+      if (found.kind !== "ok" && found.kind !== "gone") return failedCall(context, found, `look for protector ${name}`);
+      protectors.unanswered?.delete(context.key);
+      if (found.kind === "ok") protectors.wrote(found.object);
+      if (found.kind === "ok") return later(1);
+    }
     const result = await setFinalizer(context, source, false);
     // The source was deleted by force meanwhile.
     if (result.kind === "gone") return DONE;
@@ -77,6 +88,7 @@ const STEPS: StepFunctions = {
     const { namespace, name } = object.metadata;
     const result = await calls.api.create(podProtectorPath(namespace), object, parsePodProtector, calls);
     if (isNamespaceTerminating(result)) return later(TERMINATING_MS);
+    if (result.kind === "unavailable") context.options.protectors.unanswered?.set(context.key, name);
     return finishWrite(context, result, `create protector ${name}`, "created", name);
   },
 
@@ -102,6 +114,7 @@ const STEPS: StepFunctions = {
     // Seldom used: an operator removes a cell once.
     const { removeCells } = await import("./remove-cells.ts");
     const result = await removeCells(context.calls, protector, cells);
+    if (result.kind === "ok") context.options.protectors.wrote(result.object);
     return finish(context, result, `remove cells of ${name}`, { kind: "cellsRemoved", protector: name, cells });
   },
 
@@ -129,6 +142,9 @@ const STEPS: StepFunctions = {
   async reportSource(context, { protector, state }) {
     const { options, key } = context;
     const { name, uid } = protector.metadata;
+    // The write that follows it is repeated where others write the status.
+    if (options.protectors.told?.get(uid) === state) return DONE;
+    options.protectors.told?.set(uid, state);
     if (state === "deleting") tellBoth(context, "deletionHeld", protector);
     else options.onEvent({ kind: "sourceVanished", source: key, protector: name, uid });
     return DONE;
@@ -137,6 +153,7 @@ const STEPS: StepFunctions = {
   async setSourceState(context, { protector, state }) {
     const { name } = protector.metadata;
     const result = await setSourceState(context.calls, protector, state, timeOf(context));
+    if (result.kind === "ok") context.options.protectors.told?.delete(protector.metadata.uid);
     return finishWrite(context, result, `note the source of ${name}`, "noted", name);
   },
 };

@@ -58,6 +58,7 @@ const ApiObject = v.looseObject({
   data: v.optional(v.record(v.string(), v.string()), {}),
 });
 type ApiObject = v.InferOutput<typeof ApiObject>;
+const parseObject = (raw: unknown): ApiObject => v.parse(ApiObject, raw);
 
 /** The result for one object. */
 export interface Step {
@@ -103,7 +104,7 @@ export async function targetOf(context: Context, args: readonly string[]): Promi
 
 async function readObject(cluster: ClusterClient, path: string): Promise<ApiObject | undefined> {
   const raw = await cluster.find(path);
-  return raw === undefined ? undefined : v.parse(ApiObject, raw);
+  return raw === undefined ? undefined : parseObject(raw);
 }
 
 /** The kubeconfig that a component has in the worker cluster. */
@@ -134,13 +135,7 @@ async function checkBefore(target: JoinTarget): Promise<string> {
     throw new CommandError(`${worker.name} has no namespace kube-system, which tells clusters apart`);
   const cluster = system.metadata.uid;
   const joined = await readObject(core, corePath("secrets", namespace, boundSecretName(cell)));
-  const by = joined?.metadata.annotations[CLUSTER_ANNOTATION];
-  if (by !== undefined && by !== cluster) {
-    throw new CommandError(
-      `another cluster has joined ${core.name} as ${cell} (${by}; this one is ${cluster}): two clusters with one id ` +
-        "overwrite each other's counts. Choose another id, or take the other one out by kubectl podseidon leave",
-    );
-  }
+  refuseOther(target, joined, cluster);
   const raw = await worker.find(configMapPath(namespace, "podseidon-cell"));
   const configured = raw === undefined ? undefined : parseConfigMap(raw).data?.id;
   if (configured !== undefined && configured !== cell) {
@@ -154,6 +149,15 @@ async function checkBefore(target: JoinTarget): Promise<string> {
   const advice = `kubectl podseidon leave ${other}${flags} --yes${target.repeated}`;
   throw new CommandError(
     `${worker.name} has joined as ${other}, and would count twice: first ${advice} (docs/operations.md, Rename a cell)`,
+  );
+}
+
+function refuseOther({ cell, core }: JoinTarget, joined: ApiObject | undefined, cluster: string): void {
+  const by = joined?.metadata.annotations[CLUSTER_ANNOTATION];
+  if (by === undefined || by === cluster) return;
+  throw new CommandError(
+    `another cluster has joined ${core.name} as ${cell} (${by}; this one is ${cluster}): two clusters with one id ` +
+      "overwrite each other's counts. Choose another id, or take the other one out by kubectl podseidon leave",
   );
 }
 
@@ -193,12 +197,28 @@ class Joining {
     this.#target = target;
   }
 
+  /** Takes the id, which two clusters that join at the same time may both have found free: one creates the Secret. */
+  async claim(cluster: string): Promise<ApiObject> {
+    const { cell, core, namespace } = this.#target;
+    const secret = boundSecret(cell, namespace, cluster);
+    if ((await readObject(core, secret.path)) === undefined) {
+      const options = { timeoutMs: CALL_TIMEOUT_MS, fieldManager: FIELD_MANAGER };
+      const made = await core.api.create(corePath("secrets", namespace), secret.body, parseObject, options);
+      if (made.kind === "ok") {
+        this.#tell(core, secret.name, "created");
+        return made.object;
+      }
+      if (made.kind !== "conflict") throw new CommandError(`${core.name}: ${secret.name}: ${describeFailure(made)}`);
+    }
+    refuseOther(this.#target, await readObject(core, secret.path), cluster);
+    return await this.apply(core, secret);
+  }
+
   /** Applies an object, unless it is already as wanted. */
   async apply(cluster: ClusterClient, { name, path, body }: CellObject): Promise<ApiObject> {
     const before = await readObject(cluster, path);
     const forced = withQuery(path, { force: true, fieldManager: FIELD_MANAGER });
-    const parse = (raw: unknown): ApiObject => v.parse(ApiObject, raw);
-    const result = await cluster.api.patch(forced, "application/apply-patch+yaml", body, parse, {
+    const result = await cluster.api.patch(forced, "application/apply-patch+yaml", body, parseObject, {
       timeoutMs: CALL_TIMEOUT_MS,
     });
     if (result.kind !== "ok") throw new CommandError(`${cluster.name}: ${name}: ${describeFailure(result)}`);
@@ -276,7 +296,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   await checkCore(target, address);
   const joining = new Joining(target);
   const join = async (): Promise<void> => {
-    const bound = await joining.apply(core, boundSecret(cell, namespace, cluster));
+    const bound = await joining.claim(cluster);
     if ((await worker.find(`/api/v1/namespaces/${namespace}`)) === undefined) {
       const body = { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } };
       await joining.apply(worker, { name: `namespace/${namespace}`, path: `/api/v1/namespaces/${namespace}`, body });

@@ -32,6 +32,8 @@ export class ConfigurationTable implements Transport {
   record: Record<string, string> = {};
   /** Whether it answers 403 to each write of a webhook configuration. */
   isRefusing = false;
+  /** Whether the watches show no change. */
+  isSilent = false;
   /** Whether calls about the keeper's record get no answer. */
   isRecordAway = false;
   /** Whether they are denied. */
@@ -118,6 +120,8 @@ export class ConfigurationTable implements Transport {
     const found = this.configurations.get(key);
     if (found === undefined) throw new Error(`there is no ${key}`);
     const patch = JSON.parse(body);
+    const { uid = found.metadata.uid } = patch.metadata ?? {};
+    if (uid !== found.metadata.uid) return { status: 409, headers: {}, body: JSON.stringify({ reason: "Conflict" }) };
     if (!Array.isArray(patch)) Object.assign(found.metadata.annotations, patch.metadata.annotations);
     else found.metadata.generation++;
     for (const { op, path: pointer, value } of Array.isArray(patch) ? patch : []) {
@@ -164,7 +168,7 @@ export class ConfigurationTable implements Transport {
 
   #notify(type: string, path: string): void {
     const object = structuredClone(this.configurations.get(path));
-    for (const { of, stream } of this.#streams) if (of === path) stream.event(type, object);
+    for (const { of, stream } of this.#streams) if (of === path && !this.isSilent) stream.event(type, object);
   }
 }
 

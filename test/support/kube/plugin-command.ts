@@ -17,6 +17,8 @@ export function cleanUp(): void {
 
 /** In place of an object that the user may not read or change. */
 export const FORBIDDEN = { kind: "Status", reason: "Forbidden", message: "it is forbidden" };
+/** In place of an object that has changed since it was read. */
+export const CONFLICT = { kind: "Status", reason: "Conflict", message: "it has changed" };
 
 /** Runs a command against an apiserver that has these objects; returns what it said, and which writes it made. */
 export async function against(objects: Readonly<Record<string, unknown>>, ...args: string[]) {
@@ -36,7 +38,7 @@ export async function against(objects: Readonly<Record<string, unknown>>, ...arg
       if (request.method === "PATCH") patches.push(JSON.parse(body));
     });
     const found = objects[path];
-    response.writeHead(found === undefined ? 404 : found === FORBIDDEN ? 403 : 200, {
+    response.writeHead(found === undefined ? 404 : found === FORBIDDEN ? 403 : found === CONFLICT ? 409 : 200, {
       "content-type": "application/json",
       date: new Date(Date.now() + given.aheadMs).toUTCString(),
     });
