@@ -236,6 +236,12 @@ test("what is told of a source is told once, whoever writes its protector meanwh
     core.show("deployments", "DELETED", { ...held, metadata });
     await time.advance(3_000);
     expect(events.filter((kind) => kind === "sourceVanished")).toEqual(["sourceVanished"]);
+    // It comes back, and vanishes again.
+    core.show("deployments", "ADDED", { ...held, metadata: { ...held.metadata, resourceVersion: "191" } });
+    await time.advance(3_000);
+    core.show("deployments", "DELETED", { ...held, metadata: { ...held.metadata, resourceVersion: "192" } });
+    await time.advance(3_000);
+    expect(events.filter((kind) => kind === "sourceVanished")).toHaveLength(2);
   });
 });
 
