@@ -168,6 +168,7 @@ class GeneratorTerm {
     this.#index = new ProtectorIndex(this.#protectors, plugins, {
       changed: (key) => this.#add(key),
       vanished: (protector) => this.#lost.lost(protector),
+      released: (protector) => this.#lost.released(protector),
     });
     this.#protectors.subscribe({
       changed: (before, after) => {

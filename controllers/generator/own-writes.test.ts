@@ -177,6 +177,35 @@ test("a protector whose creation got no answer does not outlive its workload", a
   });
 });
 
+test("nor does one that was restored without an answer", async () => {
+  await leading(async (core, time, events) => {
+    await time.advance(500);
+    core.show("deployments", "MODIFIED", core.get("deployments", "web"));
+    const made = core.get("podprotectors", "deployment-web") as Stored;
+    core.show("podprotectors", "ADDED", made);
+    await time.advance(500);
+    // A client deletes it by force, and the watch is late again.
+    core.answers = (write) => write !== "POST podprotectors deployment-web";
+    core.forget("podprotectors", "deployment-web");
+    core.version += 1;
+    core.show("podprotectors", "DELETED", {
+      ...made,
+      metadata: { ...made.metadata, resourceVersion: `${core.version}` },
+    });
+    await time.advance(500);
+    expect(events).toEqual(["held", "created", "failed"]);
+    expect(core.get("podprotectors", "deployment-web")).toBeDefined();
+    const finalizers = [GENERATOR];
+    const deletionTimestamp = "2026-01-01T00:00:00Z";
+    core.show("deployments", "MODIFIED", core.put("deployments", deployment({ finalizers, deletionTimestamp }, 0)));
+    await time.advance(5_000);
+    expect([core.get("podprotectors", "deployment-web"), core.get("deployments", "web")]).toEqual([
+      undefined,
+      undefined,
+    ]);
+  });
+});
+
 test("a cell that was removed, which no watch has shown yet, is not removed again", async () => {
   await leading(async (core, time, events) => {
     await time.advance(500);
@@ -207,6 +236,12 @@ test("what is told of a source is told once, whoever writes its protector meanwh
     core.show("deployments", "DELETED", { ...held, metadata });
     await time.advance(3_000);
     expect(events.filter((kind) => kind === "sourceVanished")).toEqual(["sourceVanished"]);
+    // It comes back, and vanishes again.
+    core.show("deployments", "ADDED", { ...held, metadata: { ...held.metadata, resourceVersion: "191" } });
+    await time.advance(3_000);
+    core.show("deployments", "DELETED", { ...held, metadata: { ...held.metadata, resourceVersion: "192" } });
+    await time.advance(3_000);
+    expect(events.filter((kind) => kind === "sourceVanished")).toHaveLength(2);
   });
 });
 

@@ -49,6 +49,16 @@ describe("an absent protector", () => {
     expect(names()).toEqual(expected);
   });
 
+  test("whose release was answered after that is no longer lost", () => {
+    const { watched, names, lost } = rig();
+    watched.upsert("shop/web", protector(), "5");
+    watched.remove("shop/web", "", "6");
+    lost.released(protector({ uid: "u0" }));
+    expect(names()).toEqual(["u1"]);
+    lost.released(protector());
+    expect([names(), lost.size]).toEqual([[], 0]);
+  });
+
   test("is forgotten when it is restored or released", () => {
     const { watched, names, recorded, lost } = rig();
     watched.upsert("shop/web", protector(), "5");

@@ -59,6 +59,12 @@ export class LostProtectorsBySource {
     this.#bySource.set(source, keys.add(key));
   }
 
+  /** A caller has released the protector, perhaps after its absence was seen. */
+  released({ metadata }: PodProtector): void {
+    const key = namespacedName(metadata);
+    if (this.#lost.get(key)?.object.metadata.uid === metadata.uid) this.#forget(key);
+  }
+
   #forget(key: string): void {
     const lost = this.#lost.remove(key);
     if (lost !== undefined) this.#unlist(lost.object);

@@ -22,7 +22,7 @@ interface Item {
   readonly replicas: unknown;
   readonly owner?: { readonly apiVersion: string; readonly kind: string; readonly uid: string };
   readonly resourceVersion?: string;
-  readonly status?: object;
+  readonly status?: unknown;
   /** Null for an object without a pod template. */
   readonly podLabels?: Readonly<Record<string, string>> | null;
 }
@@ -161,6 +161,14 @@ test("a DaemonSet asks for a pod on each of its nodes, beside other workloads", 
   expect(await expected({ statefulsets: asking([3]), daemonsets })).toEqual({ workloads: 3, replicas: 7 });
   expect(await expected({ daemonsets })).toEqual({ workloads: 0, replicas: 0 });
 });
+
+test.each(["Ready", { desiredNumberScheduled: "3 of 4" }])(
+  "a custom resource may have any status: %j",
+  async (status) => {
+    const found = await expected({ deployments: asking([3]), pools: [{ replicas: 2, status }] });
+    expect(found).toEqual({ workloads: 2, replicas: 5 });
+  },
+);
 
 test("a cell whose role does not allow to list DaemonSets counts without them", async () => {
   const allowed = { statefulsets: asking([3]), daemonsets: "forbidden" } as const;

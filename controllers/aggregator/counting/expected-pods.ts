@@ -12,7 +12,7 @@ import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
-import { checker } from "../../../shared/schema/check.ts";
+import { checker, isRecord } from "../../../shared/schema/check.ts";
 import { ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import type { TrackedProtector } from "./membership.ts";
 
@@ -67,15 +67,21 @@ const parseObject = checker(
         }),
       ),
     }),
-    status: v.nullish(v.looseObject({ desiredNumberScheduled: v.nullish(v.number()) })),
+    status: v.optional(v.unknown()),
   }),
 );
+
+/** Of a DaemonSet: the status of a custom resource may be anything. */
+function nodesOf(status: unknown): number {
+  const nodes = isRecord(status) ? status.desiredNumberScheduled : undefined;
+  return typeof nodes === "number" ? nodes : 0;
+}
 
 function workloadOf(resource: string, raw: unknown): Workload {
   const { metadata, spec, status } = parseObject(raw);
   const isDaemonSet = BUILT_IN.get(resource) === "DaemonSet";
   // The API's default is 1. The CRD of a custom resource may allow any number.
-  const asked = isDaemonSet ? (status?.desiredNumberScheduled ?? 0) : Math.ceil(spec.replicas ?? 1);
+  const asked = isDaemonSet ? nodesOf(status) : Math.ceil(spec.replicas ?? 1);
   const { namespace = "", name, uid, resourceVersion, ownerReferences = [] } = metadata;
   return {
     key: `${resource}/${namespace}/${name}`,

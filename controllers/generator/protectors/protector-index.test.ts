@@ -248,3 +248,16 @@ test("a source of the same name does not wait for the end of a released protecto
   const name = alternativeName("deployment-web", sourceKey(identity));
   expect(steps).toMatchObject([{ kind: "addSourceFinalizer" }, { kind: "create", object: { metadata: { name } } }]);
 });
+
+test.each(["before its release was answered", "after that"])(
+  "what is known of a released protector is forgotten when the watch has shown its end: %s",
+  (when) => {
+    const { watched, index } = setUp();
+    watched.deliver(protector("5"), "5");
+    index.told.set("p1", "deleting");
+    if (when === "after that") index.released(protector("5"));
+    watched.deliver(undefined, "7");
+    if (when !== "after that") index.released(protector("5"));
+    expect([index.isReleased(protector("5")), index.told.size]).toEqual([false, 0]);
+  },
+);

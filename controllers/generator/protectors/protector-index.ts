@@ -15,6 +15,8 @@ export interface IndexListener {
   changed(key: string): void;
   /** The watch has passed a write of this process without showing the protector, so the protector is gone again. */
   vanished(protector: PodProtector): void;
+  /** This process has released the protector, which the watch may have shown as vanished. */
+  released?(protector: PodProtector): void;
 }
 
 function keyOf({ metadata }: PodProtector): string {
@@ -44,6 +46,7 @@ export class ProtectorIndex {
       changed: (before, after) => {
         const keys = new Set([this.#update(before, "remove"), this.#update(after, "add")]);
         this.#forgetReleased(before, after);
+        if (before?.metadata.uid !== after?.metadata.uid) this.told.delete(before?.metadata.uid ?? "");
         for (const key of keys) if (key !== undefined) listener.changed(key);
       },
       advanced: (position) => this.#forgetWritten(position),
@@ -96,11 +99,14 @@ export class ProtectorIndex {
   /** This process has released the protector. Other finalizers may keep the object for a while. */
   released(protector: PodProtector): void {
     const key = keyOf(protector);
-    const { uid } = protector.metadata;
+    const { uid, resourceVersion } = protector.metadata;
     this.#written.delete(key);
+    this.#listener.released?.(protector);
     const watched = this.#watched.get(key);
     if (watched === undefined) this.#update(protector, "remove");
-    if (watched === undefined || watched.metadata.uid === uid) this.#released.set(key, uid);
+    // Where the watch has passed the protector and does not have it, it has shown its end.
+    const mayCome = watched === undefined && !hasReached(this.#watched.position, resourceVersion);
+    if (mayCome || watched?.metadata.uid === uid) this.#released.set(key, uid);
   }
 
   /** This process has released the protector, and the watch may still show it without the mark. */

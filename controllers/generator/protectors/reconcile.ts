@@ -67,6 +67,7 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     if (resolved.kind === "end") return resolved.outcome;
     const source = enforced(resolved.source, options);
     if (source === undefined) statuses?.forget(key);
+    else if (!source.deleting) for (const { metadata } of own) protectors.told?.delete(metadata.uid);
     // Most clusters have no budget whose status the generator writes.
     if (source?.budgetStatus !== undefined) statuses ??= await newStatusWriter(options);
     const report = (problem: Problem, why: string | undefined): void =>

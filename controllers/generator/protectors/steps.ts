@@ -88,7 +88,6 @@ const STEPS: StepFunctions = {
     const { namespace, name } = object.metadata;
     const result = await calls.api.create(podProtectorPath(namespace), object, parsePodProtector, calls);
     if (isNamespaceTerminating(result)) return later(TERMINATING_MS);
-    if (result.kind === "unavailable") context.options.protectors.unanswered?.set(context.key, name);
     return finishWrite(context, result, `create protector ${name}`, "created", name);
   },
 
@@ -264,7 +263,10 @@ function finishWrite(
   kind: "created" | "updated" | "restored" | "replaced" | "noted",
   protector: string,
 ): ReconcileOutcome {
-  if (result.kind === "ok") context.options.protectors.wrote(result.object);
+  const { protectors } = context.options;
+  if (result.kind === "ok") protectors.wrote(result.object);
+  const isNew = kind !== "updated" && kind !== "noted";
+  if (isNew && result.kind === "unavailable") protectors.unanswered?.set(context.key, protector);
   return finish(context, result, what, { kind, source: context.key, protector });
 }
 
