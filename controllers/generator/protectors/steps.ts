@@ -264,9 +264,12 @@ function finishWrite(
   protector: string,
 ): ReconcileOutcome {
   const { protectors } = context.options;
-  if (result.kind === "ok") protectors.wrote(result.object);
   const isNew = kind !== "updated" && kind !== "noted";
   if (isNew && result.kind === "unavailable") protectors.unanswered?.set(context.key, protector);
+  if (result.kind === "ok") {
+    protectors.wrote(result.object);
+    if (protectors.unanswered?.get(context.key) === protector) protectors.unanswered.delete(context.key);
+  }
   return finish(context, result, what, { kind, source: context.key, protector });
 }
 

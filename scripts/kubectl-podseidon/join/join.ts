@@ -201,22 +201,21 @@ class Joining {
   async claim(cluster: string): Promise<ApiObject> {
     const { cell, core, namespace } = this.#target;
     const secret = boundSecret(cell, namespace, cluster);
-    if ((await readObject(core, secret.path)) === undefined) {
-      const options = { timeoutMs: CALL_TIMEOUT_MS, fieldManager: FIELD_MANAGER };
-      const made = await core.api.create(corePath("secrets", namespace), secret.body, parseObject, options);
-      if (made.kind === "ok") {
-        this.#tell(core, secret.name, "created");
-        return made.object;
-      }
-      if (made.kind !== "conflict") throw new CommandError(`${core.name}: ${secret.name}: ${describeFailure(made)}`);
-    }
-    refuseOther(this.#target, await readObject(core, secret.path), cluster);
-    return await this.apply(core, secret);
+    const options = { timeoutMs: CALL_TIMEOUT_MS, fieldManager: FIELD_MANAGER };
+    const isFree = (await readObject(core, secret.path)) === undefined;
+    const made = isFree
+      ? await core.api.create(corePath("secrets", namespace), secret.body, parseObject, options)
+      : undefined;
+    if (made !== undefined && made.kind !== "ok" && made.kind !== "conflict")
+      throw new CommandError(`${core.name}: ${secret.name}: ${describeFailure(made)}`);
+    if (made?.kind !== "ok") refuseOther(this.#target, await readObject(core, secret.path), cluster);
+    // Its fields are to be applied, as those of all other objects: otherwise the next join would change it.
+    return await this.apply(core, secret, made?.kind === "ok");
   }
 
-  /** Applies an object, unless it is already as wanted. */
-  async apply(cluster: ClusterClient, { name, path, body }: CellObject): Promise<ApiObject> {
-    const before = await readObject(cluster, path);
+  /** Applies an object, unless it is already as wanted. `isNew`: it was created for this. */
+  async apply(cluster: ClusterClient, { name, path, body }: CellObject, isNew = false): Promise<ApiObject> {
+    const before = isNew ? undefined : await readObject(cluster, path);
     const forced = withQuery(path, { force: true, fieldManager: FIELD_MANAGER });
     const result = await cluster.api.patch(forced, "application/apply-patch+yaml", body, parseObject, {
       timeoutMs: CALL_TIMEOUT_MS,
