@@ -161,19 +161,20 @@ test.each([true, false])(
   },
 );
 
+/** Its workload, at zero, is deleted. */
+async function expectNothingLeft(core: FakeCore, time: VirtualTime, withinMs: number): Promise<void> {
+  const deleted = deployment({ finalizers: [GENERATOR], deletionTimestamp: "2026-01-01T00:00:00Z" }, 0);
+  core.show("deployments", "MODIFIED", core.put("deployments", deleted));
+  await time.advance(withinMs);
+  expect([core.get("podprotectors", "deployment-web"), core.get("deployments", "web")]).toEqual([undefined, undefined]);
+}
+
 test("a protector whose creation got no answer does not outlive its workload", async () => {
   await leading(async (core, time) => {
     core.answers = (write) => write !== "POST podprotectors deployment-web";
     await time.advance(500);
     expect(core.get("podprotectors", "deployment-web")).toBeDefined();
-    const finalizers = [GENERATOR];
-    const deletionTimestamp = "2026-01-01T00:00:00Z";
-    core.show("deployments", "MODIFIED", core.put("deployments", deployment({ finalizers, deletionTimestamp }, 0)));
-    await time.advance(2_000);
-    expect([core.get("podprotectors", "deployment-web"), core.get("deployments", "web")]).toEqual([
-      undefined,
-      undefined,
-    ]);
+    await expectNothingLeft(core, time, 2_000);
   });
 });
 
@@ -195,14 +196,7 @@ test("nor does one that was restored without an answer", async () => {
     await time.advance(500);
     expect(events).toEqual(["held", "created", "failed"]);
     expect(core.get("podprotectors", "deployment-web")).toBeDefined();
-    const finalizers = [GENERATOR];
-    const deletionTimestamp = "2026-01-01T00:00:00Z";
-    core.show("deployments", "MODIFIED", core.put("deployments", deployment({ finalizers, deletionTimestamp }, 0)));
-    await time.advance(5_000);
-    expect([core.get("podprotectors", "deployment-web"), core.get("deployments", "web")]).toEqual([
-      undefined,
-      undefined,
-    ]);
+    await expectNothingLeft(core, time, 5_000);
   });
 });
 

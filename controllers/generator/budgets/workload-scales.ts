@@ -42,9 +42,9 @@ type WorkloadLookup =
 const NO_BUDGETS: ReadonlySet<string> = new Set();
 
 /** Kinds whose number of pods a watch of `sources/` knows. */
-const COUNTED = WORKLOAD_KINDS.map(({ kind, scaleGroups: groups }) => ({
-  ...{ kind: kind.kind, groups, plugin: pluginName(kind) },
-}));
+const COUNTED = WORKLOAD_KINDS.map((row) => {
+  return { kind: row.kind.kind, groups: row.scaleGroups, plugin: pluginName(row.kind) };
+});
 /** Those of them with `spec.replicas`. */
 const WATCHED = COUNTED.filter(({ kind }) => kind !== "DaemonSet");
 const DAEMON_SETS = COUNTED.filter(({ kind }) => kind === "DaemonSet");
