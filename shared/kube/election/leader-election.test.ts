@@ -48,6 +48,17 @@ describe("leader election: taking the lease", () => {
     expect([first.elector.isLeader(), first.started]).toEqual([true, 1]);
   });
 
+  it("a leader pauses after each failed try, however little is left of its term", async () => {
+    const election = anElection();
+    const pauses: number[] = [];
+    const first = election.add("a", { onEvent: (event) => event.kind === "failed" && pauses.push(event.retryMs) });
+    await election.pass(5_000);
+    first.fault = { kind: "hangs" };
+    await election.pass(15_000);
+    expect(pauses.length).toBeGreaterThan(1);
+    expect(Math.min(...pauses)).toBeGreaterThanOrEqual(200);
+  });
+
   it("creates the lease, leads at once and renews it each retry period", async () => {
     const election = anElection();
     const { events } = election.add("a");

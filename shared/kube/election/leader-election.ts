@@ -35,6 +35,8 @@ export interface LeaderElectorOptions
 /** Candidates spread their tries over this multiple of the retry period, as in client-go. */
 const CANDIDATE_JITTER = 1.2;
 const MAX_BACKOFF_MS = 15_000;
+/** The least pause after a failed try, as a part of the retry period: towards its end a term leaves no other. */
+const LEAST_PAUSE = 0.1;
 
 type Attempt =
   | { readonly kind: "held" }
@@ -153,7 +155,7 @@ export class LeaderElector {
       return this.#retryPeriodMs * (1 + jitter * this.#ports.random.fraction());
     }
     // A leader retries at its period while it leads; a candidate can wait.
-    const wantedMs = leftMs > 0 ? leaderMs : this.#backoff.nextMs();
+    const wantedMs = leftMs > 0 ? Math.max(leaderMs, LEAST_PAUSE * this.#retryPeriodMs) : this.#backoff.nextMs();
     const longestMs = leftMs > 0 ? Math.max(this.#retryPeriodMs, leftMs / 2) : Number.POSITIVE_INFINITY;
     const retryMs = Math.min(Math.max(wantedMs, attempt.retryAfterMs), longestMs);
     this.#options.onEvent?.({ kind: "failed", during: attempt.during, error: attempt.error, retryMs });

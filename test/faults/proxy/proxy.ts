@@ -172,7 +172,9 @@ export class FaultProxy implements AsyncDisposable {
     return promise;
   }
 
-  /** Responds to the next `times` requests in place of the server; 0: to no more requests. */
+  /**
+   * Responds to the next `times` requests in place of the server, also where no server listens; 0: to no more requests.
+   */
   respondNext(times: number, response: RawResponse, only: (path: string) => boolean = () => true): void {
     this.#scripted = times > 0 ? { response, times, only } : undefined;
   }
@@ -224,7 +226,11 @@ export class FaultProxy implements AsyncDisposable {
     const toServer = new Pipe(
       client,
       server,
-      (bytes) => this.#fromClient(bytes, connection),
+      (bytes) => {
+        const passed = this.#fromClient(bytes, connection);
+        if (passed !== undefined && server.destroyed) close("reset");
+        return passed;
+      },
       (bytes) => this.#begin(bytes, connection)?.exchange.closed(),
     );
     const toClient = new Pipe(
@@ -241,9 +247,17 @@ export class FaultProxy implements AsyncDisposable {
       pipe.conditions = this.#conditions;
       pipe.hold(this.#halfOpen || (this.#hangsOneIn > 0 && this.connections.length % this.#hangsOneIn === 0));
     }
+    let wasServerThere = false;
+    server.once(tls ? "secureConnect" : "connect", () => {
+      wasServerThere = true;
+    });
     for (const socket of [raw, client, server]) {
-      socket.on("error", () => close("end"));
-      socket.on("close", () => close("end"));
+      const gone = (): void => {
+        // A scripted response needs no server.
+        if (socket !== server || wasServerThere || this.#scripted === undefined) close("end");
+      };
+      socket.on("error", gone);
+      socket.on("close", gone);
     }
   }
 

@@ -138,8 +138,9 @@ export class StreamHarness implements AsyncDisposable {
    */
   expectLists(sinceMs: number, ...reasons: string[]): void {
     const lists = this.listReasons(sinceMs);
-    if (this.#stalls.wokeMs < sinceMs - STALL_COUNTS_MS) expect(lists).toEqual(reasons);
-    else expect([...reasons, "standstill"]).toEqual(expect.arrayContaining(lists));
+    const failures = `failures before: ${this.failures(sinceMs).join(", ")}`;
+    if (this.#stalls.wokeMs < sinceMs - STALL_COUNTS_MS) expect(lists, failures).toEqual(reasons);
+    else expect([...reasons, "standstill"], failures).toEqual(expect.arrayContaining(lists));
   }
 
   /** Time from `sinceMs` to the first failure after it. */
