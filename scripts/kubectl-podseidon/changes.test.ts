@@ -144,6 +144,17 @@ describe("a suspension", () => {
     expect(said).toContain("Warning: the reason stays: moving\\npodprotector shop/web: resumed\n");
   });
 
+  test.each([
+    ["suspend", { finalizers: [] }, ["--yes"]],
+    ["resume", { finalizers: [] }, []],
+    ["release", { finalizers: ["podseidon.kubewharf.io/generator"] }, []],
+  ])("is changed by %s only in the protector that was read", async (command, metadata, flags) => {
+    const [read] = Object.values(stored({ suspend: { enabled: true } }));
+    const objects = { [path]: { ...Object(read), metadata: { ...Object(field(read, "metadata")), ...metadata } } };
+    const { patches } = await against(objects, command, "web", ...flags);
+    expect(patches.map((patch) => field(patch, "metadata", "uid"))).toEqual(["p1"]);
+  });
+
   test("that is not there is ended without a write", async () => {
     const { said, writes } = await against(stored(), "resume", "web");
     expect([said, writes]).toEqual(["podprotector shop/web: not suspended\n", []]);

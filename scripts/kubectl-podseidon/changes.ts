@@ -57,8 +57,15 @@ async function read(
   });
 }
 
-function patch(core: ClusterClient, { metadata }: PodProtector, body: unknown, dryRun: boolean): Promise<void> {
-  return patchAt(core, podProtectorPath(metadata.namespace ?? "", metadata.name), body, dryRun);
+interface ProtectorPatch {
+  readonly metadata?: Readonly<Record<string, unknown>>;
+  readonly spec?: unknown;
+}
+
+/** Fails with a conflict where another protector of the name has taken the place of the one that was read. */
+function patch(core: ClusterClient, read: PodProtector, body: ProtectorPatch, dryRun: boolean): Promise<void> {
+  const { name, namespace = "", uid } = read.metadata;
+  return patchAt(core, podProtectorPath(namespace, name), { ...body, metadata: { ...body.metadata, uid } }, dryRun);
 }
 
 /** A merge patch of the object at this path. Throws a sentence when it fails. */
