@@ -162,7 +162,7 @@ interface DescribedProcesses {
   readonly anotherApiserver: (name: string, port: number, flags: Flags) => ManagedProcess;
 }
 
-const START_TIMEOUT_MS = 180_000;
+const START_TIMEOUT_MS = 300_000;
 
 /**
  * The processes of a cluster, not started yet. `overrides` are flags in addition to the usual ones, or instead of them;

@@ -13,7 +13,7 @@ type ComponentKind = "webhook" | "aggregator" | "generator" | "update-trigger" |
 
 /** The folder of the bundles that tests run. */
 export const BUNDLES = process.env.PODSEIDON_BUNDLES ?? join(root, "dist");
-const START_TIMEOUT_MS = 120_000;
+const START_TIMEOUT_MS = 300_000;
 /** As in the manifests of the webhook and the aggregator. */
 const NODE_FLAGS = ["--max-semi-space-size=8", "--enable-source-maps", "--max-old-space-size-percentage=75"];
 

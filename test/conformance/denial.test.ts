@@ -11,7 +11,6 @@ import { waitUntilSettled } from "../support/cluster/protectors.ts";
 const REPLICAS = 4;
 /** The `deploy` label asks for a minimum of three quarters. */
 const PROMISED = 3;
-const SETTLED_WITHIN_MS = 60_000;
 const AUDIT_POLICY = JSON.stringify({
   apiVersion: "audit.k8s.io/v1",
   kind: "Policy",
@@ -34,10 +33,10 @@ beforeAll(async () => {
     },
   });
   await deploy(environment, "web", REPLICAS);
-  await waitUntilSettled(environment.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", "web", REPLICAS);
   // One pod leaves, so that the rest are at the minimum. Its Deployment creates no other one.
   await environment.core.kubectl(["scale", "deployment/web", `--replicas=${PROMISED}`]);
-  await waitUntilSettled(environment.core, "default", "web", PROMISED, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", "web", PROMISED);
 });
 
 afterAll(() => environment?.stop());

@@ -16,7 +16,6 @@ import {
 } from "../support/cluster/protectors.ts";
 import { HistoryRecorder } from "../support/history/history-recorder.ts";
 
-const SETTLED_WITHIN_MS = 60_000;
 const PODS = "/api/v1/namespaces/default/pods";
 
 let environment: TestEnvironment;
@@ -74,7 +73,7 @@ afterAll(async () => {
 async function prepare(app: string, count: number, minAvailable: number): Promise<string[]> {
   await createProtector(environment.core, "default", app, { minAvailable, selector: { matchLabels: { app } } });
   const names = await createReadyPods(environment.core, { namespace: "default", prefix: app, count, labels: { app } });
-  await waitUntilSettled(environment.core, "default", app, count, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", app, count);
   await recorder.untilKnown();
   return names;
 }
@@ -103,7 +102,7 @@ describe("races between admission, commit and watch", () => {
     expect(await remove(z)).toBe(429);
     gate.open();
     expect(await late).toBe(200);
-    await waitUntilSettled(environment.core, "default", "pod-y", 1, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "pod-y", 1);
   });
 
   it("reserves once for a pod that changes during a slow review", async () => {
@@ -116,7 +115,7 @@ describe("races between admission, commit and watch", () => {
     gate.open();
     expect(await deletion).toBe(200);
     expect(other.requests).toBeGreaterThan(before);
-    await waitUntilSettled(environment.core, "default", "changing", 2, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "changing", 2);
   });
 
   it("evicts the pod that was reviewed, not the one that took its name", async () => {

@@ -15,7 +15,7 @@ import { createReadyPods, readyPods, setReady } from "../support/cluster/pods.ts
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { HistoryRecorder } from "../support/history/history-recorder.ts";
 import { judge } from "./checker/judge.ts";
-import { CELL, CELLS, PODS, SETTLE, SETTLED_WITHIN_MS } from "./recorded-installation.ts";
+import { CELL, CELLS, PODS, SETTLE } from "./recorded-installation.ts";
 import { replayAll } from "./replay/replay-all.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
@@ -109,7 +109,7 @@ async function play(environment: TestEnvironment, recorder: HistoryRecorder, see
     const names = await createReadyPods(environment.cell(cell), pods);
     targets.push(...names.map((name) => ({ cell, name })));
   }
-  await waitUntilSettled(environment.core, "default", app, 2 * count, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", app, 2 * count);
   await recorder.untilKnown();
   const fault = chance.pick(Object.keys(FAULTS));
   process.stdout.write(`seed ${seed}: ${minAvailable} of ${2 * count} pods are promised; ${fault}\n`);
@@ -123,7 +123,7 @@ async function play(environment: TestEnvironment, recorder: HistoryRecorder, see
   });
   await during;
   const left = async (): Promise<number> => await readyPods(environment.cells.values(), app);
-  await waitUntilSettled(environment.core, "default", app, left, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", app, left);
   if (!hasFlaps) expect(await left()).toBeGreaterThanOrEqual(minAvailable);
 }
 

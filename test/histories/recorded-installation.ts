@@ -3,7 +3,6 @@ import { BARE, type ClusterOptions } from "../../scripts/control-plane/cluster.t
 
 export const CELLS = ["east", "west"] as const;
 export const SETTLE = "6s";
-export const SETTLED_WITHIN_MS = 180_000;
 export const PODS = "/api/v1/namespaces/default/pods";
 
 export const CELL: ClusterOptions = { ...BARE, flags: { "kube-apiserver": { "request-timeout": "5s" } } };

@@ -9,7 +9,7 @@ import { loadSpecification, type Specification } from "../spec/specification.ts"
 import { createReadyPods, readyPods, setReady } from "../support/cluster/pods.ts";
 import { createProtector, readProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 import { HistoryRecorder } from "../support/history/history-recorder.ts";
-import { CELL, CELLS, PODS, SETTLE, SETTLED_WITHIN_MS } from "./recorded-installation.ts";
+import { CELL, CELLS, PODS, SETTLE } from "./recorded-installation.ts";
 import { type Flaw, flawsIn } from "./replay/flaws.ts";
 import { replayAll } from "./replay/replay-all.ts";
 
@@ -94,7 +94,7 @@ async function createPods(environment: TestEnvironment, cell: string, prefix: st
 async function play(environment: TestEnvironment, recorder: HistoryRecorder): Promise<void> {
   const settled = async (): Promise<void> => {
     const left = async (): Promise<number> => await readyPods(environment.cells.values(), "web");
-    await waitUntilSettled(environment.core, "default", "web", left, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "web", left);
   };
   await keepLabelled(environment);
   await createPods(environment, "east", "east", 2);

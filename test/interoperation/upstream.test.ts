@@ -19,7 +19,6 @@ import { createProtector, waitUntilSettled } from "../support/cluster/protectors
 
 const upstream = upstreamBinaries();
 const CRD = resolve(import.meta.dirname, "../../crds/podseidon.kubewharf.io_podprotectors.yaml");
-const SETTLED_WITHIN_MS = 60_000;
 const PODS = 6;
 const MIN_AVAILABLE = 4;
 
@@ -105,14 +104,14 @@ async function remove(name: string, from = cluster): Promise<number> {
 async function oneByOne(app: string): Promise<void> {
   await createProtector(cluster, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: { app } } });
   const names = await createReadyPods(cluster, { namespace: "default", prefix: app, count: PODS, labels: { app } });
-  await waitUntilSettled(cluster, "default", app, PODS, SETTLED_WITHIN_MS);
+  await waitUntilSettled(cluster, "default", app, PODS);
   const spare = PODS - MIN_AVAILABLE;
   for (const [index, name] of names.slice(0, spare).entries()) {
     await cluster.waitFor(`${name} to be allowed`, async () => (await remove(name)) < 300);
-    await waitUntilSettled(cluster, "default", app, PODS - 1 - index, SETTLED_WITHIN_MS);
+    await waitUntilSettled(cluster, "default", app, PODS - 1 - index);
   }
   for (const name of names.slice(spare)) expect([409, 429]).toContain(await remove(name));
-  await waitUntilSettled(cluster, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
+  await waitUntilSettled(cluster, "default", app, MIN_AVAILABLE);
 }
 
 /**
@@ -122,11 +121,11 @@ async function oneByOne(app: string): Promise<void> {
 async function allAtOnce(app: string): Promise<void> {
   await createProtector(cluster, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: { app } } });
   const names = await createReadyPods(cluster, { namespace: "default", prefix: app, count: PODS, labels: { app } });
-  await waitUntilSettled(cluster, "default", app, PODS, SETTLED_WITHIN_MS);
+  await waitUntilSettled(cluster, "default", app, PODS);
   await eachAtMost(PODS, names, async (name) => void (await remove(name)));
   const list = await cluster.admin.get(`/api/v1/namespaces/default/pods?labelSelector=app%3D${app}`);
   const items: unknown = Reflect.get(Object(list), "items");
-  await waitUntilSettled(cluster, "default", app, Array.isArray(items) ? items.length : -1, SETTLED_WITHIN_MS);
+  await waitUntilSettled(cluster, "default", app, Array.isArray(items) ? items.length : -1);
   expect(running.every((process) => process.running)).toBe(true);
 }
 
@@ -137,13 +136,13 @@ async function overTwoCells(app: string): Promise<void> {
   const cells = [cluster, otherCluster];
   const names = await createReadyPods(cluster, pods);
   await createReadyPods(otherCluster, pods);
-  await waitUntilSettled(cluster, "default", app, PODS, SETTLED_WITHIN_MS);
+  await waitUntilSettled(cluster, "default", app, PODS);
   for (const [index, cell] of cells.entries()) {
     await cell.waitFor(`${names[index]} to be allowed`, async () => (await remove(names[index] ?? "", cell)) < 300);
-    await waitUntilSettled(cluster, "default", app, PODS - 1 - index, SETTLED_WITHIN_MS);
+    await waitUntilSettled(cluster, "default", app, PODS - 1 - index);
   }
   for (const cell of cells) expect([409, 429]).toContain(await remove(names[2] ?? "", cell));
-  await waitUntilSettled(cluster, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
+  await waitUntilSettled(cluster, "default", app, MIN_AVAILABLE);
 }
 
 describe.runIf(upstream !== undefined)("beside upstream's components", () => {

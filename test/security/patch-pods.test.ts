@@ -17,7 +17,6 @@ import { createProtector, readProtector, reservationCount, waitUntilSettled } fr
 
 const PODS = "/api/v1/namespaces/default/pods";
 const REPLICAS = 3;
-const SETTLED_WITHIN_MS = 120_000;
 const KUBELET = "token-of-a-kubelet";
 const ALL = ["DELETE", "EVICT", "UPDATE"];
 
@@ -94,7 +93,7 @@ async function protect(
   await createReadyPods(core, { namespace: "default", prefix: name, count: REPLICAS, labels: { app: name } });
   const selector = { matchLabels: { app: name } };
   await createProtector(core, "default", name, { minAvailable, protectedOperations, selector, ...more });
-  await waitUntilSettled(core, "default", name, REPLICAS, SETTLED_WITHIN_MS);
+  await waitUntilSettled(core, "default", name, REPLICAS);
 }
 
 const patch = (pod: string, change: object): Promise<ApiAnswer> =>
@@ -125,7 +124,7 @@ describe("with UPDATE protected", () => {
     await protect("spare", REPLICAS - 1, ALL);
     expect(await relabel("spare-0")).toMatchObject({ status: 200 });
     expect(await relabel("spare-1")).toMatchObject({ status: 429 });
-    await waitUntilSettled(environment.core, "default", "spare", REPLICAS - 1, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "spare", REPLICAS - 1);
     expect(await relabel("spare-1")).toMatchObject({ status: 429 });
   });
 });
@@ -162,7 +161,7 @@ describe("a write of a pod's status, with UPDATE protected,", () => {
     await protect("leaving", REPLICAS - 1, ALL);
     expect(await write("leaving-0", OTHER)).toMatchObject({ status: 200 });
     expect(await write("leaving-1", OTHER)).toMatchObject({ status: 429 });
-    await waitUntilSettled(environment.core, "default", "leaving", REPLICAS - 1, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "leaving", REPLICAS - 1);
     for (const change of [write, patch]) expect(await change("leaving-1", OTHER)).toMatchObject({ status: 429 });
   });
 
@@ -173,7 +172,7 @@ describe("a write of a pod's status, with UPDATE protected,", () => {
     expect(await write("failing-0", failed)).toMatchObject({ status: 200 });
     expect(await reviews("status")).toBeGreaterThanOrEqual(asked + 2);
     expect(await write("failing-1", failed)).toMatchObject({ status: 429 });
-    await waitUntilSettled(environment.core, "default", "failing", REPLICAS - 1, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "failing", REPLICAS - 1);
   });
 });
 
@@ -183,7 +182,7 @@ it("a label that takes a pod out of the count needs quota, and the pod needs non
   await protect("out", REPLICAS - 1, ALL, { unavailableLabelPrefix: prefix });
   expect(await takeOut("out-0")).toMatchObject({ status: 200 });
   expect(await takeOut("out-1")).toMatchObject({ status: 429 });
-  await waitUntilSettled(environment.core, "default", "out", REPLICAS - 1, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", "out", REPLICAS - 1);
   const remove = (pod: string) => ask(environment.core, "DELETE", `${PODS}/${pod}`, { gracePeriodSeconds: 0 });
   expect(await remove("out-1")).toMatchObject({ status: 429 });
   expect(await remove("out-0")).toMatchObject({ status: 200 });

@@ -15,7 +15,6 @@ import { createProtector, waitUntilSettled } from "../support/cluster/protectors
 
 const TENANT = "tenant";
 const PODS = `/api/v1/namespaces/${TENANT}/pods`;
-const SETTLED_WITHIN_MS = 120_000;
 const CREATORS = 8;
 
 let environment: TestEnvironment;
@@ -48,7 +47,7 @@ beforeAll(async () => {
   // While nothing is protected, nobody's pods are looked at.
   await createReadyPods(cluster, { namespace: "default", prefix: "web", count: 1, labels: { app: "web" } });
   await createProtector(cluster, "default", "web", { minAvailable: 1, selector: { matchLabels: { app: "web" } } });
-  await waitUntilSettled(cluster, "default", "web", 1, SETTLED_WITHIN_MS);
+  await waitUntilSettled(cluster, "default", "web", 1);
 });
 
 afterAll(async () => {

@@ -12,7 +12,6 @@ import { eventually, protectorPath } from "../../support/generator/generator-har
 
 const NAME = "web";
 const PODS = 3;
-const WITHIN_MS = 120_000;
 const PROTECTOR = "deployment-web";
 const ANNOTATION = "podseidon.kubewharf.io/enforcement";
 
@@ -28,7 +27,7 @@ beforeAll(async () => {
   await kubectl("label", `deployment/${NAME}`, `${key}=true`);
   await kubectl("annotate", `deployment/${NAME}`, `podseidon.kubewharf.io/min-available=${PODS}`);
   await enforcement("Warn");
-  await waitUntilSettled(environment.core, "default", PROTECTOR, PODS, WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", PROTECTOR, PODS);
   await environment.core.waitFor("the webhook to know", async () =>
     (await deletePod("--dry-run=server")).includes("not enforced"),
   );
@@ -49,7 +48,7 @@ async function enforcement(stated: "Warn" | "Off" | undefined): Promise<void> {
   const change = stated === undefined ? `${ANNOTATION}-` : `${ANNOTATION}=${stated}`;
   await kubectl("annotate", "--overwrite", `deployment/${NAME}`, change);
   const path = protectorPath("default", PROTECTOR);
-  await eventually(environment.core, path, (one) => field(one, "spec", "enforcement") === stated, WITHIN_MS);
+  await eventually(environment.core, path, (one) => field(one, "spec", "enforcement") === stated);
 }
 
 async function podName(): Promise<string> {
@@ -82,13 +81,13 @@ test("Warn deletes at the minimum, with the text of the denial as a warning, a r
     const events = items(await environment.core.admin.get("/api/v1/namespaces/default/events"));
     return events.some((one) => field(one, "reason") === "DisruptionWouldBeRefused");
   });
-  await waitUntilSettled(environment.core, "default", PROTECTOR, PODS, WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", PROTECTOR, PODS);
 });
 
 test("what is written into the protector itself is put back: the Deployment decides", async () => {
   const path = protectorPath("default", PROTECTOR);
   await environment.core.admin.call("PATCH", path, { spec: { enforcement: "Off" } });
-  await eventually(environment.core, path, (one) => field(one, "spec", "enforcement") === "Warn", WITHIN_MS);
+  await eventually(environment.core, path, (one) => field(one, "spec", "enforcement") === "Warn");
 });
 
 test("Off does not protect, as a suspension without an end, and says so", async () => {
@@ -103,7 +102,7 @@ test("Off does not protect, as a suspension without an end, and says so", async 
 test("a namespace says it for all in it that say nothing; a workload that does has precedence", async () => {
   const path = protectorPath("default", PROTECTOR);
   const until = (enforcement: string | undefined): Promise<unknown> =>
-    eventually(environment.core, path, (one) => field(one, "spec", "enforcement") === enforcement, WITHIN_MS);
+    eventually(environment.core, path, (one) => field(one, "spec", "enforcement") === enforcement);
   await kubectl("label", "namespace/default", `${ANNOTATION}=Warn`);
   await kubectl("annotate", "--overwrite", `deployment/${NAME}`, `${ANNOTATION}=Enforce`);
   await until(undefined);

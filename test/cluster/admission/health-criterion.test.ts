@@ -13,7 +13,6 @@ import { readProtector, waitUntilSettled } from "../../support/cluster/protector
 const NAME = "web";
 const PODS = 4;
 const FLOOR = 2;
-const WITHIN_MS = 120_000;
 const AVAILABLE = "deployment-web";
 const RUNNING = "deployment-web.running";
 
@@ -27,7 +26,7 @@ beforeAll(async () => {
   await kubectl("delete", `podprotector/${NAME}`);
   await kubectl("annotate", `deployment/${NAME}`, "podseidon.kubewharf.io/min-running=50%");
   await kubectl("label", `deployment/${NAME}`, `${Object.keys(PROTECTED)[0]}=true`);
-  for (const one of [AVAILABLE, RUNNING]) await waitUntilSettled(environment.core, "default", one, PODS, WITHIN_MS);
+  for (const one of [AVAILABLE, RUNNING]) await waitUntilSettled(environment.core, "default", one, PODS);
 });
 
 afterAll(async () => {
@@ -58,7 +57,7 @@ test("while no pod is ready, a deletion of all of them stops at the floor", asyn
   // What the Deployment creates in their place must not run.
   await kubectl("cordon", "node-1");
   await kubectl("annotate", "pods", "--all", `${KWOK_ANNOTATIONS.unready}=true`);
-  await waitUntilSettled(environment.core, "default", AVAILABLE, 0, WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", AVAILABLE, 0);
   await environment.core.waitFor("the protector of running pods to know", async () => {
     const { status } = await readProtector(environment.core, "default", RUNNING);
     return status?.summary.aggregatedReady === 0;
@@ -76,6 +75,6 @@ test("while no pod is ready, a deletion of all of them stops at the floor", asyn
 test("a rollout that mends the probe passes", async () => {
   await kubectl("uncordon", "node-1");
   await roll(environment, NAME, PODS, "app:2");
-  for (const one of [AVAILABLE, RUNNING]) await waitUntilSettled(environment.core, "default", one, PODS, WITHIN_MS);
+  for (const one of [AVAILABLE, RUNNING]) await waitUntilSettled(environment.core, "default", one, PODS);
   expect(await running()).toHaveLength(PODS);
 });

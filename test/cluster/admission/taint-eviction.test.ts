@@ -21,7 +21,6 @@ import { createProtector, waitUntilSettled } from "../../support/cluster/protect
 const REPLICAS = 4;
 /** How often the taint eviction controller tries each pod. */
 const TRIES = 5;
-const SETTLED_WITHIN_MS = 120_000;
 const TAINT = { key: "broken", effect: "NoExecute" };
 const PLUGIN = join(BUNDLES, "kubectl-podseidon.mjs");
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
@@ -41,7 +40,7 @@ beforeAll(async () => {
     minAvailable: REPLICAS,
     selector: { matchLabels: { app: "web" } },
   });
-  await waitUntilSettled(cluster, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+  await waitUntilSettled(cluster, "default", "web", REPLICAS);
   await cluster.kubectl(["uncordon", "node-2"]);
 });
 
@@ -61,16 +60,12 @@ async function podsOn(node: string): Promise<readonly unknown[]> {
 
 /** Waits until each pod was denied for as long as taint eviction tries it. */
 async function untilDenied(tries: number, pods = REPLICAS): Promise<void> {
-  await cluster.waitFor(
-    `${tries} denials of each pod`,
-    async () => (await refusals(environment)) >= tries * pods,
-    SETTLED_WITHIN_MS,
-  );
+  await cluster.waitFor(`${tries} denials of each pod`, async () => (await refusals(environment)) >= tries * pods);
 }
 
 async function untilEmpty(node: string): Promise<void> {
-  await cluster.waitFor(`the pods to leave ${node}`, async () => (await podsOn(node)).length === 0, SETTLED_WITHIN_MS);
-  await waitUntilSettled(cluster, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+  await cluster.waitFor(`the pods to leave ${node}`, async () => (await podsOn(node)).length === 0);
+  await waitUntilSettled(cluster, "default", "web", REPLICAS);
 }
 
 async function eventsOf(reason: string): Promise<readonly unknown[]> {
@@ -103,7 +98,7 @@ async function startDevicePod(name: string): Promise<void> {
   const status = { allocation: { devices: { results } }, reservedFor };
   await cluster.admin.call("PATCH", `${claims}/${name}/status`, { status });
   await createProtector(cluster, "default", name, { minAvailable: 1, selector: { matchLabels: labels } });
-  await waitUntilSettled(cluster, "default", name, 1, SETTLED_WITHIN_MS);
+  await waitUntilSettled(cluster, "default", name, 1);
 }
 
 /** As the manifests install it: with its own account, and a Lease. */
@@ -135,7 +130,7 @@ describe("pods at the minimum on a node with a NoExecute taint", () => {
     await environment.replaceWebhooks(["untold"], ["--single-attempt-retry-after=0"]);
     await promise(REPLICAS);
     await taint("node-1", []);
-    await waitUntilSettled(cluster, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+    await waitUntilSettled(cluster, "default", "web", REPLICAS);
     await taint("node-2", [TAINT]);
     await untilDenied(TRIES);
     await using retry = await startEvictionRetry();
@@ -194,7 +189,7 @@ test("a denied preemption has marked its victim: IfHealthyBudget does not keep i
     unhealthyPodPolicy: "IfHealthyBudget",
     selector,
   });
-  await waitUntilSettled(cluster, "default", "low", 1, SETTLED_WITHIN_MS);
+  await waitUntilSettled(cluster, "default", "low", 1);
   await environment.replaceWebhooks(["preempted"]);
   await start("high", { priorityClassName: "high" });
   await untilDenied(1, 1);
@@ -219,7 +214,7 @@ test.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(
     cluster.processes.kwok.freeze();
     try {
       const isEmpty = async (): Promise<boolean> => (await podsOn(full)).length === 0;
-      await cluster.waitFor("the pods to be removed", isEmpty, 2 * SETTLED_WITHIN_MS);
+      await cluster.waitFor("the pods to be removed", isEmpty);
     } finally {
       cluster.processes.kwok.thaw();
     }

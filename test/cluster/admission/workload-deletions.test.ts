@@ -20,7 +20,6 @@ import { shellCommand } from "../../support/cluster/documented.ts";
 import { ensureHelm } from "../../support/cluster/test-tools.ts";
 import { eventually, GROUP, protectorPath } from "../../support/generator/generator-harness.ts";
 
-const WITHIN_MS = 300_000;
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const run = promisify(execFile);
 
@@ -90,8 +89,7 @@ describe("the deletion of a protected workload that asks for replicas", () => {
     environment.core.kubectl([...args, "--namespace", shop]);
   const scale = (replicas: number): Promise<unknown> =>
     environment.core.admin.call("PATCH", path(), { spec: { replicas } });
-  const gone = (where: string): Promise<unknown> =>
-    eventually(environment.core, where, (one) => one === undefined, WITHIN_MS);
+  const gone = (where: string): Promise<unknown> => eventually(environment.core, where, (one) => one === undefined);
   const hasCondition = (object: unknown, wanted: string): boolean =>
     conditions(object).some(({ type, status }) => type === wanted && status === "True");
 
@@ -110,7 +108,6 @@ describe("the deletion of a protected workload that asks for replicas", () => {
       environment.core,
       protector(),
       (one) => field(one, "status", "summary", "estimatedAvailableReplicas") === web.replicas,
-      WITHIN_MS,
     );
   }
 
@@ -151,12 +148,12 @@ describe("the deletion of a protected workload that asks for replicas", () => {
     const [own, its] = [`/apis/apps/v1/namespaces/${shop}/statefulsets/db`, protectorPath(shop, "statefulset-db")];
     const isCounted = (one: unknown): boolean => field(one, "status", "summary", "estimatedAvailableReplicas") === 3;
     await environment.core.apply([recreated]);
-    const before = await eventually(environment.core, its, isCounted, WITHIN_MS);
+    const before = await eventually(environment.core, its, isCounted);
     const pods = await podUids();
     const uid = field(await environment.core.admin.get(own), "metadata", "uid");
     await environment.core.admin.call("DELETE", own, { propagationPolicy: "Orphan", preconditions: { uid } });
     await gone(own);
-    const left = await eventually(environment.core, its, (one) => hasCondition(one, "SourceVanished"), WITHIN_MS);
+    const left = await eventually(environment.core, its, (one) => hasCondition(one, "SourceVanished"));
     expect([field(left, "metadata", "uid"), field(left, "spec", "minAvailable")]).toEqual([
       field(before, "metadata", "uid"),
       2,
@@ -165,7 +162,7 @@ describe("the deletion of a protected workload that asks for replicas", () => {
     const next = field(await environment.core.admin.get(own), "metadata", "uid");
     const isAdopted = (one: unknown): boolean =>
       field(one, "metadata", "ownerReferences", 0, "uid") === next && !hasCondition(one, "SourceVanished");
-    const after = await eventually(environment.core, its, (one) => isAdopted(one) && isCounted(one), WITHIN_MS);
+    const after = await eventually(environment.core, its, (one) => isAdopted(one) && isCounted(one));
     expect(field(after, "metadata", "uid")).toBe(field(before, "metadata", "uid"));
     expect(await podUids()).toEqual(pods);
     await kubectl("scale", "statefulset", "db", "--replicas=0");
@@ -184,7 +181,7 @@ describe("the deletion of a protected workload that asks for replicas", () => {
       run(binary, [...args, "--namespace", shop, "--kubeconfig", environment.core.kubeconfig]);
     await helm("install", "released", directory);
     const isHeld = (one: unknown): boolean => field(one, "metadata", "finalizers") !== undefined;
-    await eventually(environment.core, path("released"), isHeld, WITHIN_MS);
+    await eventually(environment.core, path("released"), isHeld);
     const isKept = async (): Promise<void> => {
       const kept = await environment.core.admin.get(path("released"));
       expect(field(kept, "metadata", "deletionTimestamp")).toBeUndefined();
@@ -225,7 +222,7 @@ describe("the deletion of a protected workload that asks for replicas", () => {
     await kubectl("delete", "namespace", shop, "--wait=false");
     const isRefused = (one: unknown): boolean =>
       conditions(one).some(({ message, status }) => status === "True" && message.includes(POLICY));
-    await eventually(environment.core, `/api/v1/namespaces/${shop}`, isRefused, WITHIN_MS);
+    await eventually(environment.core, `/api/v1/namespaces/${shop}`, isRefused);
     expect(field(await environment.core.admin.get(path()), "metadata", "deletionTimestamp")).toBeUndefined();
     expect((await podUids()).length).toBeGreaterThanOrEqual(web.replicas - 1);
     await kubectl("annotate", "deployment", "web", `${GROUP}/protect=false`);
@@ -239,20 +236,19 @@ describe("the deletion of a protected workload that asks for replicas", () => {
     await environment.core.waitFor("the policy to be out of force", async () => (await refusal()) === "");
     const pods = await podUids();
     await kubectl("delete", "deployment", "web", "--wait=false");
-    await eventually(environment.core, protector(), (one) => hasCondition(one, "SourceDeleting"), WITHIN_MS);
+    await eventually(environment.core, protector(), (one) => hasCondition(one, "SourceDeleting"));
     for (const kind of ["Deployment", "PodProtector"]) {
       const events = `/api/v1/namespaces/${shop}/events?fieldSelector=reason=DeletionHeld,involvedObject.kind=${kind}`;
-      await eventually(environment.core, events, (list) => items(list).length > 0, WITHIN_MS);
+      await eventually(environment.core, events, (list) => items(list).length > 0);
     }
     await shellCommand(environment.core, GUIDE, "take a deletion back");
-    await eventually(environment.core, protector(), (one) => hasCondition(one, "SourceVanished"), WITHIN_MS);
+    await eventually(environment.core, protector(), (one) => hasCondition(one, "SourceVanished"));
     await environment.core.apply([inShop()]);
     const uid = field(await environment.core.admin.get(path()), "metadata", "uid");
     const after = await eventually(
       environment.core,
       protector(),
       (one) => field(one, "metadata", "ownerReferences", 0, "uid") === uid && !hasCondition(one, "SourceVanished"),
-      WITHIN_MS,
     );
     expect(field(after, "metadata", "uid")).toBe(field(before, "metadata", "uid"));
     await eventually(
@@ -261,7 +257,6 @@ describe("the deletion of a protected workload that asks for replicas", () => {
       (one) =>
         field(one, "status", "observedGeneration") === field(one, "metadata", "generation") &&
         field(one, "status", "availableReplicas") === web.replicas,
-      WITHIN_MS,
     );
     expect(await podUids()).toEqual(pods);
   });
@@ -269,24 +264,19 @@ describe("the deletion of a protected workload that asks for replicas", () => {
   test("and a workload that is back without the label stays protected until somebody says otherwise", async () => {
     await protectedShop();
     await environment.core.etcd.deleteKey(`/registry/deployments/${shop}/web`);
-    await eventually(environment.core, protector(), (one) => hasCondition(one, "SourceVanished"), WITHIN_MS);
+    await eventually(environment.core, protector(), (one) => hasCondition(one, "SourceVanished"));
     await environment.core.apply([inShop({ labels: {} })]);
     const annotation = ["metadata", "annotations", `${GROUP}/protect`];
-    const back = await eventually(
-      environment.core,
-      path(),
-      (one) => field(one, ...annotation) === "adopted",
-      WITHIN_MS,
-    );
+    const back = await eventually(environment.core, path(), (one) => field(one, ...annotation) === "adopted");
     const uid = field(back, "metadata", "uid");
     const isOwned = (one: unknown): boolean => field(one, "metadata", "ownerReferences", 0, "uid") === uid;
-    await eventually(environment.core, protector(), isOwned, WITHIN_MS);
+    await eventually(environment.core, protector(), isOwned);
     for (const kind of ["Deployment", "PodProtector"]) {
       const events = `/api/v1/namespaces/${shop}/events?fieldSelector=reason=Adopted,involvedObject.kind=${kind}`;
-      await eventually(environment.core, events, (list) => items(list).length > 0, WITHIN_MS);
+      await eventually(environment.core, events, (list) => items(list).length > 0);
     }
     await scale(5);
-    await eventually(environment.core, protector(), (one) => field(one, "spec", "minAvailable") === 4, WITHIN_MS);
+    await eventually(environment.core, protector(), (one) => field(one, "spec", "minAvailable") === 4);
     await kubectl("label", "deployment", "web", `${GROUP}/protect=false`);
     await gone(protector());
   });

@@ -211,20 +211,13 @@ describe("after a restore of etcd", () => {
     await setReady(cluster, "default", "restored-0", true);
     await waitForEntry(cluster, "restored", "3 available", available(3));
     await cluster.restoreEtcd(snapshot);
-    const held = await waitForEntry(
-      cluster,
-      "restored",
-      "hold",
-      ({ aggregation }) => (aggregation?.epoch ?? 0) > 0,
-      60_000,
-    );
+    const held = await waitForEntry(cluster, "restored", "hold", ({ aggregation }) => (aggregation?.epoch ?? 0) > 0);
     expect(held.aggregation?.hold).toBeDefined();
     const free = await waitForEntry(
       cluster,
       "restored",
       "no hold",
       ({ aggregation }) => aggregation?.hold === undefined,
-      60_000,
     );
     expect(free.aggregation).toMatchObject({ availableReplicas: 3 });
   });

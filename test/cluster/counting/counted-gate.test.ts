@@ -20,7 +20,6 @@ const REPLICAS = FULL ? 100 : 20;
 const ROLLS = FULL ? 10 : 1;
 /** The value of maxSurge and of maxUnavailable. */
 const QUARTER = REPLICAS / 4;
-const SETTLED_WITHIN_MS = 300_000;
 const PODS = "/api/v1/namespaces/default/pods";
 const SPEC = { containers: [{ name: "app", image: "app:1" }] };
 
@@ -38,7 +37,7 @@ beforeAll(async () => {
     aggregatorArgs: ["--counted-gate-bound", "5m", "--coalesce-period", "300ms"],
   });
   await deploy(environment, "web", REPLICAS);
-  await waitUntilSettled(environment.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", "web", REPLICAS);
 });
 
 afterAll(() => environment?.stop());
@@ -64,7 +63,7 @@ async function whileNobodyCounts(what: string, condition: () => Promise<boolean>
   const aggregator = environment.aggregators.get("cell");
   aggregator?.process.freeze();
   try {
-    await environment.core.waitFor(what, condition, SETTLED_WITHIN_MS);
+    await environment.core.waitFor(what, condition);
   } finally {
     aggregator?.process.thaw();
   }
@@ -88,7 +87,7 @@ async function rolled(image: string, meanwhile: () => Promise<void> = async () =
       `rollout ${image} of ${REPLICAS}: ${Math.round(tookMs)} ms, refused ${refused}, lowest ${availability.lowest}\n`,
     );
     expect(availability.lowest).toBeGreaterThanOrEqual(REPLICAS - QUARTER);
-    await waitUntilSettled(environment.core, "default", "web", REPLICAS, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "web", REPLICAS);
     return denials() - before;
   } finally {
     await availability.stop();
@@ -204,7 +203,7 @@ describe("custom conditions", () => {
       return readyReplicas === 2 && availableReplicas === 0;
     });
     await setCondition("own-0", "example.com/warm");
-    await waitUntilSettled(environment.core, "default", "own", 1, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "own", 1);
     const expectStatus = async (name: string, status: number): Promise<void> => {
       const answer = await ask(environment.core, "DELETE", `${PODS}/${name}?dryRun=All`);
       expect(answer.status, messageOf(answer)).toBe(status);
@@ -212,7 +211,7 @@ describe("custom conditions", () => {
     await expectStatus("own-0", 429);
     await expectStatus("own-1", 200);
     await setCondition("own-1", "example.com/warm");
-    await waitUntilSettled(environment.core, "default", "own", 2, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "own", 2);
     await expectStatus("own-0", 200);
   });
 });
@@ -223,7 +222,7 @@ describe("a pod that is counted and not Ready yet", () => {
     await createProtector(environment.core, "default", "slow", { minAvailable: 2, selector: { matchLabels: labels } });
     const [ready] = await createReadyPods(environment.core, { namespace: "default", prefix: "slow", count: 2, labels });
     await createGatedPod("slow-new", labels);
-    await waitUntilSettled(environment.core, "default", "slow", 3, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "slow", 3);
     await environment.core.waitFor(
       "its gate to open",
       async () => (await statusOf("slow-new", COUNTED_CONDITION)) === "True",
@@ -245,7 +244,7 @@ describe("a node that dies", () => {
     await createProtector(environment.core, "default", "dead", { minAvailable: 3, selector: { matchLabels: labels } });
     const names = ["dead-0", "dead-1", "dead-2", "dead-3"];
     for (const name of names) await createGatedPod(name, labels);
-    await waitUntilSettled(environment.core, "default", "dead", 4, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", "dead", 4);
     for (const name of names) await writeReady(name, { status: "True", reason: null });
     // pkg/controller/util/node MarkPodsNotReady: the whole status, with another status of Ready, and its old reason.
     const pod = await environment.core.admin.get(`${PODS}/dead-0`);

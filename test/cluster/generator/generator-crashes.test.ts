@@ -22,7 +22,6 @@ import {
 } from "../../support/generator/generator-harness.ts";
 
 const AT_ONCE = 4;
-const WITHIN_MS = 180_000;
 
 let cluster: Cluster;
 let transport: Transport;
@@ -196,12 +195,12 @@ async function play(scenario: Scenario, crash?: Crash): Promise<Ended> {
   const first = space.start(dying);
   const isDone = (): Promise<boolean> => scenario.done(space);
   const ended = async (): Promise<boolean> => dying.isDead || (await isDone());
-  await cluster.waitFor(`${scenario.name} up to ${JSON.stringify(crash)}`, ended, WITHIN_MS);
+  await cluster.waitFor(`${scenario.name} up to ${JSON.stringify(crash)}`, ended);
   await first.stop();
   const counting = new CrashingTransport(transport);
   const second = space.start(counting);
   const what = `${scenario.name} after ${JSON.stringify(crash)}`;
-  await cluster.waitFor(what, isDone, WITHIN_MS).catch((cause: unknown) => {
+  await cluster.waitFor(what, isDone).catch((cause: unknown) => {
     throw new Error(`${cause}; made ${counting.writes}; ${JSON.stringify(second.events)}`, { cause });
   });
   await second.stop();

@@ -389,7 +389,6 @@ test(`${AT_ONCE} workloads at once: never more calls under way than workers`, as
   await cluster.waitFor(
     "all protectors",
     async () => one.events.filter(({ kind }) => kind === "created").length >= AT_ONCE,
-    300_000,
   );
   expect(items(await cluster.admin.get(protectorPath(namespace)))).toHaveLength(AT_ONCE);
   expect(counting.most).toBeLessThanOrEqual(CONCURRENCY);

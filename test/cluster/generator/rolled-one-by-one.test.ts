@@ -23,7 +23,6 @@ import { AvailabilityPerApp } from "../../support/generator/per-app.ts";
 const namespace = "default";
 const PODS = `/api/v1/namespaces/${namespace}/pods`;
 const NODES = 4;
-const WITHIN_MS = 300_000;
 const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
 let environment: TestEnvironment;
 let transport: Transport;
@@ -108,14 +107,10 @@ test("each rollout ends, also beside a mass deletion, and never goes below the n
   const { core } = environment;
   await core.apply(ROLLED.map(objectOf));
   const complete = (image: string, of = ROLLED): Promise<void> =>
-    core.waitFor(
-      `all to have ${image}`,
-      async () => {
-        for (const one of of) if (!(await isComplete(one, image))) return false;
-        return true;
-      },
-      WITHIN_MS,
-    );
+    core.waitFor(`all to have ${image}`, async () => {
+      for (const one of of) if (!(await isComplete(one, image))) return false;
+      return true;
+    });
   await complete(
     "app:1",
     ROLLED.map((one) => ({ ...one, left: 0 })),
@@ -133,7 +128,7 @@ test("each rollout ends, also beside a mass deletion, and never goes below the n
 test("a rollout with surge waits for a pod that is never available, and goes on by the annotation", async () => {
   const { core } = environment;
   await core.apply([objectOf(STUCK)]);
-  await core.waitFor("its pods", async () => await isComplete(STUCK, "app:1"), WITHIN_MS);
+  await core.waitFor("its pods", async () => await isComplete(STUCK, "app:1"));
   const annotate = (path: string, annotations: object): Promise<unknown> =>
     core.admin.request("PATCH", path, { metadata: { annotations } });
   /** Each pod on one of the nodes is not ready, the new one too. */
@@ -150,24 +145,16 @@ test("a rollout with surge waits for a pod that is never available, and goes on 
   });
   await roll(STUCK, "app:2");
   // The one on node-1 is not available, so it is spare.
-  await core.waitFor(
-    "a refusal",
-    async () => {
-      await spoil();
-      const events = await core.admin.get(`/api/v1/namespaces/${namespace}/events?fieldSelector=reason%3DFailedDelete`);
-      return items(events).some((one) => String(field(one, "message")).includes("stuck needs 4 available pods, 4 are"));
-    },
-    WITHIN_MS,
-  );
+  await core.waitFor("a refusal", async () => {
+    await spoil();
+    const events = await core.admin.get(`/api/v1/namespaces/${namespace}/events?fieldSelector=reason%3DFailedDelete`);
+    return items(events).some((one) => String(field(one, "message")).includes("stuck needs 4 available pods, 4 are"));
+  });
   expect((await spoil()).some(isOld)).toBe(true);
   await annotate(pathOf(STUCK), { "podseidon.kubewharf.io/max-unavailable": "1" });
-  await core.waitFor(
-    "the rollout",
-    async () => {
-      const pods = await spoil();
-      const ready = pods.filter((pod) => conditionStatus(pod, "Ready") === "True");
-      return !pods.some(isOld) && ready.length === NODES - 1;
-    },
-    WITHIN_MS,
-  );
+  await core.waitFor("the rollout", async () => {
+    const pods = await spoil();
+    const ready = pods.filter((pod) => conditionStatus(pod, "Ready") === "True");
+    return !pods.some(isOld) && ready.length === NODES - 1;
+  });
 });

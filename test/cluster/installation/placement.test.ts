@@ -11,7 +11,6 @@ const SEVERAL = [
   ["podseidon-aggregator", 2],
   ["podseidon-generator", 2],
 ] as const;
-const WITHIN_MS = 120_000;
 
 describe.each([
   ["nodes without zones", [undefined, undefined, undefined], HOST],
@@ -48,7 +47,6 @@ describe.each([
     await cluster.waitFor(
       `${replicas} pods`,
       async () => (await places(name, HOST)).filter((one) => one !== undefined).length === replicas,
-      WITHIN_MS,
     );
     expect(new Set(await places(name, topologyKey)).size).toBe(replicas);
     expect(await places(name, HOST)).not.toContain("windows");
@@ -69,7 +67,7 @@ describe.each([
         const all = await podsOf(name);
         return all.length === 3 && all.every(isPlaced);
       };
-      await cluster.waitFor(`the ${revision} replicas`, arePlaced, WITHIN_MS);
+      await cluster.waitFor(`the ${revision} replicas`, arePlaced);
     }
     expect(new Set(await places(name, HOST)).size).toBe(3);
     const port = { name: "webhook", containerPort: 18443, hostPort: 18443 };

@@ -92,7 +92,7 @@ async function met(): Promise<Met> {
 /** kube-apiserver sees another webhook configuration some moments later. */
 async function becomes(expected: Met): Promise<void> {
   const isSo = async (): Promise<boolean> => isDeepStrictEqual(await met(), expected);
-  await cluster.waitFor("the step", isSo, 60_000).catch(() => undefined);
+  await cluster.waitFor("the step", isSo).catch(() => undefined);
   expect(await met()).toEqual(expected);
 }
 
@@ -141,8 +141,7 @@ describe.each([
     balancer.endpoints = webhookEndpoints(webhooks.pods);
     await untilTrusted(cluster);
     await cluster.apply([workload("web", "shop"), workload("web", "bank")]);
-    for (const namespace of ["shop", "bank"])
-      await waitUntilSettled(cluster, namespace, "deployment-web", PODS, WITHIN_MS);
+    for (const namespace of ["shop", "bank"]) await waitUntilSettled(cluster, namespace, "deployment-web", PODS);
   });
 
   test("with a webhook that answers", async () => {

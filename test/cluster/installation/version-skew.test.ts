@@ -165,7 +165,6 @@ test.each(["notReady", "resourceVersion"])("a CRD without %s is told of until it
     environment.core.waitFor(
       `podseidon_aggregator_inexact_cores to be ${value}`,
       async () => (await environment.aggregators.get("east")?.metric("podseidon_aggregator_inexact_cores")) === value,
-      120_000,
     );
   const own = at(load(readFileSync(CRD_FILE, "utf8")), []);
   const older = structuredClone(own);

@@ -26,7 +26,6 @@ const ALONE = "alone";
 const GENERATED = "deployment-web";
 const BY_HAND = "by-hand";
 const PODS = 4;
-const WITHIN_MS = 120_000;
 const labels = { app: "web" };
 const NODE = "/api/v1/nodes/node-1";
 const podsPath = (namespace: string): string => `/api/v1/namespaces/${namespace}/pods`;
@@ -67,8 +66,8 @@ afterAll(async () => {
 
 async function untilCounted(namespace: string): Promise<void> {
   const { core } = environment;
-  await eventually(core, protectorPath(namespace, GENERATED), (one) => one !== undefined, WITHIN_MS);
-  for (const name of [GENERATED, BY_HAND]) await waitUntilSettled(core, namespace, name, PODS, WITHIN_MS);
+  await eventually(core, protectorPath(namespace, GENERATED), (one) => one !== undefined);
+  for (const name of [GENERATED, BY_HAND]) await waitUntilSettled(core, namespace, name, PODS);
 }
 
 /** The object as it is created again, in this namespace. */
@@ -130,7 +129,7 @@ async function expectProtection(namespace: string): Promise<void> {
       if (status === 200 || isAtMinimum) decided.push(status);
       return status === 200 || isAtMinimum;
     };
-    await core.waitFor(`a decision about ${name}`, isDecided, WITHIN_MS);
+    await core.waitFor(`a decision about ${name}`, isDecided);
   }
   expect(decided).toEqual([200, 429, 429, 429]);
   await core.admin.call("PATCH", NODE, { spec: { unschedulable: null } });
@@ -157,8 +156,7 @@ test("a workload that was deleted, and its protector released, is protected agai
   await core.admin.call("PATCH", deploymentPath(NAMESPACE), { spec: { replicas: 0 } });
   await core.admin.call("DELETE", deploymentPath(NAMESPACE));
   await core.admin.call("DELETE", protectorPath(NAMESPACE, BY_HAND));
-  for (const path of COLLECTIONS)
-    await eventually(core, path(NAMESPACE), (list) => items(list).length === 0, WITHIN_MS);
+  for (const path of COLLECTIONS) await eventually(core, path(NAMESPACE), (list) => items(list).length === 0);
   for (const answer of await restore(NAMESPACE)) expect(answer).toBe(`409 ${GENERATED}`);
   await expectProtection(NAMESPACE);
 });
@@ -166,10 +164,10 @@ test("a workload that was deleted, and its protector released, is protected agai
 test("an older promise is repaired, and a workload from before it was protected ends its protector", async () => {
   const { core } = environment;
   await core.admin.call("PATCH", protectorPath(COPY, GENERATED), { spec: { minAvailable: 1 } });
-  await eventually(core, protectorPath(COPY, GENERATED), (one) => field(one, "spec", "minAvailable") === 3, WITHIN_MS);
+  await eventually(core, protectorPath(COPY, GENERATED), (one) => field(one, "spec", "minAvailable") === 3);
   const metadata = { labels: { [`${GROUP}/protect`]: null }, finalizers: null };
   await core.admin.call("PATCH", deploymentPath(COPY), { metadata });
-  await eventually(core, protectorPath(COPY, GENERATED), (one) => one === undefined, WITHIN_MS);
+  await eventually(core, protectorPath(COPY, GENERATED), (one) => one === undefined);
   expect((await readProtector(core, COPY, BY_HAND)).spec.minAvailable).toBe(1);
 });
 
@@ -190,8 +188,8 @@ test("protectors from a file whose owners are gone: the generator's are replaced
     field(one, "metadata", "deletionTimestamp") === undefined &&
     field(one, "metadata", "ownerReferences") === undefined &&
     conditionStatus(one, "SourceVanished") === "True";
-  const replaced = await eventually(core, protectorPath(ELSEWHERE, GENERATED), isReplaced, WITHIN_MS);
-  await eventually(core, protectorPath(ELSEWHERE, BY_HAND), (one) => one === undefined, WITHIN_MS);
+  const replaced = await eventually(core, protectorPath(ELSEWHERE, GENERATED), isReplaced);
+  await eventually(core, protectorPath(ELSEWHERE, BY_HAND), (one) => one === undefined);
   // Its workload comes later, and takes it over.
   const [deployment] = backup[2] ?? [];
   const made = await core.admin.call(
@@ -202,7 +200,7 @@ test("protectors from a file whose owners are gone: the generator's are replaced
   const isAdopted = (one: unknown): boolean =>
     field(one, "metadata", "ownerReferences", 0, "uid") === field(made, "metadata", "uid") &&
     conditionStatus(one, "SourceVanished") === "False";
-  const adopted = await eventually(core, protectorPath(ELSEWHERE, GENERATED), isAdopted, WITHIN_MS);
+  const adopted = await eventually(core, protectorPath(ELSEWHERE, GENERATED), isAdopted);
   expect(field(adopted, "metadata", "uid")).toBe(field(replaced, "metadata", "uid"));
 });
 
@@ -213,10 +211,10 @@ test("a restored status is believed, and lets a pod go for those of a cell that 
   const path = protectorPath(ALONE, BY_HAND);
   const cell = field(saved, "status", "cells", 0);
   const more = [{ op: "add", path: "/status/cells/-", value: { ...Object(cell), cellID: "gone" } }];
-  await eventually(core, path, (one) => items(field(one, "status"), "cells").length === 1, WITHIN_MS);
+  await eventually(core, path, (one) => items(field(one, "status"), "cells").length === 1);
   await core.admin.call("PATCH", `${path}/status`, more, { contentType: "application/json-patch+json" });
   await createReadyPods(core, { namespace: ALONE, prefix: "web", count: 1, labels });
-  await waitUntilSettled(core, ALONE, BY_HAND, 1 + PODS, WITHIN_MS);
+  await waitUntilSettled(core, ALONE, BY_HAND, 1 + PODS);
   expect((await ask(core, "DELETE", `${podsPath(ALONE)}/web-0`)).status).toBe(200);
 });
 

@@ -61,7 +61,7 @@ beforeAll(async () => {
   balancer.endpoints = webhookEndpoints(others.pods);
   await createReadyPods(cluster, { namespace: NAMESPACE, prefix: "web", count: PODS, labels });
   await untilTrusted(cluster);
-  await waitUntilSettled(cluster, NAMESPACE, PROTECTOR, PODS, WITHIN_MS);
+  await waitUntilSettled(cluster, NAMESPACE, PROTECTOR, PODS);
 });
 
 afterAll(async () => {
@@ -157,7 +157,7 @@ describe("where the CA is not podseidon's own (provided-certificate)", () => {
     aggregators = kubelet(cluster, options);
     await aggregators.start(["podseidon-aggregator"]);
     await createReadyPods(cluster, { namespace: NAMESPACE, prefix: "more", count: PODS - 1, labels });
-    await waitUntilSettled(cluster, NAMESPACE, PROTECTOR, PODS, WITHIN_MS);
+    await waitUntilSettled(cluster, NAMESPACE, PROTECTOR, PODS);
     const annotations = { "pre-activity.xpdb.form3.tech/denied": "where somebody is asked" };
     await cluster.admin.call("PATCH", `/api/v1/namespaces/${NAMESPACE}/pods/more-2`, { metadata: { annotations } });
     const before = await configurations();

@@ -23,7 +23,6 @@ const CELL = "east";
 const NAMESPACE = "shop";
 const NAME = "deployment-web";
 const PROMISED = 4;
-const WITHIN_MS = 180_000;
 /** Between two attempts to delete all pods: what is to recover shares the machine. */
 const PAUSE_MS = 100;
 const CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podprotectors.podseidon.kubewharf.io";
@@ -70,8 +69,7 @@ afterAll(async () => {
 
 const PROTECTORS = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors`;
 
-const untilCounted = (pods: number): Promise<void> =>
-  waitUntilSettled(environment.core, NAMESPACE, NAME, pods, WITHIN_MS);
+const untilCounted = (pods: number): Promise<void> => waitUntilSettled(environment.core, NAMESPACE, NAME, pods);
 
 /** What clients read who delete every pod once. */
 async function deleteAll(): Promise<string[]> {
@@ -90,7 +88,7 @@ async function expectProtection(prefix: string): Promise<void> {
     last = await deleteAll();
     return last.length <= PROMISED && last.every((answer) => answer.includes("its capacity is at the minimum"));
   };
-  await core.waitFor("the minimum", isMinimum, WITHIN_MS).catch((cause: unknown) => {
+  await core.waitFor("the minimum", isMinimum).catch((cause: unknown) => {
     throw new Error(`the last answers: ${last.join("\n")}`, { cause });
   });
   await availability.catchUp();
@@ -110,14 +108,10 @@ test("while the CRD terminates, its protectors are in force, and no workload get
   });
   await expectProtection("terminating");
   await core.apply([workload("new")]);
-  await core.waitFor(
-    "the Event",
-    async () => {
-      const events = await core.admin.get(`/api/v1/namespaces/${NAMESPACE}/events`);
-      return items(events).some((one) => field(one, "reason") === "NotProtected");
-    },
-    WITHIN_MS,
-  );
+  await core.waitFor("the Event", async () => {
+    const events = await core.admin.get(`/api/v1/namespaces/${NAMESPACE}/events`);
+    return items(events).some((one) => field(one, "reason") === "NotProtected");
+  });
   expect(await isTerminating()).toBe(true);
   // It has no finalizer.
   expect((await core.admin.request("GET", `${PROTECTORS}/by-hand`)).status).toBe(404);
@@ -137,27 +131,19 @@ async function bringBack(): Promise<void> {
     await delay(PAUSE_MS);
   }
   await done;
-  await core.waitFor(
-    "a successor of the protector",
-    async () => {
-      await deleteAll();
-      const { status, body } = await core.admin.request("GET", `${PROTECTORS}/${NAME}`);
-      return status === 200 && field(body, "metadata", "uid") !== uid;
-    },
-    WITHIN_MS,
-  );
+  await core.waitFor("a successor of the protector", async () => {
+    await deleteAll();
+    const { status, body } = await core.admin.request("GET", `${PROTECTORS}/${NAME}`);
+    return status === 200 && field(body, "metadata", "uid") !== uid;
+  });
 }
 
 test("the commands of the page bring it back, with all protectors, and no needed pod goes", async () => {
   await bringBack();
   await expectProtection("back");
-  await environment.core.waitFor(
-    "the protector of the new workload",
-    async () => {
-      return (await environment.core.admin.request("GET", PROTECTORS)).text.includes(`"name":"deployment-new"`);
-    },
-    WITHIN_MS,
-  );
+  await environment.core.waitFor("the protector of the new workload", async () => {
+    return (await environment.core.admin.request("GET", PROTECTORS)).text.includes(`"name":"deployment-new"`);
+  });
 });
 
 test("so they do where the core is restored to while it terminated", async () => {

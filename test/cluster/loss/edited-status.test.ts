@@ -8,7 +8,7 @@ import { items } from "../../../scripts/control-plane/api-client.ts";
 import type { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { createReadyPods, setReady } from "../../support/cluster/pods.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
-import { CELL, labels, NAME, NAMESPACE, PODS, PROMISED, PROTECTOR, startFivePods, WITHIN_MS } from "./five-pods.ts";
+import { CELL, labels, NAME, NAMESPACE, PODS, PROMISED, PROTECTOR, startFivePods } from "./five-pods.ts";
 
 const JSON_PATCH = { contentType: "application/json-patch+json" };
 
@@ -32,7 +32,7 @@ async function deletePod(name: string): Promise<number> {
     last = status;
     return status === 200 || text.includes("its capacity is at the minimum");
   };
-  await environment.core.waitFor(`a decision about ${name}`, isDecided, WITHIN_MS);
+  await environment.core.waitFor(`a decision about ${name}`, isDecided);
   return last;
 }
 
@@ -44,14 +44,14 @@ test("a count that is raised by hand is put back, and an invented cell gives no 
     { op: "add", path: "/status/cells/-", value: cell },
   ];
   await core.admin.call("PATCH", `${PROTECTOR}/status`, patch, JSON_PATCH);
-  await waitUntilSettled(core, NAMESPACE, NAME, 100 + PROMISED + 2, WITHIN_MS);
+  await waitUntilSettled(core, NAMESPACE, NAME, 100 + PROMISED + 2);
   for (const name of ["web-0", "web-1"]) expect(await deletePod(name)).toBe(200);
   for (const name of ["web-2", "web-3", "web-4"]) {
     expect((await environment.cell(CELL).admin.request("DELETE", `${PODS}/${name}`)).status).toBe(429);
   }
   await core.admin.call("PATCH", `${PROTECTOR}/status`, [{ op: "remove", path: "/status/cells/1" }], JSON_PATCH);
   await createReadyPods(environment.cell(CELL), { namespace: NAMESPACE, prefix: "web", count: 2, labels });
-  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED + 2, WITHIN_MS);
+  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED + 2);
 });
 
 test("a cell that is restored is held, and pods that fail afterwards are counted no more", async () => {
@@ -61,9 +61,9 @@ test("a cell that is restored is held, and pods that fail afterwards are counted
   await core.admin.call("PATCH", `${PROTECTOR}/status`, patch, JSON_PATCH);
   const backup = cell.snapshotEtcd();
   await setReady(cell, NAMESPACE, "web-0", false);
-  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED + 1, WITHIN_MS);
+  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED + 1);
   await setReady(cell, NAMESPACE, "web-0", true);
-  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED + 2, WITHIN_MS);
+  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED + 2);
   expect(await epoch()).toBe(Number.MAX_SAFE_INTEGER);
   await cell.restoreEtcd(backup);
   await setReady(cell, NAMESPACE, "web-0", false);
@@ -84,7 +84,7 @@ test("a removed cell is counted again", async () => {
     JSON_PATCH,
   );
   await setReady(environment.cell(CELL), NAMESPACE, "web-0", true);
-  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED + 1, WITHIN_MS);
+  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED + 1);
   expect(await deletePod("web-2")).toBe(200);
   expect(await deletePod("web-3")).toBe(429);
 });

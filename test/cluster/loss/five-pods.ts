@@ -8,7 +8,6 @@ export const NAMESPACE = "shop";
 /** A protector that was made by hand. */
 export const NAME = "by-hand";
 export const PROMISED = 3;
-export const WITHIN_MS = 120_000;
 export const PROTECTOR = `/apis/podseidon.kubewharf.io/v1alpha1/namespaces/${NAMESPACE}/podprotectors/${NAME}`;
 export const PODS = `/api/v1/namespaces/${NAMESPACE}/pods`;
 export const labels = { app: "web" };
@@ -22,6 +21,6 @@ export async function startFivePods(): Promise<TestEnvironment> {
   for (const cluster of [core, cell]) await cluster.apply([namespace]);
   await createProtector(core, NAMESPACE, NAME, { minAvailable: PROMISED, selector: { matchLabels: labels } });
   await createReadyPods(cell, { namespace: NAMESPACE, prefix: "web", count: PROMISED + 2, labels });
-  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED + 2, WITHIN_MS);
+  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED + 2);
   return environment;
 }

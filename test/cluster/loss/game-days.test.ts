@@ -21,7 +21,6 @@ const NAME = "deployment-web";
 const PROMISED = 4;
 /** What is left above the promise is in the cell that is gone. */
 const ONLY_HELD = `${PROMISED + 3} are available, 3 of them in cells that are on hold`;
-const WITHIN_MS = 120_000;
 const SETTLE = "3s";
 const labels = { app: "web" };
 const SYSTEM = "/api/v1/namespaces/podseidon-system";
@@ -66,7 +65,7 @@ async function deleteUntilMinimum(): Promise<void> {
       isDenied = text.includes("its capacity is at the minimum") || text.includes(ONLY_HELD);
       return status === 200 || isDenied;
     };
-    await environment.core.waitFor("a decision", decided, WITHIN_MS);
+    await environment.core.waitFor("a decision", decided);
     if (isDenied) return;
   }
 }
@@ -102,7 +101,7 @@ test("a core restored to before a cell was removed lets no pod go for those that
   await createReadyPods(west, { namespace: NAMESPACE, prefix: "west", count: 3, labels });
   await createReadyPods(environment.cell(HERE), { namespace: NAMESPACE, prefix: "east", count: 3, labels });
   const aggregator = await startWest();
-  await waitUntilSettled(core, NAMESPACE, NAME, 6, WITHIN_MS);
+  await waitUntilSettled(core, NAMESPACE, NAME, 6);
   const backup = core.snapshotEtcd();
   // What is lost has versions that the restored core does not give again at once.
   for (let count = 0; count < 300; count += 1) {
@@ -113,7 +112,7 @@ test("a core restored to before a cell was removed lets no pod go for those that
   await aggregator.stop();
   await createReadyPods(environment.cell(HERE), { namespace: NAMESPACE, prefix: "moved", count: 3, labels });
   await removeWest();
-  await waitUntilSettled(core, NAMESPACE, NAME, 6, WITHIN_MS);
+  await waitUntilSettled(core, NAMESPACE, NAME, 6);
 
   await core.restoreEtcd(backup);
   await deleteUntilMinimum();
@@ -123,7 +122,7 @@ test("a core restored to before a cell was removed lets no pod go for those that
 
 test("which count again once somebody counts them", async () => {
   await using _ = await startWest();
-  await environment.core.waitFor("the hold to end", async () => (await holdOfWest()) === undefined, WITHIN_MS);
+  await environment.core.waitFor("the hold to end", async () => (await holdOfWest()) === undefined);
   await deleteUntilMinimum();
   expect(items(await environment.cell(HERE).admin.get(PODS_PATH))).toHaveLength(PROMISED - 3);
 });
@@ -132,7 +131,7 @@ test("a cell that was removed while it was out of reach restores nothing that wa
   const { core } = environment;
   await removeWest("--may-return");
   await core.admin.call("PATCH", DEPLOYMENT, { metadata: { labels: { "podseidon.kubewharf.io/protect": "false" } } });
-  await core.waitFor("the release", () => isGone(PROTECTOR), WITHIN_MS);
+  await core.waitFor("the release", () => isGone(PROTECTOR));
   await core.admin.call("DELETE", DEPLOYMENT);
   // Days later.
   const released = Object.entries(await dataOf("podseidon-released-0"));
@@ -141,12 +140,12 @@ test("a cell that was removed while it was out of reach restores nothing that wa
   await generator.stop();
   generator = await environment.startGenerator([], "generator-later");
   await core.apply([deployment("later", 6, { namespace: NAMESPACE })]);
-  await core.waitFor("the generator", async () => !(await isGone(`${PROTECTORS}/deployment-later`)), WITHIN_MS);
+  await core.waitFor("the generator", async () => !(await isGone(`${PROTECTORS}/deployment-later`)));
 
   await using _ = await startWest();
   const version = Number(field(old, "metadata", "resourceVersion"));
   // A cell acknowledges once it has no backup of what was released.
   const hasFollowed = async () => Number((await dataOf("podseidon-cells"))[GONE]) >= version;
-  await core.waitFor("west to follow the releases", hasFollowed, WITHIN_MS);
+  await core.waitFor("west to follow the releases", hasFollowed);
   expect(await isGone(PROTECTOR)).toBe(true);
 });

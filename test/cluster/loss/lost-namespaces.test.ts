@@ -25,7 +25,6 @@ const NAME = "deployment-web";
 const PROMISED = 2;
 const DEPLOYMENT = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/web`;
 const PODS_PATH = `/api/v1/namespaces/${NAMESPACE}/pods`;
-const WITHIN_MS = 180_000;
 const OPTIONS = { scheduler: false, kwok: false } as const;
 const labels = { app: "web" };
 
@@ -99,40 +98,28 @@ async function expectProtection(): Promise<void> {
   await createReadyPods(worker, { namespace: NAMESPACE, prefix: `more-${++made}`, count: 1, labels });
   let last: readonly string[] = [];
   await worker
-    .waitFor(
-      "the spare pod to go",
-      async () => {
-        last = await deleteAll();
-        return (await remaining()) === PROMISED;
-      },
-      WITHIN_MS,
-    )
+    .waitFor("the spare pod to go", async () => {
+      last = await deleteAll();
+      return (await remaining()) === PROMISED;
+    })
     .catch((cause: unknown) => {
       throw new Error(`the last answers: ${last.join("\n")}`, { cause });
     });
-  await worker.waitFor(
-    "the minimum to be told",
-    async () => {
-      last = await deleteAll();
-      return last.every(
-        (answer) => answer.includes("its capacity is at the minimum") || answer.includes("no more pods match"),
-      );
-    },
-    WITHIN_MS,
-  );
+  await worker.waitFor("the minimum to be told", async () => {
+    last = await deleteAll();
+    return last.every(
+      (answer) => answer.includes("its capacity is at the minimum") || answer.includes("no more pods match"),
+    );
+  });
   expect(await remaining()).toBe(PROMISED);
 }
 
 async function deleteNamespace(cluster: Cluster, stop: () => Promise<void> | undefined): Promise<void> {
   expect((await cluster.kubectl(["delete", "namespace", SYSTEM, "--wait=false"])).code).toBe(0);
   await stop();
-  await cluster.waitFor(
-    "the namespace to be gone",
-    async () => {
-      return (await cluster.admin.request("GET", `/api/v1/namespaces/${SYSTEM}`)).status === 404;
-    },
-    WITHIN_MS,
-  );
+  await cluster.waitFor("the namespace to be gone", async () => {
+    return (await cluster.admin.request("GET", `/api/v1/namespaces/${SYSTEM}`)).status === 404;
+  });
 }
 
 const BACKUPS = `/api/v1/namespaces/${SYSTEM}/configmaps?labelSelector=podseidon.kubewharf.io/copy`;
@@ -145,13 +132,13 @@ async function untilBackedUp(before?: string): Promise<string> {
     map = items(await worker.admin.get(BACKUPS)).find((one) => JSON.stringify(one).includes(uid));
     return map !== undefined && field(map, "metadata", "uid") !== before;
   };
-  await worker.waitFor("a backup of the protector", isBackedUp, WITHIN_MS);
+  await worker.waitFor("a backup of the protector", isBackedUp);
   return String(field(map, "metadata", "uid"));
 }
 
 test("of a cell, the backups alone: they are written again", async () => {
   await expectProtection();
-  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED, WITHIN_MS);
+  await waitUntilSettled(core, NAMESPACE, NAME, PROMISED);
   const before = await untilBackedUp();
   await worker.waitFor("the versions of the core beside it", async () => {
     return items(await worker.admin.get(BACKUPS)).length > 1;
@@ -233,13 +220,9 @@ test("afterwards a workload can be deleted that asks for no replicas, and its pr
   const { uid } = (await readProtector(core, NAMESPACE, NAME)).metadata;
   await core.admin.call("PATCH", DEPLOYMENT, { spec: { replicas: 0 } });
   await core.admin.call("DELETE", DEPLOYMENT);
-  await core.waitFor(
-    "the workload to be gone",
-    async () => {
-      return (await core.admin.request("GET", DEPLOYMENT)).status === 404;
-    },
-    WITHIN_MS,
-  );
+  await core.waitFor("the workload to be gone", async () => {
+    return (await core.admin.request("GET", DEPLOYMENT)).status === 404;
+  });
   const registers = await core.admin.get(`/api/v1/namespaces/${SYSTEM}/configmaps`);
   expect(JSON.stringify(registers)).toContain(uid);
 });

@@ -13,7 +13,6 @@ import { shellCommand } from "../../support/cluster/documented.ts";
 import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 import { eventually, GROUP, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
 
-const WITHIN_MS = 180_000;
 const GUIDE = readFileSync(new URL("../../../docs/operations.md", import.meta.url), "utf8");
 const UNPROTECTED = {};
 let environment: TestEnvironment;
@@ -58,19 +57,19 @@ test("a deletion in the foreground leaves pods that nobody replaces, and the pag
   const shop = web("shop", "web", 4, UNPROTECTED);
   await inNamespace("shop", shop);
   await createProtector(core, "shop", "web", { minAvailable: 3, selector: { matchLabels: { app: "web" } } });
-  await waitUntilSettled(core, "shop", "web", 4, WITHIN_MS);
+  await waitUntilSettled(core, "shop", "web", 4);
   await kubectl("delete", "deployment", "web", "--namespace=shop", "--cascade=foreground", "--wait=false");
-  await waitUntilSettled(core, "shop", "web", 3, WITHIN_MS);
+  await waitUntilSettled(core, "shop", "web", 3);
   const events = "/api/v1/namespaces/shop/events?fieldSelector=reason=DisruptionRefused";
   const told = /its owner or namespace is deleted. Nobody replaces it: create the workload again/;
   const isTold = (list: unknown): boolean => items(list).some((one) => told.test(String(field(one, "message"))));
-  await eventually(core, events, isTold, WITHIN_MS);
+  await eventually(core, events, isTold);
   await core.apply([shop]);
   expect(field(await core.admin.get(path("shop", "web")), "metadata", "deletionTimestamp")).toBeDefined();
   const left = await podUids("shop");
   await shellCommand(core, GUIDE, "take a foreground deletion back");
   await core.apply([shop]);
-  await waitUntilSettled(core, "shop", "web", 4, WITHIN_MS);
+  await waitUntilSettled(core, "shop", "web", 4);
   expect(await podUids("shop")).toEqual(expect.arrayContaining(left));
 });
 
@@ -92,11 +91,11 @@ test("an undo puts the annotations of an older revision back, and leaves the lab
   await each("rollout", "status", "--timeout=120s");
   await kubectl("--namespace=undo", "annotate", "deployment/labelled", `${GROUP}/min-available=3`);
   await kubectl("--namespace=undo", "annotate", "deployment/bare", `${GROUP}/protect=true`);
-  await eventually(core, labelled, requires(3), WITHIN_MS);
-  await eventually(core, annotated, requires(2), WITHIN_MS);
+  await eventually(core, labelled, requires(3));
+  await eventually(core, annotated, requires(2));
   await each("rollout", "undo");
-  await eventually(core, labelled, requires(2), WITHIN_MS);
-  await eventually(core, annotated, (one) => one === undefined, WITHIN_MS);
+  await eventually(core, labelled, requires(2));
+  await eventually(core, annotated, (one) => one === undefined);
 });
 
 test("a replacement takes off the annotation by which a workload is adopted", async () => {
@@ -105,15 +104,15 @@ test("a replacement takes off the annotation by which a workload is adopted", as
   const adoption = (one: unknown): unknown => field(one, "metadata", "annotations", `${GROUP}/protect`);
   await inNamespace("back", web("back", "web", 3));
   const held = (one: unknown): boolean => field(one, "metadata", "finalizers") !== undefined;
-  await eventually(core, where, held, WITHIN_MS);
-  await eventually(core, its, (one) => one !== undefined, WITHIN_MS);
+  await eventually(core, where, held);
+  await eventually(core, its, (one) => one !== undefined);
   await kubectl("--namespace=back", "delete", "deployment/web", "--cascade=orphan");
   const silent = web("back", "web", 3, UNPROTECTED);
   await core.apply([silent]);
-  await eventually(core, where, (one) => adoption(one) === "adopted" && held(one), WITHIN_MS);
+  await eventually(core, where, (one) => adoption(one) === "adopted" && held(one));
   const { code } = await core.kubectl(["replace", "--filename", "-"], { input: JSON.stringify(silent) });
   expect(code).toBe(0);
-  await eventually(core, its, (one) => one === undefined, WITHIN_MS);
+  await eventually(core, its, (one) => one === undefined);
   expect(adoption(await core.admin.get(where))).toBeUndefined();
 });
 
@@ -130,13 +129,12 @@ test("a namespace takes its budgets and protectors made by hand along, and then 
   await core.apply([budget]);
   await createProtector(core, "budgets", "by-hand", { minAvailable: 2, selector });
   for (const name of ["by-hand", "poddisruptionbudget-web"]) {
-    await eventually(core, protectorPath("budgets", name), (one) => one !== undefined, WITHIN_MS);
-    await waitUntilSettled(core, "budgets", name, 3, WITHIN_MS);
+    await eventually(core, protectorPath("budgets", name), (one) => one !== undefined);
+    await waitUntilSettled(core, "budgets", name, 3);
   }
   await kubectl("delete", "namespace", "budgets", "--wait=false");
   await core.waitFor(
     "the namespace to be gone, and its pods with it",
     async () => (await readObject(core, "/api/v1/namespaces/budgets")) === undefined,
-    WITHIN_MS,
   );
 });

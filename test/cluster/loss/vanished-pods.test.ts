@@ -8,7 +8,6 @@ import { readProtector, waitUntilSettled } from "../../support/cluster/protector
 
 const NAME = "web";
 const PODS = 6;
-const WITHIN_MS = 180_000;
 const PODS_PATH = "/api/v1/namespaces/default/pods";
 
 let environment: TestEnvironment;
@@ -22,7 +21,7 @@ beforeAll(async () => {
 afterAll(() => environment?.stop());
 
 async function settled(): Promise<void> {
-  await waitUntilSettled(environment.core, "default", NAME, PODS, WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", NAME, PODS);
 }
 
 async function kubectl(...args: readonly string[]): Promise<void> {

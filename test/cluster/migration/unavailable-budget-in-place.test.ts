@@ -29,7 +29,6 @@ const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const REPLICAS = FULL ? 40 : 10;
 const BUDGET = FULL ? 8 : 3;
 const PODS = "/api/v1/namespaces/default/pods";
-const SETTLED_WITHIN_MS = 300_000;
 const PAGE = readFileSync(new URL("../../../docs/migration-from-podunavailablebudget.md", import.meta.url), "utf8");
 const REGISTRATION = "../../../manifests/base/webhook-configuration/webhook-configuration.yaml";
 const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
@@ -103,7 +102,7 @@ async function deploy(name: string, replicas: number, readyAfter: string): Promi
 }
 
 async function settled(name: string, available: number): Promise<void> {
-  await waitUntilSettled(environment.core, "default", protectorOf(name), available, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", protectorOf(name), available);
 }
 
 async function podNames(app: string): Promise<string[]> {
@@ -118,20 +117,16 @@ async function podNames(app: string): Promise<string[]> {
  * machine is.
  */
 async function recovered(): Promise<void> {
-  await environment.core.waitFor(
-    "every pod of the table to be ready",
-    async () => {
-      const all = items(await environment.core.admin.get(`${PODS}?labelSelector=app%3Dtable`));
-      // A pod that ends may still be ready while its replacement does not exist.
-      const found = all.filter((pod) => field(pod, "metadata", "deletionTimestamp") === undefined);
-      for (const pod of found) {
-        if (field(pod, "metadata", "annotations", KWOK_ANNOTATIONS.readyAfter) === undefined) continue;
-        await annotate(String(field(pod, "metadata", "name")), { [KWOK_ANNOTATIONS.readyAfter]: null });
-      }
-      return found.length === 4 && found.every((pod) => conditionStatus(pod, "Ready") === "True");
-    },
-    SETTLED_WITHIN_MS,
-  );
+  await environment.core.waitFor("every pod of the table to be ready", async () => {
+    const all = items(await environment.core.admin.get(`${PODS}?labelSelector=app%3Dtable`));
+    // A pod that ends may still be ready while its replacement does not exist.
+    const found = all.filter((pod) => field(pod, "metadata", "deletionTimestamp") === undefined);
+    for (const pod of found) {
+      if (field(pod, "metadata", "annotations", KWOK_ANNOTATIONS.readyAfter) === undefined) continue;
+      await annotate(String(field(pod, "metadata", "name")), { [KWOK_ANNOTATIONS.readyAfter]: null });
+    }
+    return found.length === 4 && found.every((pod) => conditionStatus(pod, "Ready") === "True");
+  });
   await settled("table", 4);
 }
 
@@ -314,25 +309,19 @@ describe("two teams with the same pods at once", () => {
   /** One team changes every pod of the Deployment, and retries until each is changed. */
   async function upgrade(container: string, image: string): Promise<number> {
     let refused = 0;
-    await environment.core.waitFor(
-      `every pod to run ${image}`,
-      async () => {
-        const found = items(await environment.core.admin.get(`${PODS}?labelSelector=app%3Dweb`));
-        const left = found.filter((pod) => {
-          const containers = field(pod, "spec", "containers");
-          const mine = Array.isArray(containers)
-            ? containers.find((one) => field(one, "name") === container)
-            : undefined;
-          return field(pod, "metadata", "deletionTimestamp") === undefined && field(mine, "image") !== image;
-        });
-        const statuses = await Promise.all(
-          left.map((pod) => setImage(String(field(pod, "metadata", "name")), container, image)),
-        );
-        refused += statuses.filter(({ status }) => status === 429).length;
-        return left.length === 0;
-      },
-      SETTLED_WITHIN_MS,
-    );
+    await environment.core.waitFor(`every pod to run ${image}`, async () => {
+      const found = items(await environment.core.admin.get(`${PODS}?labelSelector=app%3Dweb`));
+      const left = found.filter((pod) => {
+        const containers = field(pod, "spec", "containers");
+        const mine = Array.isArray(containers) ? containers.find((one) => field(one, "name") === container) : undefined;
+        return field(pod, "metadata", "deletionTimestamp") === undefined && field(mine, "image") !== image;
+      });
+      const statuses = await Promise.all(
+        left.map((pod) => setImage(String(field(pod, "metadata", "name")), container, image)),
+      );
+      refused += statuses.filter(({ status }) => status === 429).length;
+      return left.length === 0;
+    });
     return refused;
   }
 

@@ -33,7 +33,6 @@ const ROUNDS = FULL ? 10 : 2;
 const X_PDB_SECONDS_EACH = 5;
 const PROTECTOR = "xpoddisruptionbudget-db";
 const PAGE = readFileSync(new URL("../../../docs/migration-from-x-pdb.md", import.meta.url), "utf8");
-const SETTLED_WITHIN_MS = 300_000;
 
 let environment: TestEnvironment;
 let transport: Transport;
@@ -119,7 +118,7 @@ describe("a budget over two clusters", () => {
 
     // Beside x-pdb, as a dry run with warnings about what would be denied.
     const [one = "", other = ""] = await fill(0, 2);
-    await waitUntilSettled(environment.core, "default", PROTECTOR, 4, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", PROTECTOR, 4);
     const tried = await tryToEvict(first, one);
     expect(tried.status).toBe(201);
     expect(String(tried.headers.warning)).toMatch(/dry run: .*xpoddisruptionbudget-db/);
@@ -134,7 +133,7 @@ describe("a budget over two clusters", () => {
       return xPdb.requests === before;
     });
     for (const cluster of clusters()) await clear(cluster);
-    await waitUntilSettled(environment.core, "default", PROTECTOR, 0, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", PROTECTOR, 0);
   });
 
   it(`allows ${BUDGET} at once, wherever they are, and no more`, async () => {
@@ -143,7 +142,7 @@ describe("a budget over two clusters", () => {
     try {
       for (let round = 1; round <= ROUNDS; round++) {
         const names = await fill(round);
-        await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * PER_CLUSTER, SETTLED_WITHIN_MS);
+        await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * PER_CLUSTER);
         await availability.catchUp();
         availability.from();
         const startedMs = performance.now();
@@ -163,7 +162,7 @@ describe("a budget over two clusters", () => {
           allowed += verdicts.filter((verdict) => verdict === "allow").length;
           left = left.filter((_, index) => verdicts[index] === "busy");
           const remaining = 2 * PER_CLUSTER - allowed;
-          await waitUntilSettled(environment.core, "default", PROTECTOR, remaining, SETTLED_WITHIN_MS);
+          await waitUntilSettled(environment.core, "default", PROTECTOR, remaining);
         }
         figures.push(lastMs);
         expect(allowed).toBe(BUDGET);
@@ -171,7 +170,7 @@ describe("a budget over two clusters", () => {
         expect(availability.lowest).toBe(2 * PER_CLUSTER - BUDGET);
         // The next round starts with new pods. These are all force-deleted.
         for (const cluster of clusters()) await clear(cluster);
-        await waitUntilSettled(environment.core, "default", PROTECTOR, 0, SETTLED_WITHIN_MS);
+        await waitUntilSettled(environment.core, "default", PROTECTOR, 0);
       }
     } finally {
       await availability.stop();
@@ -194,7 +193,7 @@ describe("a budget over two clusters", () => {
       return (await readProtector(environment.core, "default", PROTECTOR)).spec.probe !== undefined;
     });
     const [name = ""] = await fill(99);
-    await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * PER_CLUSTER, SETTLED_WITHIN_MS);
+    await waitUntilSettled(environment.core, "default", PROTECTOR, 2 * PER_CLUSTER);
     expect(await evict(environment.cell("a"), name)).toBe(429);
     expect(probe.requests).toEqual([]);
     const caFile = `${environment.core.directory}/probe-ca.pem`;

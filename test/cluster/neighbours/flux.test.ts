@@ -22,7 +22,6 @@ import { FluxSource, KUSTOMIZATION } from "../../support/neighbours/flux.ts";
 
 const NAMESPACE = "default";
 const REPLICAS = 3;
-const WITHIN_MS = 5 * 60_000;
 const POLICY = "podseidon-workload-deletions";
 const REGISTER = "podseidon-released-by-hand";
 const DEPLOYMENTS = `/apis/apps/v1/namespaces/${NAMESPACE}/deployments`;
@@ -57,10 +56,10 @@ function reconciled(): ReturnType<FluxSource["reconcile"]> {
 
 /** Resolves when all of its pods are counted, and the generator has its finalizer in it. */
 async function untilProtected(name: string): Promise<void> {
-  await eventually(cluster, protectorPath(NAMESPACE, `deployment-${name}`), (one) => one !== undefined, WITHIN_MS);
-  await waitUntilSettled(cluster, NAMESPACE, `deployment-${name}`, REPLICAS, WITHIN_MS);
+  await eventually(cluster, protectorPath(NAMESPACE, `deployment-${name}`), (one) => one !== undefined);
+  await waitUntilSettled(cluster, NAMESPACE, `deployment-${name}`, REPLICAS);
   const held = (one: unknown): boolean => field(one, "metadata", "finalizers") !== undefined;
-  await eventually(cluster, `${DEPLOYMENTS}/${name}`, held, WITHIN_MS);
+  await eventually(cluster, `${DEPLOYMENTS}/${name}`, held);
 }
 
 const uids = async (name: string): Promise<unknown[]> =>
@@ -103,7 +102,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")("with Flux", () => {
     await untilProtected("labelled");
     expect(await reconciled()).toMatchObject(APPLIED);
     const its = protectorPath(NAMESPACE, "deployment-labelled");
-    await eventually(cluster, its, (one) => one === undefined, WITHIN_MS);
+    await eventually(cluster, its, (one) => one === undefined);
     expect(field(await cluster.admin.get(protectorPath(NAMESPACE, "by-hand")), "spec", "suspend")).toMatchObject({
       enabled: true,
     });
@@ -123,9 +122,9 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")("with Flux", () => {
     expect(await reconciled()).toMatchObject({ status: "False", reason: "PruneFailed", message: REFUSED });
     expect(await uids("pruned")).toEqual(pods);
     expect(await published(workload("pruned", 0))).toMatchObject(APPLIED);
-    await waitUntilSettled(cluster, NAMESPACE, "deployment-pruned", 0, WITHIN_MS);
+    await waitUntilSettled(cluster, NAMESPACE, "deployment-pruned", 0);
     expect(await published()).toMatchObject(APPLIED);
-    await eventually(cluster, `${DEPLOYMENTS}/pruned`, (one) => one === undefined, WITHIN_MS);
+    await eventually(cluster, `${DEPLOYMENTS}/pruned`, (one) => one === undefined);
   });
 
   test("a protected workload is not recreated by force for a field that can't be changed", async () => {
@@ -150,11 +149,11 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")("with Flux", () => {
     await untilProtected("kept");
     const pods = await uids("kept");
     await cluster.admin.call("DELETE", KUSTOMIZATION);
-    await eventually(cluster, `${DEPLOYMENTS}/taken`, (one) => one === undefined, WITHIN_MS);
+    await eventually(cluster, `${DEPLOYMENTS}/taken`, (one) => one === undefined);
     expect(await readObject(cluster, KUSTOMIZATION)).toBeDefined();
     expect(await uids("kept")).toEqual(pods);
     await cluster.admin.call("PATCH", `${DEPLOYMENTS}/kept`, { spec: { replicas: 0 } });
-    await eventually(cluster, KUSTOMIZATION, (one) => one === undefined, WITHIN_MS);
-    await eventually(cluster, `${DEPLOYMENTS}/kept`, (one) => one === undefined, WITHIN_MS);
+    await eventually(cluster, KUSTOMIZATION, (one) => one === undefined);
+    await eventually(cluster, `${DEPLOYMENTS}/kept`, (one) => one === undefined);
   });
 });

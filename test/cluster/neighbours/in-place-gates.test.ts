@@ -20,7 +20,6 @@ const PROMISED = 6;
 const gateOf = (pod: string): string => (Number(pod.split("-")[1]) % 2 === 0 ? "InPlaceUpdateReady" : "KruisePodReady");
 const PODS = "/api/v1/namespaces/default/pods";
 const STRATEGIC = { contentType: "application/strategic-merge-patch+json" };
-const SETTLED_WITHIN_MS = 120_000;
 
 let environment: TestEnvironment;
 
@@ -41,7 +40,7 @@ beforeAll(async () => {
   });
   const spec = { minAvailable: PROMISED, protectedOperations: ["DELETE", "EVICT", "UPDATE"] };
   await createProtector(environment.core, "default", "clone", { ...spec, selector: { matchLabels: { app: "clone" } } });
-  await waitUntilSettled(environment.core, "default", "clone", REPLICAS, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", "clone", REPLICAS);
 });
 
 afterAll(() => environment?.stop());
@@ -65,15 +64,11 @@ async function read(pod: string): Promise<unknown> {
 async function change(pod: string, image: string): Promise<number> {
   const { core } = environment;
   let denied = 0;
-  await core.waitFor(
-    `the gate of ${pod} to be closed`,
-    async () => {
-      const isClosed = (await setGate(pod, "False")) === 200;
-      if (!isClosed) denied++;
-      return isClosed;
-    },
-    SETTLED_WITHIN_MS,
-  );
+  await core.waitFor(`the gate of ${pod} to be closed`, async () => {
+    const isClosed = (await setGate(pod, "False")) === 200;
+    if (!isClosed) denied++;
+    return isClosed;
+  });
   await core.waitFor(`${pod} to be out of service`, async () => conditionStatus(await read(pod), "Ready") !== "True");
   const body = { spec: { containers: [{ name: "app", image }] } };
   await core.admin.call("PATCH", `${PODS}/${pod}`, body, STRATEGIC);
@@ -104,11 +99,11 @@ test(`taking ${AT_ONCE} of ${REPLICAS} pods out at once ends within a promise of
   }
   const pods = items(await environment.core.admin.get(`${PODS}?labelSelector=app%3Dclone`));
   expect(new Set(pods.map((pod) => field(pod, "spec", "containers", 0, "image")))).toEqual(new Set(["app:2"]));
-  await waitUntilSettled(environment.core, "default", "clone", REPLICAS, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", "clone", REPLICAS);
 });
 
 test("a gate that closes and opens without a change returns its quota", async () => {
   expect(await setGate("clone-0", "False")).toBe(200);
   expect(await setGate("clone-0", "True")).toBe(200);
-  await waitUntilSettled(environment.core, "default", "clone", REPLICAS, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", "clone", REPLICAS);
 });

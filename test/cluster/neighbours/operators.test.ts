@@ -21,7 +21,6 @@ const PODS = `/api/v1/namespaces/${namespace}/pods`;
 const ROLE = "cnpg.io/instanceRole";
 const INSTANCES = ["pg-1", "pg-2", "pg-3"];
 const PROTECTOR = "cluster-pg";
-const WITHIN_MS = 120_000;
 
 let environment: TestEnvironment;
 let generator: Component;
@@ -51,7 +50,7 @@ beforeAll(async () => {
   owner = { apiVersion: `${group}/v1`, kind: "Cluster", name: "pg", uid, controller: true };
   for (const name of INSTANCES) await createInstance(name, name === "pg-1" ? "primary" : "replica");
   generator = await environment.startGenerator(["--leader-elect=false", ...args]);
-  await eventually(environment.core, protectorPath(namespace, PROTECTOR), (one) => one !== undefined, WITHIN_MS);
+  await eventually(environment.core, protectorPath(namespace, PROTECTOR), (one) => one !== undefined);
 });
 
 afterAll(async () => {
@@ -66,8 +65,7 @@ async function createInstance(name: string, role: string): Promise<void> {
   await environment.core.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
 }
 
-const settled = (): Promise<void> =>
-  waitUntilSettled(environment.core, namespace, PROTECTOR, INSTANCES.length, WITHIN_MS);
+const settled = (): Promise<void> => waitUntilSettled(environment.core, namespace, PROTECTOR, INSTANCES.length);
 const remove = (name: string): ReturnType<typeof ask> => ask(environment.core, "DELETE", `${PODS}/${name}`);
 
 /** As an operator does: it deletes the pod, waits until it is gone, and creates it anew. */
@@ -75,7 +73,7 @@ async function update(name: string): Promise<void> {
   await settled();
   const { status, text } = await remove(name);
   expect(status, text).toBe(200);
-  await eventually(environment.core, `${PODS}/${name}`, (one) => one === undefined, WITHIN_MS);
+  await eventually(environment.core, `${PODS}/${name}`, (one) => one === undefined);
   await createInstance(name, "replica");
 }
 
@@ -87,12 +85,12 @@ test("a budget over the only primary refuses its deletion to the operator, too, 
   await environment.core.apply([{ ...budget, spec: { minAvailable: 1, selector } }]);
   const own = protectorPath(namespace, `poddisruptionbudget-${name}`);
   const isImpossible = (one: unknown): boolean => conditionStatus(one, "DisruptionImpossible") === "True";
-  await eventually(environment.core, own, isImpossible, WITHIN_MS);
+  await eventually(environment.core, own, isImpossible);
   const { status, text } = await remove("pg-1");
   expect([status, text]).toEqual([429, expect.stringContaining(`poddisruptionbudget-${name} needs 1 available pod`)]);
   const declined = { metadata: { annotations: { [`${GROUP}/protect`]: "false" } } };
   await environment.core.admin.call("PATCH", path, declined);
-  await eventually(environment.core, own, (one) => one === undefined, WITHIN_MS);
+  await eventually(environment.core, own, (one) => one === undefined);
 });
 
 test("a pod whose eviction another webhook turns down holds its quota, for its operator's deletion alone", async () => {
@@ -105,7 +103,7 @@ test("a pod whose eviction another webhook turns down holds its quota, for its o
   };
   await other.register(environment.core);
   const isAsked = async (): Promise<boolean> => (await evict("pg-2", "?dryRun=All")).status === 403;
-  await environment.core.waitFor("the other webhook to be asked", isAsked, WITHIN_MS);
+  await environment.core.waitFor("the other webhook to be asked", isAsked);
   const turnedDown = await evict("pg-2");
   expect([turnedDown.status, turnedDown.text]).toEqual([403, expect.stringContaining("refused by another webhook")]);
   other.opinion = () => true;
@@ -115,7 +113,7 @@ test("a pod whose eviction another webhook turns down holds its quota, for its o
   expect((await remove("pg-2")).status).toBe(200);
   await other.unregister(environment.core);
   await other.stop();
-  await eventually(environment.core, `${PODS}/pg-2`, (one) => one === undefined, WITHIN_MS);
+  await eventually(environment.core, `${PODS}/pg-2`, (one) => one === undefined);
   await createInstance("pg-2", "replica");
 });
 
@@ -136,7 +134,7 @@ test("of a database of one instance no pod is promised, and an Event says so", a
   const cluster = `/apis/postgresql.cnpg.io/v1/namespaces/${namespace}/clusters/pg`;
   await environment.core.admin.call("PATCH", cluster, { spec: { instances: 1 } });
   const isFree = (one: unknown): boolean => field(one, "spec", "minAvailable") === 0;
-  await eventually(environment.core, protectorPath(namespace, PROTECTOR), isFree, WITHIN_MS);
+  await eventually(environment.core, protectorPath(namespace, PROTECTOR), isFree);
   const events = `/api/v1/namespaces/${namespace}/events?fieldSelector=reason%3DNotProtected`;
   await environment.core.waitFor("the Event", async () => {
     const texts = items(await environment.core.admin.get(events)).map((one) => String(field(one, "message")));
@@ -157,5 +155,5 @@ test("a budget over pods that have a StatefulSet each spares one of them", async
   const budget = { apiVersion: "policy/v1", kind: "PodDisruptionBudget", metadata };
   await environment.core.apply([...sets, { ...budget, spec: { maxUnavailable: 1, selector } }]);
   const spares = (one: unknown): boolean => field(one, "spec", "minAvailable") === INSTANCES.length - 1;
-  await eventually(environment.core, protectorPath(namespace, "poddisruptionbudget-pgo"), spares, WITHIN_MS);
+  await eventually(environment.core, protectorPath(namespace, "poddisruptionbudget-pgo"), spares);
 });

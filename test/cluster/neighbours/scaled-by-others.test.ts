@@ -16,7 +16,6 @@ import { createProtector, waitUntilSettled } from "../../support/cluster/protect
 import { eventually, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
 
 const namespace = "default";
-const WITHIN_MS = 120_000;
 const DEPLOYMENTS = `/apis/apps/v1/namespaces/${namespace}/deployments`;
 const PODS = `/api/v1/namespaces/${namespace}/pods`;
 const BUDGETS = `/apis/policy/v1/namespaces/${namespace}/poddisruptionbudgets`;
@@ -48,7 +47,7 @@ interface Deployed {
 }
 
 const settled = (name: string, pods: number): Promise<void> =>
-  waitUntilSettled(environment.core, namespace, `deployment-${name}`, pods, WITHIN_MS);
+  waitUntilSettled(environment.core, namespace, `deployment-${name}`, pods);
 const scale = (name: string, replicas: number | null): Promise<unknown> =>
   environment.core.admin.call("PATCH", `${DEPLOYMENTS}/${name}`, { spec: { replicas } });
 
@@ -61,7 +60,7 @@ async function create({ name, replicas, maxUnavailable, labels = PROTECTED }: De
 async function deploy(deployed: Deployed): Promise<void> {
   await create(deployed);
   const path = protectorPath(namespace, `deployment-${deployed.name}`);
-  await eventually(environment.core, path, (one) => one !== undefined, WITHIN_MS);
+  await eventually(environment.core, path, (one) => one !== undefined);
   await settled(deployed.name, deployed.replicas);
 }
 
@@ -94,15 +93,15 @@ test("Volcano's preemption takes no more pods than can be spared", async () => {
     await core.admin.call("POST", PODS, { apiVersion: "v1", kind: "Pod", metadata, spec });
   }
   await createProtector(core, namespace, "job", { minAvailable: 3, selector: { matchLabels: { app: "job" } } });
-  await waitUntilSettled(core, namespace, "job", names.length, WITHIN_MS);
+  await waitUntilSettled(core, namespace, "job", names.length);
   const [first = "", ...others] = names;
   // A kubelet may set the pod to Ready again before the deletion, which is denied then. Volcano comes back.
-  await core.waitFor("the one to go", async () => (await evictAsVolcano(first)) === "evicted", WITHIN_MS);
-  await waitUntilSettled(core, namespace, "job", others.length, WITHIN_MS);
+  await core.waitFor("the one to go", async () => (await evictAsVolcano(first)) === "evicted");
+  await waitUntilSettled(core, namespace, "job", others.length);
   const denied =
     /may not be taken out of service for its eviction \(condition Ready: Evict\) now.*job needs 3 available/;
   for (const name of others) expect(await evictAsVolcano(name)).toMatch(denied);
-  await waitUntilSettled(core, namespace, "job", 3, WITHIN_MS);
+  await waitUntilSettled(core, namespace, "job", 3);
   expect(await podsOf("job")).toEqual(others);
 });
 
@@ -111,11 +110,11 @@ test("a Knative revision goes to zero and comes back, and is collected at zero",
   await deploy({ name, replicas: 3, maxUnavailable: 0 });
   for (const pods of [0, 2, 0]) {
     await scale(name, pods);
-    await environment.core.waitFor(`${pods} pods`, async () => (await podsOf(name)).length === pods, WITHIN_MS);
+    await environment.core.waitFor(`${pods} pods`, async () => (await podsOf(name)).length === pods);
     await settled(name, pods);
   }
   expect((await environment.core.admin.request("DELETE", `${DEPLOYMENTS}/${name}`)).status).toBe(200);
-  await eventually(environment.core, `${DEPLOYMENTS}/${name}`, (one) => one === undefined, WITHIN_MS);
+  await eventually(environment.core, `${DEPLOYMENTS}/${name}`, (one) => one === undefined);
 });
 
 test("a Deployment that is deleted to stop it, as by KServe, says what to do, and one at zero goes", async () => {
@@ -129,7 +128,7 @@ test("a Deployment that is deleted to stop it, as by KServe, says what to do, an
   expect(await stop()).toMatchObject({ status: 403, text: expect.stringContaining("Scale it to zero and delete it") });
   await scale(name, 0);
   expect(await stop()).toMatchObject({ status: 200 });
-  await eventually(environment.core, `${DEPLOYMENTS}/${name}`, (one) => one === undefined, WITHIN_MS);
+  await eventually(environment.core, `${DEPLOYMENTS}/${name}`, (one) => one === undefined);
 });
 
 test("Flagger's primary has no protection from the label of its target, and has it from the annotation", async () => {
@@ -143,7 +142,7 @@ test("Flagger's primary has no protection from the label of its target, and has 
   await environment.core.admin.call("PATCH", `${DEPLOYMENTS}/podinfo-primary`, {
     metadata: { annotations: PROTECTED },
   });
-  await eventually(environment.core, path, (one) => field(one, "spec", "minAvailable") === 2, WITHIN_MS);
+  await eventually(environment.core, path, (one) => field(one, "spec", "minAvailable") === 2);
 });
 
 test("replicas that fall to one take the promise along, except that of a budget with a number", async () => {
@@ -156,12 +155,12 @@ test("replicas that fall to one take the promise along, except that of a budget 
     metadata,
     spec,
   });
-  await waitUntilSettled(environment.core, namespace, "poddisruptionbudget-floor", 6, WITHIN_MS);
+  await waitUntilSettled(environment.core, namespace, "poddisruptionbudget-floor", 6);
   // As kubectl apply of a manifest without `replicas`, which had it before an autoscaler came.
   for (const name of ["fallen", "floored"]) await scale(name, null);
-  await environment.core.waitFor("pods to go", async () => (await podsOf("fallen")).length === 1, WITHIN_MS);
-  await environment.core.waitFor("pods to go", async () => (await podsOf("floored")).length === 4, WITHIN_MS);
-  await waitUntilSettled(environment.core, namespace, "poddisruptionbudget-floor", 4, WITHIN_MS);
+  await environment.core.waitFor("pods to go", async () => (await podsOf("fallen")).length === 1);
+  await environment.core.waitFor("pods to go", async () => (await podsOf("floored")).length === 4);
+  await waitUntilSettled(environment.core, namespace, "poddisruptionbudget-floor", 4);
   const answers = await Promise.all(
     (await podsOf("floored")).map((pod) => ask(environment.core, "DELETE", `${PODS}/${pod}`)),
   );

@@ -34,7 +34,7 @@ const Screenshot = v.object({ data: v.string() });
 const Metrics = v.object({ metrics: v.array(v.object({ name: v.string(), value: v.number() })) });
 
 /** For what hangs, not for what is slow. */
-const WAIT_MS = 60_000;
+const WAIT_MS = 300_000;
 
 /** Codes of keys that have no character. */
 const KEY_CODES: Readonly<Record<string, number>> = {

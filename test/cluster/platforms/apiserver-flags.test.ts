@@ -16,7 +16,6 @@ import { waitUntilSettled } from "../../support/cluster/protectors.ts";
 
 const PODS = 5;
 const MINIMUM = 3;
-const SETTLED_WITHIN_MS = 60_000;
 const CLUSTER = "cluster";
 const PROTECTOR = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors/deployment-web";
 
@@ -109,7 +108,7 @@ describe.each(NAMES)("a kube-apiserver %s", (name) => {
     await core.waitFor("the protector", async () => (await core.admin.request("GET", PROTECTOR)).status === 200);
     expect(field(await core.admin.get(PROTECTOR), "spec", "minAvailable")).toBe(MINIMUM);
     await createReadyPods(core, { namespace: "default", prefix: "web", count: PODS, labels });
-    const settled = (count: number) => waitUntilSettled(core, "default", "deployment-web", count, SETTLED_WITHIN_MS);
+    const settled = (count: number) => waitUntilSettled(core, "default", "deployment-web", count);
     await settled(PODS);
     // Each on its own: for a moment a deletion may be subtracted twice (docs/limits.md), and another one is busy then.
     for (const [index, pod] of ["web-0", "web-1"].entries()) {

@@ -8,7 +8,7 @@ import { reservePort } from "../../../scripts/control-plane/ports.ts";
 
 const NAME = "second";
 const ADDRESS = "127.0.0.1";
-const START_TIMEOUT_MS = 60_000;
+const START_TIMEOUT_MS = 300_000;
 
 async function reserveUrl(): Promise<string> {
   return `https://${ADDRESS}:${await reservePort(ADDRESS)}`;

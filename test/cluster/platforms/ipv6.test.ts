@@ -19,7 +19,6 @@ import { createProtector, waitUntilSettled } from "../../support/cluster/protect
 
 const ADDRESS = "::1";
 const SYSTEM = "podseidon-system";
-const SETTLED_WITHIN_MS = 60_000;
 const hasIpv6 = Object.values(networkInterfaces()).some((all) => all?.some((one) => one.address === ADDRESS));
 
 let cluster: Cluster;
@@ -108,16 +107,16 @@ describe.runIf(hasIpv6)("a cluster with IPv6 alone", () => {
     const labels = { app: "web" };
     await createProtector(cluster, "default", "web", { minAvailable: 1, selector: { matchLabels: labels } });
     await createReadyPods(cluster, { namespace: "default", prefix: "web", count: 3, labels });
-    await waitUntilSettled(cluster, "default", "web", 3, SETTLED_WITHIN_MS);
+    await waitUntilSettled(cluster, "default", "web", 3);
     const pod = (name: string): string => `/api/v1/namespaces/default/pods/${name}`;
     expect(verdictOf(await ask(cluster, "DELETE", pod("web-0")))).toBe("allow");
     // kube-apiserver reviews a deletion without a grace period twice, the second time from its cache. Where the first
     // one is settled by then, the dead pod is reserved once more, until its end is counted again.
-    await waitUntilSettled(cluster, "default", "web", 2, SETTLED_WITHIN_MS);
+    await waitUntilSettled(cluster, "default", "web", 2);
     const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: "web-1", namespace: "default" } };
     const evicted = await ask(cluster, "POST", `${pod("web-1")}/eviction`, eviction);
     expect(verdictOf(evicted), messageOf(evicted)).toBe("allow");
-    await waitUntilSettled(cluster, "default", "web", 1, SETTLED_WITHIN_MS);
+    await waitUntilSettled(cluster, "default", "web", 1);
     expect(verdictOf(await ask(cluster, "DELETE", pod("web-2")))).toBe("denial");
   });
 });

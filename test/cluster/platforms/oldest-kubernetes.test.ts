@@ -20,7 +20,6 @@ const PODS = 5;
 const MIN_AVAILABLE = 3;
 /** Time for a build on a busy machine. */
 const BUILD_WITHIN_MS = 30 * 60_000;
-const SETTLED_WITHIN_MS = 60_000;
 
 let environment: TestEnvironment;
 let trigger: Component | undefined;
@@ -50,7 +49,7 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${olde
     const { core } = environment;
     await createProtector(core, "default", app, { minAvailable: MIN_AVAILABLE, selector: { matchLabels: labels } });
     const names = await createReadyPods(core, { namespace: "default", prefix: app, count: PODS, labels });
-    await waitUntilSettled(core, "default", app, PODS, SETTLED_WITHIN_MS);
+    await waitUntilSettled(core, "default", app, PODS);
     const statuses: number[] = [];
     for (const name of names) {
       const path = `/api/v1/namespaces/default/pods/${name}`;
@@ -60,12 +59,12 @@ describe.runIf(process.env.PODSEIDON_TEST_SIZE === "full")(`on Kubernetes ${olde
       statuses.push(status);
       // For a moment a deletion may be subtracted twice (docs/limits.md), and another one is busy then.
       const left = PODS - statuses.filter((one) => one < 300).length;
-      await waitUntilSettled(core, "default", app, left, SETTLED_WITHIN_MS);
+      await waitUntilSettled(core, "default", app, left);
     }
     const spare = PODS - MIN_AVAILABLE;
     expect(statuses.filter((status) => status < 300)).toHaveLength(spare);
     expect(statuses.filter((status) => status === 409 || status === 429)).toHaveLength(PODS - spare);
-    await waitUntilSettled(core, "default", app, MIN_AVAILABLE, SETTLED_WITHIN_MS);
+    await waitUntilSettled(core, "default", app, MIN_AVAILABLE);
   });
 
   test.each(["single-cluster", "core", "worker", "rollout/2-dry-run/worker"])(

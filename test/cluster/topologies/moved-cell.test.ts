@@ -68,15 +68,11 @@ async function restartPods(): Promise<void> {
 }
 
 async function untilCounted(cell: string): Promise<void> {
-  await core.waitFor(
-    `${cell} to be counted`,
-    async () => {
-      const cells = (await readProtector(core, NAMESPACE, PROTECTOR)).status?.cells ?? [];
-      const aggregation = cells.find(({ cellID }) => cellID === cell)?.aggregation;
-      return aggregation?.availableReplicas === PODS && aggregation.hold === undefined;
-    },
-    180_000,
-  );
+  await core.waitFor(`${cell} to be counted`, async () => {
+    const cells = (await readProtector(core, NAMESPACE, PROTECTOR)).status?.cells ?? [];
+    const aggregation = cells.find(({ cellID }) => cellID === cell)?.aggregation;
+    return aggregation?.availableReplicas === PODS && aggregation.hold === undefined;
+  });
 }
 
 async function deleteAll(): Promise<readonly number[]> {

@@ -21,7 +21,6 @@ const NAMESPACE = "shop";
 const NAME = "deployment-web";
 const PODS = 4;
 const PROMISED = 3;
-const WITHIN_MS = 120_000;
 const labels = { app: "web" };
 const PODS_PATH = `/api/v1/namespaces/${NAMESPACE}/pods`;
 const PLUGIN = join(BUNDLES, "kubectl-podseidon.mjs");
@@ -42,7 +41,7 @@ beforeAll(async () => {
   generator = await environment.startGenerator();
   await createReadyPods(environment.core, { namespace: NAMESPACE, prefix: "web", count: PODS, labels });
   const aggregator = await environment.startAggregator(BEFORE);
-  await environment.core.waitFor("the first id to be counted", () => isCountedAs(BEFORE), WITHIN_MS);
+  await environment.core.waitFor("the first id to be counted", () => isCountedAs(BEFORE));
   await environment.core.waitFor(
     "a backup",
     async () => (await aggregator.metric("podseidon_aggregator_backups")) === 1,
@@ -77,7 +76,7 @@ test("its pods are not counted twice, and again once the old id is removed", asy
   await environment.register(AFTER);
   const aggregator = await environment.startAggregator(AFTER);
   const isTold = (): boolean => aggregator.process.logTail().includes(`"formerCell":"${BEFORE}"`);
-  await environment.core.waitFor("the first look", async () => isTold() || (await isCountedAs(AFTER)), WITHIN_MS);
+  await environment.core.waitFor("the first look", async () => isTold() || (await isCountedAs(AFTER)));
   const [statuses, text] = await deleteAll();
   expect(statuses).toEqual(Array.from({ length: PODS }, () => 429));
   expect(text).toContain("no aggregator has counted the pods of this cell yet");
@@ -86,8 +85,8 @@ test("its pods are not counted twice, and again once the old id is removed", asy
   const env = { PATH: "/usr/bin:/bin", HOME: environment.core.directory, KUBECONFIG: environment.core.kubeconfig };
   const args = [PLUGIN, "remove-cell", BEFORE, "--all-namespaces", "--yes"];
   await promisify(execFile)(process.execPath, args, { env });
-  await environment.core.waitFor("the second id to be counted", () => isCountedAs(AFTER), WITHIN_MS);
+  await environment.core.waitFor("the second id to be counted", () => isCountedAs(AFTER));
   const [again] = await deleteAll();
   expect(again.filter((status) => status === 200)).toHaveLength(PODS - PROMISED);
-  await waitUntilSettled(environment.core, NAMESPACE, NAME, PROMISED, WITHIN_MS);
+  await waitUntilSettled(environment.core, NAMESPACE, NAME, PROMISED);
 });

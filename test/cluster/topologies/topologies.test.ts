@@ -78,7 +78,7 @@ afterAll(async () => {
 const podPath = (namespace: string, name: string): string => `/api/v1/namespaces/${namespace}/pods/${name}`;
 
 test("both cores count the pods of the namespace alone, and its stream has the update trigger's pod", async () => {
-  for (const core of [first, second]) await waitUntilSettled(core, NAMESPACE, "web", PODS, SETTLED_WITHIN_MS);
+  for (const core of [first, second]) await waitUntilSettled(core, NAMESPACE, "web", PODS);
   await worker.waitFor(
     "the dummy pod",
     async () => (await worker.admin.request("GET", podPath(NAMESPACE, "podseidon-update-trigger"))).status === 200,
@@ -110,5 +110,5 @@ test("what both allow is allowed, and both account for it", async () => {
     const { status } = await worker.admin.request("DELETE", path);
     return status === 200 || status === 404;
   });
-  for (const core of [first, second]) await waitUntilSettled(core, NAMESPACE, "web", PODS - 1, SETTLED_WITHIN_MS);
+  for (const core of [first, second]) await waitUntilSettled(core, NAMESPACE, "web", PODS - 1);
 });

@@ -20,7 +20,6 @@ const MARKED = { matchLabels: { [MARK]: "true" } };
 const SHOP = "shop";
 const PODS = 2;
 const labels = { app: "web" };
-const WITHIN_MS = 120_000;
 const COMPONENT = join(root, "manifests/components/mark-namespaces");
 
 let environment: TestEnvironment;
@@ -90,7 +89,7 @@ test("a namespace with a protector is marked, and counted after that; another is
   for (const file of ["rbac.yaml", "policy.yaml"])
     expect(await kubectl("apply", "-f", join(COMPONENT, file))).toMatch(/^0 /);
   await environment.core.waitFor("the mark", () => isMarked(SHOP));
-  await waitUntilSettled(environment.core, SHOP, "web", PODS, WITHIN_MS);
+  await waitUntilSettled(environment.core, SHOP, "web", PODS);
   expect(await isMarked("quiet")).toBe(false);
 });
 

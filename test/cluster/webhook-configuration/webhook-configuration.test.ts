@@ -21,7 +21,6 @@ import { ensureHelm } from "../../support/cluster/test-tools.ts";
 import { temporaryDirectory } from "../../support/runtime/temporary-directory.ts";
 
 const PODS = 3;
-const SETTLED_WITHIN_MS = 120_000;
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
 const RESOURCES = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] as const;
 const files = temporaryDirectory();
@@ -56,7 +55,7 @@ beforeAll(async () => {
   const labels = { app: "web" };
   await createProtector(environment.core, "default", "web", { minAvailable: PODS, selector: { matchLabels: labels } });
   await createReadyPods(environment.core, { namespace: "default", prefix: "web", count: PODS, labels });
-  await waitUntilSettled(environment.core, "default", "web", PODS, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", "web", PODS);
 });
 
 afterAll(async () => {
@@ -333,7 +332,7 @@ describe("a webhook configuration in files on the apiserver's host", () => {
     const labels = { app: "twice" };
     await createProtector(core, "default", "twice", { minAvailable: 1, selector: { matchLabels: labels } });
     await createReadyPods(core, { namespace: "default", prefix: "twice", count: 2, labels });
-    await waitUntilSettled(core, "default", "twice", 2, SETTLED_WITHIN_MS);
+    await waitUntilSettled(core, "default", "twice", 2);
     await core.processes["kube-apiserver"].restart();
     const before = await allowed();
     await core.waitFor("a deletion that both allow", async () => (await deletePod("", "twice-0")) === 200);
@@ -343,7 +342,7 @@ describe("a webhook configuration in files on the apiserver's host", () => {
       expect(status).toBeGreaterThanOrEqual(400);
       return status === 429;
     });
-    await waitUntilSettled(core, "default", "twice", 1, SETTLED_WITHIN_MS);
+    await waitUntilSettled(core, "default", "twice", 1);
     // The files come first: that is how the plugin tells a cluster with them from one that only binds evictions.
     const none = { metadata: { name: "none" }, apiVersion: "policy/v1", kind: "Eviction" };
     const { text } = await core.admin.request("POST", "/api/v1/namespaces/default/pods/none/eviction?dryRun=All", none);

@@ -34,7 +34,6 @@ const REQUEST_TIMEOUT = "8s";
 const SETTLE = "10s";
 const FIRST_REPLICAS = 4;
 const RETRY_MS = 200;
-const RECOVERY_TIMEOUT_MS = 120_000;
 /** Characters of one to four bytes, so that some cuts are inside a character. */
 const TEXT = "grün 🟢 東 x ".repeat(12);
 
@@ -247,7 +246,7 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
         entry?.aggregation?.availableReplicas === available && (entry.admissionHistory?.buckets ?? []).length === 0
       );
     };
-    await this.cell.waitFor("the count to be true at rest", rests, RECOVERY_TIMEOUT_MS).catch((cause: unknown) => {
+    await this.cell.waitFor("the count to be true at rest", rests).catch((cause: unknown) => {
       throw new Error(`${String(cause)}: ${last}; ${this.#seenAtRest()}`, { cause });
     });
     this.churn();
@@ -265,23 +264,19 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
     if (component === "generator") return await this.#deploymentIsFollowed();
     if (component.startsWith("aggregator")) return await this.#changeIsCounted(name);
     const pod = await this.#createPod();
-    await this.cell.waitFor(
-      `${name}: a deletion to be allowed`,
-      async () => {
-        const status = cluster === this.core ? await this.#delete(pod) : await this.#evict(pod);
-        if (status < 300) return true;
-        await delay(RETRY_MS);
-        return false;
-      },
-      RECOVERY_TIMEOUT_MS,
-    );
+    await this.cell.waitFor(`${name}: a deletion to be allowed`, async () => {
+      const status = cluster === this.core ? await this.#delete(pod) : await this.#evict(pod);
+      if (status < 300) return true;
+      await delay(RETRY_MS);
+      return false;
+    });
   }
 
   async #changeIsCounted(who: string): Promise<void> {
     await this.#createPod();
     const version = await this.versionOf(this.cell);
     const counted = async (): Promise<boolean> => (this.#truth.latest?.position ?? 0n) >= version;
-    await this.cell.waitFor(`${who}: a change to be counted`, counted, RECOVERY_TIMEOUT_MS);
+    await this.cell.waitFor(`${who}: a change to be counted`, counted);
   }
 
   /** The present version of the cluster's collection of pods. */
@@ -299,7 +294,7 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
       field(await this.cell.admin.get(`${PODS}/${UPDATE_TRIGGER_POD}`), "metadata", "resourceVersion");
     const before = await version().catch(() => undefined);
     const moved = async (): Promise<boolean> => (await version()) !== before;
-    await this.cell.waitFor("the dummy pod to be patched", moved, RECOVERY_TIMEOUT_MS);
+    await this.cell.waitFor("the dummy pod to be patched", moved);
   }
 
   async #deploymentIsFollowed(): Promise<void> {
@@ -322,7 +317,7 @@ export class ComponentHarness<L extends Link = ComponentLink> implements AsyncDi
   async isFollowed(deployment: string, replicas: number): Promise<void> {
     const followed = async (): Promise<boolean> =>
       (await readProtector(this.core, NAMESPACE, `deployment-${deployment}`)).spec.minAvailable === replicas;
-    await this.core.waitFor(`the generator to follow ${deployment}`, followed, RECOVERY_TIMEOUT_MS);
+    await this.core.waitFor(`the generator to follow ${deployment}`, followed);
   }
 
   async #createPod(name = `pod-${++this.#pods}`): Promise<string> {

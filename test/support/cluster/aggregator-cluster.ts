@@ -46,18 +46,13 @@ export async function waitForEntry(
   name: string,
   what: string,
   isMet: (entry: CellStatus) => boolean,
-  timeoutMs = 30_000,
 ): Promise<CellStatus> {
   let last: CellStatus | undefined;
   try {
-    await cluster.waitFor(
-      `${name}: ${what}`,
-      async () => {
-        last = await entryOf(cluster, name);
-        return last !== undefined && isMet(last);
-      },
-      timeoutMs,
-    );
+    await cluster.waitFor(`${name}: ${what}`, async () => {
+      last = await entryOf(cluster, name);
+      return last !== undefined && isMet(last);
+    });
   } catch (error) {
     throw new Error(`${String(error)}; it was ${JSON.stringify(last)}`, { cause: error });
   }

@@ -47,7 +47,7 @@ export async function waitUntilSettled(
   namespace: string,
   name: string,
   wanted: number | (() => Promise<number>),
-  timeoutMs: number,
+  timeoutMs?: number,
 ): Promise<void> {
   let last = "";
   let expected = 0;

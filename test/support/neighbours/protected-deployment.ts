@@ -6,7 +6,6 @@ import type { TestEnvironment } from "../../../scripts/environment/environment.t
 import { deployment } from "../cluster/deployments.ts";
 import { createProtector, waitUntilSettled } from "../cluster/protectors.ts";
 
-const SETTLED_WITHIN_MS = 5 * 60_000;
 const PROTECTORS = "/apis/podseidon.kubewharf.io/v1alpha1/namespaces/default/podprotectors";
 
 interface ProtectedDeployment {
@@ -32,7 +31,7 @@ export async function deployProtected(
   const cells = [...environment.cells.values()];
   await Promise.all(cells.map((cell) => cell.apply([workload])));
   await createProtector(environment.core, "default", name, { minAvailable, selector: workload.spec.selector });
-  await waitUntilSettled(environment.core, "default", name, replicas * cells.length, SETTLED_WITHIN_MS);
+  await waitUntilSettled(environment.core, "default", name, replicas * cells.length);
 }
 
 /**
