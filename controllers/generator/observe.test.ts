@@ -42,3 +42,13 @@ test("deleted protectors in a namespace that never ends fill no log with the tri
   expect(lines[1]).toContain('"more":999');
   expect(notes).toHaveLength(10_000);
 });
+
+test("the Event of a workload that vanished says how to give it up", () => {
+  const notes: { message: string }[] = [];
+  const log = createLog({ component: "generator", destination: { write: () => {} } });
+  const events = { record: (note: { message: string }) => notes.push(note) };
+  const { clock } = new VirtualTime();
+  const { generator } = generatorObserver({ metrics: new Metrics(), log, clock, events });
+  generator({ kind: "sourceVanished", source: "deployment/shop/web", protector: "deployment-web", uid: "u" });
+  expect(notes[0]?.message).toContain("kubectl podseidon release deployment-web -n shop");
+});

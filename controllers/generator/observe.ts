@@ -8,7 +8,7 @@ import type { Log } from "../../shared/observe/log.ts";
 import type { Metrics } from "../../shared/observe/metrics.ts";
 import type { Clock } from "../../shared/runtime/clock.ts";
 import type { QueueEvent } from "../../shared/runtime/work-queue.ts";
-import { ADOPTED, GROUP, KIND, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared/schema/annotations.ts";
+import { ADOPTED, KIND, PROTECT_ANNOTATION, PROTECT_LABEL } from "../../shared/schema/annotations.ts";
 import type { Generator, GeneratorObserver } from "./generator.ts";
 import { type GeneratorEvent, PROBLEMS, PROTECTOR_KIND, type Problem } from "./protectors/events.ts";
 import { DELETION_HELD } from "./protectors/source-condition.ts";
@@ -165,7 +165,7 @@ function eventObserver({ metrics, log, clock, events }: GeneratorSinks): (event:
         level: "warn",
         message: "A source vanished without a release; its protector stays in force",
         fields: ({ source, protector }) => ({ source, protector }),
-        note: (event) => protectorNote(event, "SourceVanished", vanishedText(event.source)),
+        note: (event) => protectorNote(event, "SourceVanished", vanishedText(event)),
       },
       adopted: told("A source came back without asking for protection; it stays protected", "Adopted", adoptedText),
       deletionHeld: told("A deletion waits, because the source asks for replicas", "DeletionHeld", () => DELETION_HELD),
@@ -189,9 +189,12 @@ function adoptedText(source: string): string {
   );
 }
 
-function vanishedText(source: string): string {
-  const until = `until ${GROUP}/released annotates the protector`;
-  return `${source} is gone without a release; its pods stay protected ${until}.`;
+function vanishedText({ source, protector }: NamedProtector): string {
+  const [, namespace = ""] = source.split("/");
+  return (
+    `${source} is gone without a release; its pods stay protected. Create it again, or give it up by ` +
+    `kubectl podseidon release ${protector} -n ${namespace}`
+  );
 }
 
 function keptText(why: string): string {

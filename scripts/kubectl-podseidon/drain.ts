@@ -187,7 +187,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const node = argument(args, 0, "a node").replace(/^nodes?\//, "");
   const [cluster, core] = await Promise.all([context.cluster(), context.core()]);
   if ((await cluster.find(`/api/v1/nodes/${encodeURIComponent(node)}`)) === undefined) {
-    throw new CommandError(`there is no node ${node} in ${cluster.name}`);
+    throw new CommandError(`there is no node ${node} in ${cluster.name}; see --context`);
   }
   const raw = await cluster.list("/api/v1/pods", { fieldSelector: `spec.nodeName=${node}` });
   const found = raw.map(nodePod);

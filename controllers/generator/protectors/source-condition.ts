@@ -1,6 +1,6 @@
 /** The conditions of a protector that stays in force without its source, or while the source waits to be deleted. */
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
-import { PROTECT_ANNOTATION, RELEASED_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { PROTECT_ANNOTATION } from "../../../shared/schema/annotations.ts";
 import type { Condition, PodProtector, PodProtectorStatus } from "../../../shared/schema/podprotector.ts";
 import type { ApiCalls } from "./calls.ts";
 
@@ -33,7 +33,8 @@ const CONDITIONS: readonly StateCondition[] = [
     state: "vanished",
     reasons: ["SourceMissing", "SourcePresent"],
     messages: [
-      `The source is gone without a release: its pods stay protected. The annotation ${RELEASED_ANNOTATION} ends that`,
+      "The source is gone without a release: its pods stay protected until it is created again, or given up by " +
+        "kubectl podseidon release",
       "The source is there",
     ],
   },

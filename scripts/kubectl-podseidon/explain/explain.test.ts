@@ -41,6 +41,7 @@ test.each<[string, string, string]>([
   ["webhook/probe/probe-endpoints.ts", "has too many questions waiting for its probe", "Probe:overloaded"],
   ["webhook/respond/node-response.ts", "its pods can't be listed", "PodsUnknown"],
   ["webhook/respond/denial-outlook.ts", "has been silent for ", "CellStale"],
+  ["webhook/reserve/protector-cache.ts", "has not confirmed its protectors", "core-unavailable"],
   ["webhook/respond/denial-outlook.ts", "has not been counted for ", "CellStale"],
   ["webhook/respond/denial-outlook.ts", "has been on hold for ", "OnHold"],
   ["manifests/base/workload-policy/policy.yaml", "podseidon-workload-deletions", "WorkloadDeletion"],

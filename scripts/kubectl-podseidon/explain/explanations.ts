@@ -166,6 +166,7 @@ const FAILURES: Readonly<Record<string, Meaning>> = {
   "core-unavailable": {
     means: "A core cluster did not answer, or with an error. failurePolicy decides (Fail: the deletion fails).",
     act: "docs/runbooks/PodseidonCacheStale.md; kubectl podseidon doctor.",
+    text: /has not confirmed its protectors/,
   },
   "core-rejected": {
     means: "A core cluster rejected the write of a reservation: permissions or CRD are not those of this release.",

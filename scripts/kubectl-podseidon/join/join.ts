@@ -139,7 +139,10 @@ async function checkBefore(target: JoinTarget): Promise<string> {
   const raw = await worker.find(configMapPath(namespace, "podseidon-cell"));
   const configured = raw === undefined ? undefined : parseConfigMap(raw).data?.id;
   if (configured !== undefined && configured !== cell) {
-    throw new CommandError(`the manifests of ${worker.name} give it the id ${configured} (ConfigMap podseidon-cell)`);
+    throw new CommandError(
+      `the manifests of ${worker.name} give it the id ${configured} (ConfigMap podseidon-cell): join it as ` +
+        `${configured}. To give it another id: docs/operations.md#rename-a-cell`,
+    );
   }
   const ids = await idsOf(target, cluster);
   for (const component of COMPONENTS) ids.push((await heldKubeconfig(target, component))?.cell ?? cell);
