@@ -57,7 +57,7 @@ test("every dependency has its reason", () => {
   const packages = ["dependencies", "devDependencies", "optionalDependencies"].flatMap((kind) =>
     Object.keys(manifest[kind] ?? {}),
   );
-  const [, table = ""] = read("CONTRIBUTING.md").split("## Dependencies");
+  const [, table = ""] = read("ARCHITECTURE.md").split("## Dependencies");
   expect(packages.filter((name) => !table.includes(`\`${name}\``))).toEqual([]);
 });
 
