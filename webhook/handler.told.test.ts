@@ -94,3 +94,20 @@ test("the health-criterion annotation hides nothing of what is not enforced", as
   expect(response).toMatchObject({ auditAnnotations: { "not-enforced": "core/default/web=AtMinimum" } });
   expect(records).toMatchObject([{ outcome: "dryRunDenied" }]);
 });
+
+/** With `protectedOperations: [EVICT]`, as of a Deployment with the strategy Recreate, no protector asks for a DELETE. */
+test.each<[string, Partial<PodProtectorSpec>]>([
+  ["in force", {}],
+  ["suspended", { suspend: { enabled: true } }],
+  ["off", { enforcement: "Off" }],
+])(
+  "a pre-activity keeps a pod from a deletion that its protector does not ask for: one that is %s",
+  async (_, spec) => {
+    const metadata = { annotations: { "pre-activity.xpdb.form3.tech/copy": "" } };
+    const { ask } = handler(await verdictOf({ ...spec, protectedOperations: ["EVICT"] }));
+    expect(responseOf(await ask(deletion(podJson({ metadata }))))).toMatchObject({
+      allowed: false,
+      status: { code: 429 },
+    });
+  },
+);
