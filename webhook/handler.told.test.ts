@@ -1,5 +1,6 @@
 /** What a response says of protectors that are suspended or do not enforce, and of annotations that bypass them. */
 import { expect, test } from "vitest";
+import { parseAnyPod } from "../shared/schema/pod.ts";
 import type { PodProtectorSpec } from "../shared/schema/podprotector.ts";
 import { disruption, pod, protector } from "../test/support/webhook/fixtures.ts";
 import {
@@ -111,3 +112,17 @@ test.each<[string, Partial<PodProtectorSpec>]>([
     });
   },
 );
+
+test("a forged pre-activity with a name of a megabyte is repeated by none of the pod's protectors", async () => {
+  const annotations = {
+    [`pre-activity.xpdb.form3.tech/${"x".repeat(1_000_000)}`]: "",
+    "pre-activity.xpdb.form3.tech/a": "",
+  };
+  const raw = podJson({ metadata: { annotations } });
+  const protectors = Array.from({ length: 30 }, (_, index) => protector(5, { name: `web-${index}` }));
+  const { decide } = world(protectors.map((object) => ({ core: "core", object })));
+  const { ask, records } = handler(await decide(disruption(parseAnyPod(raw))));
+  const response = await ask(deletion(raw));
+  expect(responseOf(response)).toMatchObject({ allowed: false });
+  expect(response.body.length + JSON.stringify(records[0]?.message).length).toBeLessThan(20_000);
+});
