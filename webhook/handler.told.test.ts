@@ -96,7 +96,7 @@ test("the health-criterion annotation hides nothing of what is not enforced", as
   expect(records).toMatchObject([{ outcome: "dryRunDenied" }]);
 });
 
-/** With `protectedOperations: [EVICT]`, as of a Deployment with the strategy Recreate, no protector asks for a DELETE. */
+/** As of a Deployment with the strategy Recreate: no protector asks for a DELETE. */
 test.each<[string, Partial<PodProtectorSpec>]>([
   ["in force", {}],
   ["suspended", { suspend: { enabled: true } }],
