@@ -1,5 +1,6 @@
 /** What a response says of protectors that are suspended or do not enforce, and of annotations that bypass them. */
 import { expect, test } from "vitest";
+import { parseAnyPod } from "../shared/schema/pod.ts";
 import type { PodProtectorSpec } from "../shared/schema/podprotector.ts";
 import { disruption, pod, protector } from "../test/support/webhook/fixtures.ts";
 import {
@@ -93,4 +94,35 @@ test("the health-criterion annotation hides nothing of what is not enforced", as
   const response = responseOf(await ask(deletion(object)));
   expect(response).toMatchObject({ auditAnnotations: { "not-enforced": "core/default/web=AtMinimum" } });
   expect(records).toMatchObject([{ outcome: "dryRunDenied" }]);
+});
+
+/** As of a Deployment with the strategy Recreate: no protector asks for a DELETE. */
+test.each<[string, Partial<PodProtectorSpec>]>([
+  ["in force", {}],
+  ["suspended", { suspend: { enabled: true } }],
+  ["off", { enforcement: "Off" }],
+])(
+  "a pre-activity keeps a pod from a deletion that its protector does not ask for: one that is %s",
+  async (_, spec) => {
+    const metadata = { annotations: { "pre-activity.xpdb.form3.tech/copy": "" } };
+    const { ask } = handler(await verdictOf({ ...spec, protectedOperations: ["EVICT"] }));
+    expect(responseOf(await ask(deletion(podJson({ metadata }))))).toMatchObject({
+      allowed: false,
+      status: { code: 429 },
+    });
+  },
+);
+
+test("a forged pre-activity with a name of a megabyte is repeated by none of the pod's protectors", async () => {
+  const annotations = {
+    [`pre-activity.xpdb.form3.tech/${"x".repeat(1_000_000)}`]: "",
+    "pre-activity.xpdb.form3.tech/a": "",
+  };
+  const raw = podJson({ metadata: { annotations } });
+  const protectors = Array.from({ length: 30 }, (_, index) => protector(5, { name: `web-${index}` }));
+  const { decide } = world(protectors.map((object) => ({ core: "core", object })));
+  const { ask, records } = handler(await decide(disruption(parseAnyPod(raw))));
+  const response = await ask(deletion(raw));
+  expect(responseOf(response)).toMatchObject({ allowed: false });
+  expect(response.body.length + JSON.stringify(records[0]?.message).length).toBeLessThan(20_000);
 });

@@ -2,7 +2,7 @@
  * Handles one admission request, from its body to its response. `http/` reads the body, `request/` finds the pod,
  * `reserve/` decides by the protectors and reserves quota, `respond/` words the response; here they are joined.
  */
-import { preActivitiesOf } from "../shared/decide/overrides.ts";
+import { isProtectedFrom, preActivitiesOf } from "../shared/decide/overrides.ts";
 import type { Clock } from "../shared/runtime/clock.ts";
 import { chain, type MaybePromise } from "../shared/runtime/maybe-promise.ts";
 import type { Pod } from "../shared/schema/pod.ts";
@@ -227,7 +227,7 @@ export class AdmissionHandler {
     };
     return chain(this.#options.pipeline.decide(disruption), (verdict) => {
       if (isPinned && verdict.kind === "failed") return this.#unpinned(target, verdict, deadlineMs);
-      const isHeldBack = isUncovered(verdict) && bypass?.forced !== true && holdsUncovered(target);
+      const isHeldBack = isUncovered(verdict, target) && bypass?.forced !== true && holdsUncovered(target);
       if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
       if (isHeldBack) return this.#inMode(heldBack(target, bypass));
       // Another pod of the name may be evicted in its place. A platform may leave namespaces out of binding.
@@ -321,10 +321,13 @@ function overrides({ forced, noProtect }: BypassResult): Pick<Disruption, "force
   return noProtect === true ? { forced, noProtect } : { forced };
 }
 
-/** No protector asks for the operation. */
-function isUncovered(verdict: Verdict): boolean {
+/** No protector asks for the operation, suspended or not. */
+function isUncovered(verdict: Verdict, target: DisruptionTarget): boolean {
   if (verdict.kind !== "allowed") return false;
-  return verdict.decisions.every(({ decision }) => decision.decision.reason === "NotProtected");
+  return verdict.decisions.every(
+    ({ decision: { decision, version } }) =>
+      decision.reason === "NotProtected" || !isProtectedFrom(version.state, target),
+  );
 }
 
 /** A protector matches. */

@@ -68,3 +68,26 @@ test.each<[DisruptionRequest["operation"], string]>([
     expect([reasonAt("999"), reasonAt("1000")]).toEqual(["AtMinimum", free]);
   },
 );
+
+test("each of the pod's labels is looked at once, however many protectors decide, and again for another prefix", () => {
+  let looks = 0;
+  const labels = new Proxy<Record<string, string>>(
+    { app: "web", "away/x": "" },
+    {
+      ownKeys: (all) => {
+        looks++;
+        return Reflect.ownKeys(all);
+      },
+    },
+  );
+  const reasonUnder = (unavailableLabelPrefix: string): string => {
+    const spec = makeSpec({ unavailableLabelPrefix });
+    const leftOut = leftOutMark(specFacts(spec), "1000");
+    const state = parseProtector(makeProtector([makeCell("a", 2, [], leftOut ? { leftOut } : {}, spec)], spec));
+    const decision = decide(state, makeRequest(makePod("x", { labels })));
+    return decision.allowed ? decision.reason : decision.cause;
+  };
+  expect(Array.from({ length: 50 }, () => reasonUnder("out/"))).toEqual(Array(50).fill("AtMinimum"));
+  expect(looks).toBe(1);
+  expect([reasonUnder("away/"), reasonUnder("out/")]).toEqual(["Unavailable", "AtMinimum"]);
+});

@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { PRE_ACTIVITY_PREFIX } from "./annotations.ts";
 import { MAX_KEY_LENGTH, MAX_LABEL_LENGTH, MAX_NAME_LENGTH } from "./lengths.ts";
 import { type Pod, parseAnyPod, parsePod } from "./pod.ts";
 import { SchemaError } from "./schema-error.ts";
@@ -283,6 +284,16 @@ describe("a pod that cannot be read", () => {
     ],
   ])("%s", (_, raw, expected) => {
     expect(parseAnyPod(raw)).toMatchObject(expected);
+  });
+
+  test("has so many pre-activities that looking through them costs little", () => {
+    const annotations = Object.fromEntries(
+      Array.from({ length: 8_000 }, (_, index) => [`${PRE_ACTIVITY_PREFIX}${index}`, ""]),
+    );
+    for (const metadata of [{ annotations }, { annotations, generation: 1e300 }]) {
+      const kept = parseAnyPod(rawPod({ metadata })).annotations;
+      expect(Object.keys(kept ?? {})).toHaveLength(100);
+    }
   });
 
   test("is refused without a name, a UID or a version, and with what no apiserver stores", () => {

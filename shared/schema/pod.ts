@@ -79,6 +79,9 @@ const ANNOTATIONS_IN_USE: ReadonlySet<string> = new Set([
   VOIDED_ANNOTATION,
 ]);
 
+/** One denies like all of them. A pod may have 8,000, which each of its protectors would look through. */
+const MAX_PRE_ACTIVITIES = 100;
+
 const NO_LABELS: Readonly<Record<string, string>> = Object.freeze({});
 const NO_CONDITIONS: readonly PodCondition[] = Object.freeze([]);
 
@@ -162,8 +165,12 @@ function isText(value: unknown): value is string {
   return typeof value === "string" && value !== "" && value.length <= MAX_NAME_LENGTH;
 }
 
+function isKey(key: string): boolean {
+  return key.length <= MAX_KEY_LENGTH;
+}
+
 function isLabel(key: string, value: string): boolean {
-  return key.length <= MAX_KEY_LENGTH && value.length <= MAX_LABEL_LENGTH;
+  return isKey(key) && value.length <= MAX_LABEL_LENGTH;
 }
 
 function expected(path: string, what: string, value: unknown): SchemaError {
@@ -268,8 +275,9 @@ function sameStrings(known: Readonly<Record<string, string>>, value: Json): bool
 function annotationsInUse(value: Json | undefined): Readonly<Record<string, string>> | undefined {
   if (value === undefined) return undefined;
   let kept: Record<string, string> | undefined;
+  let left = MAX_PRE_ACTIVITIES;
   for (const key in value) {
-    if (!ANNOTATIONS_IN_USE.has(key) && !key.startsWith(PRE_ACTIVITY_PREFIX)) continue;
+    if (!ANNOTATIONS_IN_USE.has(key) && !(key.startsWith(PRE_ACTIVITY_PREFIX) && isKey(key) && left-- > 0)) continue;
     const annotation = value[key];
     if (typeof annotation !== "string") throw expected("metadata.annotations", "string values", annotation);
     kept ??= {};

@@ -4,7 +4,7 @@ import { afterEach, expect, test } from "vitest";
 import { authority, certificate } from "../../test/support/webhook/loopback-certificate.ts";
 import type { CallHandler } from "./call.ts";
 import { CHUNK_BYTES, type InFlightLimits } from "./in-flight-limiter.ts";
-import { MAX_BYTES_IN_FLIGHT, MAX_CONNECTIONS, MAX_REQUEST_BYTES } from "./limits.ts";
+import { LARGE_BODY_BYTES, MAX_BYTES_IN_FLIGHT, MAX_CONNECTIONS, MAX_REQUEST_BYTES } from "./limits.ts";
 import { WebhookServer } from "./server.ts";
 
 const HEAD = "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n";
@@ -133,4 +133,26 @@ test.each([
   await expect.poll(() => answered(200) + answered(503)).toBe(sent.length);
   // Whoever has left has freed its room.
   await expect.poll((await call(request)).heard).toMatch(/^HTTP\/1\.1 200 /);
+});
+
+// A tenant deletes pods of megabytes whose owner, which its protector has asked, does not answer.
+test.each([
+  ["bytes", 4, { bytes: 5 * LARGE_BODY_BYTES, values: 1_000 }],
+  ["values", 40, { bytes: MAX_BYTES_IN_FLIGHT, values: 200 }],
+])("large bodies that wait leave half of the %s to others", async (_what, count, limits) => {
+  const gate = Promise.withResolvers<void>();
+  await start({ requests: 200, ...limits }, () => gate.promise.then(() => ({ status: 200, body: "{}" })));
+  const bodyOf = (bytes: number): string => `[0,0,0,0,0${" ".repeat(bytes - 11)}]`;
+  const [large, small] = [LARGE_BODY_BYTES + 1, LARGE_BODY_BYTES / 2].map(
+    (bytes) => `${HEAD}Content-Length: ${bytes}\r\n\r\n${bodyOf(bytes)}`,
+  );
+  const sent = await Promise.all(Array.from({ length: count }, () => call(large ?? "")));
+  const answered = (of: readonly Caller[]): number => of.filter(({ heard }) => heard() !== "").length;
+  await expect.poll(() => server.inFlight + answered(sent)).toBe(count);
+  const others = [await call(small ?? ""), await call(small ?? "")];
+  await expect.poll(() => server.inFlight + answered([...sent, ...others])).toBe(count + others.length);
+  expect(others.map(({ heard }) => heard())).toEqual(["", ""]);
+  gate.resolve();
+  for (const { heard } of [sent[0], ...others].filter((one) => one !== undefined))
+    await expect.poll(heard).toMatch(/^HTTP\/1\.1 200 /);
 });

@@ -1,4 +1,4 @@
-import { UNCOUNTED_BYTES_IN_FLIGHT } from "./limits.ts";
+import { LARGE_BODY_BYTES, UNCOUNTED_BYTES_IN_FLIGHT } from "./limits.ts";
 
 /** Counted for each chunk beside its own bytes: a chunk of a single byte takes half a kilobyte of memory. */
 export const CHUNK_BYTES = 512;
@@ -14,7 +14,7 @@ export interface InFlightLimits {
 export interface InFlightSlot {
   /** Accounts for a chunk of the body, which may evict this request or slower ones. */
   keep(chunkBytes: number): void;
-  /** Accounts for the values of the complete body; false where there is no room for them. */
+  /** Accounts for the complete body and its values; false where there is no room. A large one may use half of it. */
   weigh(values: number): boolean;
   /** The body is complete, or known to be useless. The slot can no longer be evicted. */
   arrived(): void;
@@ -33,6 +33,8 @@ export class InFlightLimiter {
   readonly #arriving = new Map<InFlightSlot, () => void>();
   #requests = 0;
   #bytes = 0;
+  /** Of complete bodies. */
+  #waiting = 0;
   #values = 0;
 
   constructor(limits: InFlightLimits) {
@@ -58,6 +60,7 @@ export class InFlightLimiter {
     this.#requests++;
     let isHeld = true;
     let bytes = 0;
+    let waiting = 0;
     let weight = 0;
     const slot: InFlightSlot = {
       keep: (chunkBytes) => {
@@ -68,9 +71,14 @@ export class InFlightLimiter {
         while (this.#bytes > this.#limits.bytes && this.#evictSlowest());
       },
       weigh: (values) => {
-        if (!isHeld || this.#values + values > this.#limits.values) return false;
+        // A few pods of megabytes, whose deletions wait for their owner, must not take the room of all others.
+        const parts = bytes > LARGE_BODY_BYTES ? 2 : 1;
+        const isFull = parts * (this.#values + values) > this.#limits.values;
+        if (!isHeld || isFull || parts * (this.#waiting + bytes) > this.#limits.bytes) return false;
         weight = values;
+        waiting = bytes;
         this.#values += values;
+        this.#waiting += bytes;
         return true;
       },
       arrived: () => this.#arriving.delete(slot),
@@ -80,6 +88,7 @@ export class InFlightLimiter {
         this.#arriving.delete(slot);
         this.#requests--;
         this.#bytes -= bytes;
+        this.#waiting -= waiting;
         this.#values -= weight;
       },
     };

@@ -119,12 +119,21 @@ function knownSinceMs(sinceMs: number | undefined): number | undefined {
   return sinceMs === 0 ? LATEST_MS : sinceMs;
 }
 
+/** Of each set of labels, by the last prefix: a pod may have 40,000 labels, and be decided on by many protectors. */
+const takenOut = new WeakMap<Pod["labels"], { readonly prefix: string; readonly isOut: boolean }>();
+
 /** True where labels make the pod unavailable, Ready or not (docs/design.md#unavailable-labels). */
 export function isTakenOut(
   { labels }: Pick<Pod, "labels">,
   { unavailableLabelPrefix: prefix }: Pick<SpecFacts, "unavailableLabelPrefix">,
 ): boolean {
-  return prefix !== undefined && Object.keys(labels).some((key) => key.startsWith(prefix));
+  if (prefix === undefined) return false;
+  let known = takenOut.get(labels);
+  if (known?.prefix !== prefix) {
+    known = { prefix, isOut: Object.keys(labels).some((key) => key.startsWith(prefix)) };
+    takenOut.set(labels, known);
+  }
+  return known.isOut;
 }
 
 /**
