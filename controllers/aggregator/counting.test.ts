@@ -40,6 +40,28 @@ describe("counting", () => {
     });
   });
 
+  test.each([0, 1, 2, 3])(
+    "a burst that comes %i promises before a count is in it as a whole, or not at all",
+    async (hops) => {
+      const harness = await counted();
+      const { cell, core } = harness;
+      const gone = ["a", "b"].map((name) => cell.put(name));
+      await harness.run(100);
+      const before = core.writes.length;
+      core.admit("p", "cell", ...gone.map((pod) => bucket(pod)));
+      for (let hop = 0; hop <= hops; hop++) await Promise.resolve();
+      // More pods than are applied in one turn, and the deletions that were admitted.
+      for (let index = 0; index < 120; index++) cell.put(`other-${index}`, { labels: {} });
+      for (const { name } of gone) cell.remove(name);
+      await harness.run(1_000);
+      const spare = core.writes.slice(before).map(({ status: { cells } }) => {
+        const [{ aggregation, admissionHistory } = otherCell(0)] = cells;
+        return (aggregation?.availableReplicas ?? 0) - (admissionHistory?.buckets?.length ?? 0);
+      });
+      expect(new Set(spare)).toEqual(new Set([1]));
+    },
+  );
+
   test("says that it has counted once every core has the count of each protector", async () => {
     const none = await new AggregatorHarness({ coreNames: ["east", "west"] }).start();
     expect(none.countedTerms).toBe(1);

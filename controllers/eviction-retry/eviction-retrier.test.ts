@@ -168,6 +168,38 @@ test("a pod whose deletion was denied is evicted, by its UID; others stay", asyn
   ]);
 });
 
+const NOT_READY = { key: "node.kubernetes.io/not-ready", value: "" };
+const FIVE_MINUTES = [{ key: NOT_READY.key, operator: "Exists", tolerationSeconds: 300 }];
+
+test("a pod whose node gets another taint, which it tolerates for longer, waits as long anew", async () => {
+  cluster.pod("web-0", "node-1", FIVE_MINUTES);
+  cluster.answer = DENIED;
+  cluster.node("node-1", TAINT);
+  await start();
+  await cluster.time.advance(600_000);
+  expect(cluster.evictions.length).toBeGreaterThan(0);
+  cluster.evictions.length = 0;
+  cluster.answer = OK;
+  cluster.node("node-1", NOT_READY);
+  await cluster.time.advance(299_000);
+  expect(cluster.evictions).toEqual([]);
+  await cluster.time.advance(2 * INTERVAL_MS);
+  expect(cluster.evictions).toHaveLength(1);
+});
+
+test("no pod goes by a taint that its node has no more, while another one is evicted", async () => {
+  for (const name of ["web-0", "web-1"]) cluster.pod(name, "node-1", FIVE_MINUTES);
+  const { create } = cluster;
+  cluster.create = async (...call) => {
+    cluster.node("node-1", NOT_READY);
+    return await create(...call);
+  };
+  cluster.node("node-1", TAINT);
+  await start();
+  await cluster.time.advance(200_000);
+  expect(cluster.evictions.map(({ uid }) => uid)).toEqual(["uid-web-0"]);
+});
+
 test("a denied eviction is repeated, ever more slowly, until quota is back", async () => {
   cluster.pod("web-0");
   cluster.answer = DENIED;

@@ -10,7 +10,7 @@ import { podPath, withQuery } from "../../shared/kube/client/api-path.ts";
 import { type ApiFailure, type ApiResult, describeFailure, errorOf } from "../../shared/kube/client/api-result.ts";
 import { isOversized } from "../../shared/kube/client/transport.ts";
 import type { Informer } from "../../shared/kube/informer/informer.ts";
-import { Backoff } from "../../shared/runtime/backoff.ts";
+import { Backoff, type BackoffOptions } from "../../shared/runtime/backoff.ts";
 import { aborted, type Ports } from "../../shared/runtime/clock.ts";
 import { DONE, failed, later, type ReconcileOutcome, runWorkers } from "../../shared/runtime/reconcile.ts";
 import { type QueueEvent, WorkQueue } from "../../shared/runtime/work-queue.ts";
@@ -56,6 +56,8 @@ export interface EvictionRetrierOptions {
 /** A pod that is to be evicted, since this process has seen that. */
 interface WaitingPod {
   readonly sinceMs: number;
+  /** By the taints at that time. */
+  readonly toleratedMs: number;
   readonly backoff: Backoff;
   nextTryMs: number;
   /** Of the first try that did not end it. */
@@ -66,14 +68,20 @@ interface WaitingPod {
 export class EvictionRetrier {
   readonly queue: WorkQueue;
   readonly #options: EvictionRetrierOptions;
+  readonly #backoff: BackoffOptions;
   /** By node and UID: at most the pods of the tainted nodes. */
   readonly #waiting = new Map<string, Map<string, WaitingPod>>();
 
   constructor(options: EvictionRetrierOptions) {
     this.#options = options;
     const { ports, intervalMs, onQueueEvent } = options;
-    const backoff = { initialMs: intervalMs, maxMs: MOST_LOOKS * intervalMs };
-    this.queue = new WorkQueue({ name: "nodes", ports, backoff, ...(onQueueEvent ? { onEvent: onQueueEvent } : {}) });
+    this.#backoff = { initialMs: intervalMs, maxMs: MOST_LOOKS * intervalMs };
+    this.queue = new WorkQueue({
+      name: "nodes",
+      ports,
+      backoff: this.#backoff,
+      ...(onQueueEvent ? { onEvent: onQueueEvent } : {}),
+    });
   }
 
   /** Pods that were tried and are still there. */
@@ -87,10 +95,10 @@ export class EvictionRetrier {
   /** Time since the first try of the pod that has waited longest; 0 where none waits. */
   get oldestMs(): number {
     const nowMs = this.#options.ports.clock.monotonicMs();
-    const tried = [...this.#waiting.values()].flatMap((pods) =>
-      [...pods.values()].map(({ triedMs = nowMs }) => triedMs),
-    );
-    return nowMs - tried.reduce((oldest, atMs) => Math.min(oldest, atMs), nowMs);
+    let oldestMs = nowMs;
+    for (const pods of this.#waiting.values())
+      for (const { triedMs = nowMs } of pods.values()) oldestMs = Math.min(oldestMs, triedMs);
+    return nowMs - oldestMs;
   }
 
   /** Works until `signal` aborts. */
@@ -100,8 +108,7 @@ export class EvictionRetrier {
       changed: (before, after) => {
         const node = after ?? before;
         // Its kubelet and others write its status all the time.
-        if (node && JSON.stringify(before?.taints ?? []) !== JSON.stringify(after?.taints ?? []))
-          this.queue.add(node.name);
+        if (node && taintsOf(before) !== taintsOf(after)) this.queue.add(node.name);
       },
     });
     for (const node of nodes.values()) if (isTainted(node)) this.queue.add(node.name);
@@ -122,10 +129,11 @@ export class EvictionRetrier {
     }
     const listed = await this.#podsOf(name, signal);
     if (listed.kind !== "ok") return signal.aborted ? DONE : failed(errorOf(listed), true);
+    const taints = taintsOf(nodes.get(name));
     for (const pod of this.#due(name, listed.object)) {
-      // The taint may be gone, or the Lease.
+      // The taint may be another one, or gone, or the Lease.
       const node = nodes.get(name);
-      if (signal.aborted || !isTainted(node) || !this.#options.mayWrite()) break;
+      if (signal.aborted || !isTainted(node) || taintsOf(node) !== taints || !this.#options.mayWrite()) break;
       await this.#evict(pod, node, signal);
     }
     return later(intervalMs);
@@ -156,7 +164,7 @@ export class EvictionRetrier {
 
   /** Returns the pods whose time has come, and forgets those that are no longer to be evicted. */
   #due(name: string, pods: readonly PlacedPod[]): readonly PlacedPod[] {
-    const { ports, afterMs, intervalMs, nodes } = this.#options;
+    const { ports, afterMs, nodes } = this.#options;
     const { taints = [] } = nodes.get(name) ?? {};
     const nowMs = ports.clock.monotonicMs();
     const before = this.#waiting.get(name);
@@ -165,12 +173,10 @@ export class EvictionRetrier {
     for (const pod of pods) {
       const toleratedMs = evictedAfterMs(pod, taints);
       if (toleratedMs === undefined) continue;
-      const backoff = { initialMs: intervalMs, maxMs: MOST_LOOKS * intervalMs };
-      const one = before?.get(pod.uid) ?? {
-        sinceMs: nowMs,
-        backoff: new Backoff(backoff, ports.random),
-        nextTryMs: nowMs,
-      };
+      let one = before?.get(pod.uid);
+      // The toleration of another taint begins with that taint.
+      if (one === undefined || one.toleratedMs < toleratedMs)
+        one = { sinceMs: nowMs, toleratedMs, backoff: new Backoff(this.#backoff, ports.random), nextTryMs: nowMs };
       waiting.set(pod.uid, one);
       if (nowMs >= one.sinceMs + toleratedMs + afterMs && nowMs >= one.nextTryMs) due.push(pod);
     }
@@ -206,6 +212,10 @@ export class EvictionRetrier {
     const keys = taints.map(({ key }) => key);
     this.#options.onEvent({ kind, pod: { namespace, name, uid }, node, taints: keys, isFirst, message });
   }
+}
+
+function taintsOf(node: TaintedNode | undefined): string {
+  return JSON.stringify(node?.taints ?? []);
 }
 
 function isTainted(node: TaintedNode | undefined): node is TaintedNode {

@@ -227,6 +227,12 @@ test("a restored core has deleted nothing, not even a protector made by hand", a
   expect(await harness.ask(pod("a"))).toMatchObject(VANISHED);
 });
 
+test("nor has a core whose list went on by what a restore adds", async () => {
+  const harness = new LostProtectorHarness(protector(5));
+  harness.source.swap(new Map(), "1000000070", false);
+  expect(await harness.ask(pod("a"))).toMatchObject(VANISHED);
+});
+
 test.each<[string, (harness: LostProtectorHarness, isNow: boolean) => void]>([
   [
     "nor has a core that a read finds empty right after an outage, before the relist",

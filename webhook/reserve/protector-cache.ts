@@ -84,8 +84,8 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
         options.onEvent({ kind: "lost", protector, isKept: false });
       },
     });
-    for (const version of options.source.values()) this.#changed(undefined, version);
-    options.source.subscribe({ changed: (before, after) => this.#changed(before, after) });
+    for (const version of options.source.values()) this.#changed(undefined, version, true);
+    options.source.subscribe({ changed: (...change) => this.#changed(...change) });
   }
 
   /** The first `max` lost protectors. */
@@ -266,9 +266,9 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     return writer;
   }
 
-  #changed(before: ProtectorVersion | undefined, after: ProtectorVersion | undefined): void {
+  #changed(before: ProtectorVersion | undefined, after: ProtectorVersion | undefined, isListed: boolean): void {
     if (after === undefined) {
-      if (before !== undefined) this.#removed(before);
+      if (before !== undefined) this.#removed(before, isListed);
       return;
     }
     this.#options.releases?.inForce?.(after.object);
@@ -300,9 +300,11 @@ export class ProtectorCache implements ProtectorLookup, BackupTarget {
     this.#forget(key);
   }
 
-  #removed(before: ProtectorVersion): void {
+  #removed(before: ProtectorVersion, isListed: boolean): void {
     this.#forget(before.key);
-    if (this.#lost.add(before, this.#isRestored))
+    // Each protector is written every two minutes, so only a restore adds so many versions to its last one.
+    const isRaised = isListed && isBumped(this.#options.source.position, [before.object.metadata.resourceVersion]);
+    if (this.#lost.add(before, isRaised || this.#isRestored))
       this.#options.onEvent({ kind: "lost", protector: before, isKept: true });
     else this.#index.delete(before.key);
   }

@@ -76,6 +76,26 @@ test("a namespace with a protector gets its mark, and a first count waits 10 s f
   expect(marker.firstCountInMs("shop")).toBe(0);
 });
 
+test("a mark that somebody takes off again and again is put back without a storm of writes", async () => {
+  const { time, marker, watch, patches } = await start(namespace("shop", "5"));
+  marker.firstCountInMs("shop");
+  await time.advance(5_000);
+  const before = patches.length;
+  watch.event("MODIFIED", namespace("shop", "101", { [MARK]: "true" }));
+  await time.advance(5_000);
+  watch.event("MODIFIED", namespace("shop", "102"));
+  await time.advance(10);
+  expect(patches.length - before).toBe(1);
+  for (let version = 103; version < 1_103; version += 2) {
+    watch.event("MODIFIED", namespace("shop", String(version), { [MARK]: "true" }));
+    await time.advance(10);
+    watch.event("MODIFIED", namespace("shop", String(version + 1)));
+    await time.advance(10);
+  }
+  expect(patches.length - before).toBeGreaterThanOrEqual(9);
+  expect(patches.length - before).toBeLessThanOrEqual(12);
+});
+
 test("a mark that is gone is put back, and time begins anew", async () => {
   const { time, marker, watch, patches } = await start(namespace("shop", "5", { [MARK]: "true" }));
   marker.firstCountInMs("shop");

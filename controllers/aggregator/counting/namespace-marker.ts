@@ -51,6 +51,8 @@ const SEEN_EVERYWHERE_MS = 10_000;
 const ASK_AGAIN_MS = 500;
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
+/** Between two writes of one mark: somebody else may take it off each time. */
+const PAUSE_MS = 1_000;
 const WRITERS = 4;
 
 const parseObject = checker(v.looseObject({ metadata: ObjectMeta }));
@@ -69,6 +71,8 @@ export class NamespaceMarker {
   readonly #protected = new Set<string>();
   /** When this process first saw the mark (monotonic), by namespace. */
   readonly #markedMs = new Map<string, number>();
+  /** When this process last wrote the mark (monotonic), by namespace. */
+  readonly #writtenMs = new Map<string, number>();
 
   /** Starts to watch. */
   constructor(options: NamespaceMarkerOptions) {
@@ -131,21 +135,27 @@ export class NamespaceMarker {
     const { name, isMarked } = namespace;
     if (!exists || !isMarked) this.#markedMs.delete(name);
     else if (!this.#markedMs.has(name)) this.#markedMs.set(name, this.#options.ports.clock.monotonicMs());
-    if (!exists) this.forget(name);
-    else if (this.#protected.has(name)) this.#queue.add(name);
+    if (!exists) {
+      this.forget(name);
+      this.#writtenMs.delete(name);
+    } else if (this.#protected.has(name)) this.#queue.add(name);
   }
 
   async #mark(name: string): Promise<ReconcileOutcome> {
-    const { api, timeoutMs, mayWrite, onEvent } = this.#options;
+    const { api, timeoutMs, mayWrite, onEvent, ports } = this.#options;
     const namespace = this.#watch.get(name);
     // The watch shows when a namespace appears, or loses the mark.
     if (namespace === undefined || namespace.isMarked) return DONE;
     if (!mayWrite()) return later(LEADERLESS_RETRY_MS);
+    const nowMs = ports.clock.monotonicMs();
+    const waitMs = (this.#writtenMs.get(name) ?? Number.NEGATIVE_INFINITY) + PAUSE_MS - nowMs;
+    if (waitMs > 0) return later(waitMs);
     const body = { metadata: { uid: namespace.uid, labels: { [ENFORCED_NAMESPACE_LABEL]: "true" } } };
     const options = { timeoutMs, fieldManager: "podseidon-aggregator" };
     const path = `/api/v1/namespaces/${name}`;
     const result = await api.patch(path, "application/merge-patch+json", body, (raw) => raw, options);
     if (result.kind === "ok") {
+      this.#writtenMs.set(name, nowMs);
       onEvent({ kind: "namespaceMarked", namespace: name });
       return DONE;
     }

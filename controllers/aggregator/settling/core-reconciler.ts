@@ -208,7 +208,8 @@ export class CoreReconciler implements MembershipListener {
   async #reconcileWithRetries(tracked: TrackedProtector): Promise<readonly [ReconcileResult, ReconcileOutcome]> {
     const { membership, core, mayWrite, gate, ports } = this.#options;
     for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
-      await this.#whenCurrent();
+      // No promise may stand between the last look and the count: the pods could change in between.
+      for (let wait = this.#whenCurrent(); wait !== undefined; wait = this.#whenCurrent()) await wait;
       if (membership.protector(core.name, namespacedName(tracked.id)) !== tracked) return ["gone", DONE];
       if (this.queue.stopped) return ["stopped", DONE];
       // The next change of its labels or pods reconciles again.
@@ -245,11 +246,10 @@ export class CoreReconciler implements MembershipListener {
     return ["failed", failed(new Error(`${MAX_CONFLICTS} conflicts in a row`), true)];
   }
 
-  /** Resolves once the members are as current as the pods, and the pods belong to one history. */
-  async #whenCurrent(): Promise<void> {
+  /** Undefined when the members are as current as the pods, and the pods belong to one history. */
+  #whenCurrent(): Promise<void> | undefined {
     const { membership, cell } = this.#options;
-    const wait = (): Promise<void> | undefined => cell.whenTrusted() ?? membership.whenCurrent();
-    while (wait() !== undefined) await wait();
+    return cell.whenTrusted() ?? membership.whenCurrent();
   }
 
   /** A protector that was counted once is always counted: users rely on its promise. */

@@ -191,3 +191,21 @@ test.each([
   });
   await end();
 });
+
+// Another injector, such as that of a second installation or of cert-manager, puts its own authority back at once.
+test("does not write without a pause where another injector disagrees", async () => {
+  const { time, cell, events, lead } = start();
+  const end = lead();
+  await time.advance(2_000);
+  const before = events.length;
+  for (let round = 0; round < 1_000; round++) {
+    cell.alter(VALIDATING, ({ clientConfig }) => Object.assign(clientConfig, { caBundle: "b3RoZXI=" }));
+    await time.advance(10);
+  }
+  const injected = events.slice(before).filter(({ kind }) => kind === "injected").length;
+  expect(injected).toBeGreaterThanOrEqual(5);
+  expect(injected).toBeLessThanOrEqual(11);
+  await time.advance(2_000);
+  expect(cell.bundles(VALIDATING)).toEqual([encodeCaBundle(PEM), encodeCaBundle(PEM)]);
+  await end();
+});

@@ -35,6 +35,8 @@ import { FIELD_MANAGER } from "./field-ownership.ts";
 
 /** An acknowledgement is repeated at this interval, in case the ConfigMap was lost. */
 const ACKNOWLEDGE_EVERY_MS = 600_000;
+/** Pause after writes: two injectors that disagree must not write without a pause. */
+const PAUSE_MS = 1_000;
 
 export type CaInjectorEvent =
   | { readonly kind: "injected"; readonly resource: ConfigurationResource; readonly fingerprint: string }
@@ -111,14 +113,15 @@ export class CaInjector {
     await Promise.all(required.map(({ watch }) => watch.whenSynced(signal)));
     while (!signal.aborted) {
       this.#changed = new AbortController();
-      await this.#reconcile();
+      if (await this.#reconcile()) await sleep(ports, PAUSE_MS, signal);
       await sleep(ports, intervalMs, AbortSignal.any([signal, this.#changed.signal]));
     }
     await Promise.all(this.#watches.map(({ close }) => close()));
     this.#watches = [];
   }
 
-  async #reconcile(): Promise<void> {
+  /** True where a webhook configuration was written. */
+  async #reconcile(): Promise<boolean> {
     const { publisher, namespace, timeoutMs, secretPath } = this.#options;
     const path = configMapPath(namespace, PUBLISHED_CONFIG_MAP);
     const parse = (raw: unknown): string[] => publishedIn(raw, this.#published !== undefined);
@@ -126,7 +129,7 @@ export class CaInjector {
     if (result.kind === "ok") {
       const certificates = result.object;
       const [oldest] = certificates;
-      if (oldest === undefined) return;
+      if (oldest === undefined) return false;
       // From the oldest authority, which all replicas of the webhook know. It stays published beside its successor.
       const segment = secretPath ? `/~${pathSegment(oldest)}` : "";
       const caBundle = encodeCaBundle(certificates.join(""));
@@ -134,15 +137,18 @@ export class CaInjector {
     } else this.#failed(PUBLISHED_CONFIG_MAP, result);
     // The last usable authorities stay in use while the publisher can't be reached, or publishes unusable ones.
     const published = this.#published;
-    if (published === undefined) return;
+    if (published === undefined) return false;
+    let isWritten = false;
     for (const { resource, watch } of this.#watches) {
       for (const configuration of watch.values()) {
         if (trusts(configuration, published)) continue;
         if (!this.#isCounted && waitsForCounts(configuration)) continue;
+        isWritten = true;
         await this.#inject(resource, configuration, published);
       }
     }
     if (this.isTrusting) await this.#acknowledge(published.fingerprint);
+    return isWritten;
   }
 
   async #inject(

@@ -1,5 +1,6 @@
 import { toError } from "../../runtime/errors.ts";
 import { isOlderVersion } from "../../schema/resource-version.ts";
+import type { Listed } from "../stream/list.ts";
 import type { InformerHandler } from "./informer.ts";
 
 interface ObjectStoreOptions<T> {
@@ -125,22 +126,24 @@ export class ObjectStore<T> {
    * object that the store lacks although the stream has passed its version: the object had been deleted.
    */
   contradictedBy(
-    list: { readonly objects: ReadonlyMap<string, T>; readonly version: string },
+    list: Pick<Listed<T>, "objects" | "rejected" | "version">,
     owed: ReadonlyMap<string, string>,
   ): { readonly from: string; readonly to: string } | undefined {
     const { uidOf, versionOf } = this.#options;
+    // What is kept of an object that can't be read is older than the object.
+    const listed = (key: string, object: T): string => list.rejected.get(key) ?? versionOf(object);
     if (this.#position !== undefined && isOlderVersion(list.version, this.#position))
       return { from: this.#position, to: list.version };
     for (const [key, from] of owed) {
       const object = list.objects.get(key);
-      const to = object === undefined ? from : versionOf(object);
+      const to = object === undefined ? from : listed(key, object);
       if (from !== to && isOlderVersion(to, from)) return { from, to };
     }
     for (const [key, object] of list.objects) {
       const before = this.#objects.get(key);
       const isHeld = before !== undefined && uidOf(before) === uidOf(object);
       const from = isHeld ? versionOf(before) : this.#position;
-      const to = versionOf(object);
+      const to = listed(key, object);
       if (from !== undefined && (from !== to || !isHeld) && isOlderVersion(to, from)) return { from, to };
     }
     return undefined;

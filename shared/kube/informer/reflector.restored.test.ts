@@ -1,6 +1,6 @@
 /** Servers that were restored to another history: how the reflector notices, and that it lists everything again. */
 import { describe, expect, test } from "vitest";
-import { EXPIRED, raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
+import { EXPIRED, parseThing, raw, reflectorHarness } from "../../../test/support/kube/reflector-harness.ts";
 import { page, ScriptedStream, statusAnswer } from "../../../test/support/kube/scripted-transport.ts";
 import type { ApiRequest } from "../client/transport.ts";
 
@@ -71,6 +71,23 @@ describe("a server whose versions went back (restored from a snapshot)", () => {
     it.transport.lists.push(page("20", [raw("a", version, "red", uid), raw("b", "6")]));
     await it.time.advance(20_000);
     expect(it.events).toContainEqual({ kind: "versionWentBack", ...found });
+  });
+
+  test.each([
+    ["there was none before", "c", "16", "20: a@5 b@15 c@0"],
+    ["its last version is kept, though a response has shown a later one", "b", "15", "20: a@5 b@6"],
+  ])("is not what a list with an unreadable object shows, where %s", async (_, name, version, state) => {
+    const placeholder = (odd: unknown) => ({ ...parseThing({ ...Object(odd), color: "odd" }), version: "0" });
+    const it = reflectorHarness({ unparsable: "listAgain", placeholder });
+    const stream = new ScriptedStream();
+    await it.start(stream, new ScriptedStream());
+    it.source.learned("ns/b", "15");
+    const readable = name === "b" ? [raw("a", "5")] : [raw("a", "5"), raw("b", "15")];
+    it.transport.lists.push(page("20", [...readable, raw(name, version, "bad")]));
+    stream.event("ERROR", EXPIRED);
+    await it.time.advance(5000);
+    expect(it.state()).toBe(state);
+    expect(it.events.filter(({ kind }) => kind === "versionWentBack")).toEqual([]);
   });
 
   test("is reported once, though a response has shown a version that is lost since", async () => {

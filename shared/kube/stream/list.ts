@@ -45,6 +45,8 @@ export interface Lister<T> {
 /** A complete list: all objects at exactly `version`. */
 export interface Listed<T> {
   readonly objects: Map<string, T>;
+  /** By key: the versions in the list of objects that `parse` rejected, in whose place others are kept. */
+  readonly rejected: ReadonlyMap<string, string>;
   readonly version: string;
   readonly requests: number;
   /**
@@ -145,6 +147,7 @@ function firstPage(notOlderThan: string | undefined): Omit<Asked, "limit"> {
 class ListAttempt<T> {
   readonly #lister: Lister<T>;
   #limit: number;
+  readonly #rejected = new Map<string, string>();
   readonly #ended = new AbortController();
   readonly #signal: AbortSignal;
   /** The page that the list waits for. Of earlier pages only the parsed objects are in memory. */
@@ -189,7 +192,12 @@ class ListAttempt<T> {
       this.#ended.abort();
       await Promise.allSettled([this.#reading?.body, this.#ahead?.body]);
     }
-    return { objects, version, quorumSentMs: notOlderThan === undefined ? sentMs : undefined };
+    return {
+      objects,
+      rejected: this.#rejected,
+      version,
+      quorumSentMs: notOlderThan === undefined ? sentMs : undefined,
+    };
   }
 
   /** Asks for a smaller page in place of one that is too large, or too slow. Throws any other error. */
@@ -265,8 +273,9 @@ class ListAttempt<T> {
 
   #keep(page: RawPage, objects: Map<string, T>): void {
     for (const item of page.items) {
-      const { owned, key, uid, object } = this.#lister.parse(item);
+      const { owned, key, uid, version, object } = this.#lister.parse(item);
       if (!owned) continue;
+      if (object === undefined) this.#rejected.set(key, version);
       const kept = object ?? this.#lister.fallback(key, uid, item);
       if (kept !== undefined) objects.set(key, kept);
     }

@@ -18,7 +18,7 @@ import { type BackupContents, decodeBackup, encodeBackup, type ProtectorBackup }
 import { BackupRestorer, type BackupRestorerOptions } from "./backup-restorer.ts";
 import { askIfBehind, type CoreWatch } from "./core-lag.ts";
 import { CoreRestores } from "./core-restores.ts";
-import { CoreVersions, isBehindAny } from "./core-versions.ts";
+import { CoreVersions, isBehindAny, isBumped } from "./core-versions.ts";
 import { KeyedJobs } from "./keyed-jobs.ts";
 
 /** What a backup keeper needs of a core cluster. */
@@ -41,7 +41,6 @@ interface CountedProtector {
 
 /** The protectors that this cell counts, as the aggregator's membership knows them. */
 interface CountedProtectors {
-  /** Returns what ends the subscription. */
   listen(listener: {
     podChanged(counted: CountedProtector): void;
     protectorChanged(counted: CountedProtector): void;
@@ -83,7 +82,6 @@ export class BackupKeeper {
     this.#options = options;
   }
 
-  /** Number of lost protectors. */
   get lost(): number {
     return this.#run?.restorer.size ?? 0;
   }
@@ -134,7 +132,6 @@ class KeeperRun {
   readonly chunks: BackupChunks;
   readonly restorer: BackupRestorer;
   formerCells: ReadonlySet<string> | undefined;
-  /** The last read or write of the backups failed. */
   #isFailing = false;
   /** UIDs of protectors that the chunks had no room for. */
   readonly #noRoom = new Set<string>();
@@ -295,7 +292,10 @@ class KeeperRun {
     if (!this.#knownCores.has(id.core)) return;
     // Of the status, the cell may restore its own reservations. The other cells are on hold.
     const backup = decodeBackup(encodeBackup(id.core, protector, this.#options.cellID));
-    this.#lose(backup, this.#restores.relisting.has(id.core));
+    // Once an aggregator has written it in a restored core, its own version is of that core.
+    const known = [protector.metadata.resourceVersion, this.#versions.highest[id.core]];
+    const isRaised = isBumped(this.#core(id.core)?.protectors.position, known);
+    this.#lose(backup, isRaised || this.#restores.relisting.has(id.core));
   }
 
   /** Marks the backup as lost by a restore: the next leader could not tell. */

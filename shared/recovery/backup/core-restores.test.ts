@@ -62,9 +62,9 @@ async function rig() {
   await chunks.putVersions({ core: "2000" }, signal);
   cell.sync();
   core.sync();
-  Object.defineProperty(core.protectors, "position", { get: () => "2100" });
+  Object.defineProperty(core.protectors, "position", { configurable: true, get: () => "2100" });
   const noted = (): string => JSON.parse(maps.data(versionsName(CELL))?.versions ?? "{}").core;
-  return { time, keeper, told, noted, run: (): void => void ends.push(leadKeeper(keeper, time)) };
+  return { time, cell, core, keeper, told, noted, run: (): void => void ends.push(leadKeeper(keeper, time)) };
 }
 
 test("a process that starts within a settle period learns of a restore that the core has passed again", async () => {
@@ -88,6 +88,25 @@ test.each([
   if (waitMs > 0) keeper.watched("core", WENT_BACK);
   await time.advance(waitMs);
   run();
+  await time.advance(5_000);
+  expect(told.filter((kind) => kind === "ended" || kind === "vanished")).toEqual([found]);
+});
+
+test.each([
+  ["is lost, also for the leader that has counted it, where they were raised", "1000002100", "7", "vanished"],
+  ["has ended for that leader where they were not", "2200", "7", "ended"],
+  ["has ended for that leader where it was written since they were raised", "1000002100", "1000002050", "ended"],
+])("a protector made by hand that a core with higher versions lacks %s", async (_, position, version, found) => {
+  const { time, cell, core, told, run } = await rig();
+  core.objects.set("p", { ...BY_HAND, metadata: { ...BY_HAND.metadata, resourceVersion: version } });
+  core.sync();
+  cell.put("a");
+  run();
+  await time.advance(5_000);
+  expect(told).not.toContain("ended");
+  core.objects.clear();
+  Object.defineProperty(core.protectors, "position", { get: () => position });
+  core.sync();
   await time.advance(5_000);
   expect(told.filter((kind) => kind === "ended" || kind === "vanished")).toEqual([found]);
 });
