@@ -103,7 +103,7 @@ class MergeTerm {
   readonly #byKey = new Map<string, Map<string, MergedBudget>>();
   /** Created and not yet seen by the watch: also by the name in their clusters, and until which monotonic time. */
   readonly #unseen = new Map<string, Map<string, { readonly merged: MergedBudget; readonly untilMs: number }>>();
-  /** Merged budgets by the clusters that they are for. */
+  /** Merged budgets by the clusters that they are for. Users of the core may write any other names in a budget. */
   readonly #mergedFor = new Map<string, number>();
   readonly #queue: WorkQueue<string>;
   /** By key of the merged budgets: the monotonic time since which a cluster no longer asks for its part. */
@@ -341,7 +341,8 @@ class MergeTerm {
 
   #changed(before: MergedBudget | undefined, after: MergedBudget | undefined): void {
     for (const [merged, by] of [[before, -1] as const, [after, 1] as const])
-      for (const cluster in merged?.parts) this.#mergedFor.set(cluster, (this.#mergedFor.get(cluster) ?? 0) + by);
+      for (const { name } of this.#clusters)
+        if (merged?.parts[name] !== undefined) this.#mergedFor.set(name, (this.#mergedFor.get(name) ?? 0) + by);
     for (const merged of [before, after]) if (merged !== undefined) this.#forgetUnseen(keyOf(merged), merged.name);
     if (before !== undefined) {
       const key = keyOf(before);
