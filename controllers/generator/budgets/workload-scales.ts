@@ -151,14 +151,17 @@ export class WorkloadScales {
     signal: AbortSignal,
   ): Promise<readonly FoundWorkload[] | Exclude<WorkloadLookup, FoundWorkload>> {
     const found: FoundWorkload[] = [];
-    let problem: Exclude<WorkloadLookup, FoundWorkload> | undefined;
-    await eachAtMost(MAX_AT_ONCE, refs, async (ref) => {
-      if (problem !== undefined) return;
+    const problems = new Map<WorkloadRef, Exclude<WorkloadLookup, FoundWorkload>>();
+    const asked = [...refs];
+    await eachAtMost(MAX_AT_ONCE, asked, async (ref) => {
+      if (problems.size > 0) return;
       const workload = await this.find(budget, ref, namespace, signal);
       if (workload.kind === "found") found.push(workload);
-      else problem ??= workload;
+      else problems.set(ref, workload);
     });
-    return problem ?? found;
+    // Of those that were asked at once, the same one each time: it is written into the protector.
+    const first = asked.find((ref) => problems.has(ref));
+    return (first && problems.get(first)) ?? found;
   }
 
   /**
