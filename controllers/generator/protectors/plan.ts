@@ -41,6 +41,8 @@ interface StepArguments {
   readonly update: { readonly protector: PodProtector; readonly object: PodProtector };
   readonly removeCells: { readonly protector: PodProtector; readonly cells: readonly string[] };
   readonly release: { readonly protector: PodProtector; readonly reason: ReleaseReason };
+  /** The same for one that is lost: only its record is left to write. */
+  readonly releaseLost: { readonly protector: PodProtector; readonly reason: ReleaseReason };
   readonly removeSourceFinalizer: { readonly source: ProtectionSource };
   /** Makes a source that came back without asking for protection ask for it. */
   readonly adopt: { readonly source: ProtectionSource; readonly protector: PodProtector };
@@ -226,15 +228,19 @@ function withOperatorFields(object: NewProtector, lost: PodProtector, isUnproven
   return { ...object, metadata, spec: { ...spec, ...object.spec } };
 }
 
+/** Also the lost ones: nobody could release them once their source is gone. */
 function releaseOthers(
-  { protectors }: SourceFacts,
+  { protectors, lost }: SourceFacts,
   source: ProtectionSource,
   places: readonly Place[],
 ): ReconcileStep[] {
   const reason: ReleaseReason = source.deleting ? "SourceDeleted" : "NotRequired";
-  return protectors
-    .filter(({ metadata }) => !places.some(({ name }) => name === metadata.name))
-    .map((protector) => ({ kind: "release", protector, reason }));
+  const others = (all: readonly PodProtector[]): readonly PodProtector[] =>
+    all.filter(({ metadata }) => !places.some(({ name }) => name === metadata.name));
+  return [
+    ...others(protectors).map((protector) => ({ kind: "release", protector, reason }) as const),
+    ...others(lost).map((protector) => ({ kind: "releaseLost", protector, reason }) as const),
+  ];
 }
 
 /** Without owner references: the garbage collector would delete a protector whose owner does not exist. */

@@ -30,7 +30,7 @@ export async function release(
   time: string,
 ): Promise<ApiResult<unknown>> {
   const marked = await mark(calls, protector, `${reason} ${time}`);
-  if (marked.kind === "gone") return GONE;
+  if (marked.kind === "gone") return await recordRelease(calls, protector, reason, time);
   if (marked.kind !== "ok") return marked;
   const deleted = await remove(calls, marked.object);
   if (deleted.kind !== "ok" && deleted.kind !== "gone") return deleted;
@@ -45,9 +45,19 @@ export async function release(
   return freed.kind === "gone" ? GONE : freed;
 }
 
+/** All that is left to do for a protector that vanished without its release, while its source gives it up. */
+export async function recordRelease(
+  calls: Pick<ReleaseCalls, "record">,
+  protector: PodProtector,
+  reason: ReleaseReason,
+  time: string,
+): Promise<ApiResult<unknown>> {
+  return (await record(calls, protector, reason, time)) ?? GONE;
+}
+
 /** Returns the failure that stops the release. Without a register the mark on the protector is enough. */
 async function record(
-  { record }: ReleaseCalls,
+  { record }: Pick<ReleaseCalls, "record">,
   protector: PodProtector,
   reason: ReleaseReason,
   time: string,

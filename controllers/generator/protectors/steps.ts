@@ -13,9 +13,9 @@ import { type PodProtector, parsePodProtector } from "../../../shared/schema/pod
 import { collectionPath, type ProtectionSource, type SourceKind } from "../sources/protection-source.ts";
 import { type ApiCalls, updateProtector, withoutFinalizer } from "./calls.ts";
 import { type GeneratorEvent, PROTECTOR_KIND, referenceTo } from "./events.ts";
-import type { ReconcileStep, StepKind } from "./plan.ts";
+import type { ReconcileStep, ReleaseReason, StepKind } from "./plan.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
-import { release } from "./release.ts";
+import { recordRelease, release } from "./release.ts";
 import { repairProtector } from "./repair.ts";
 import { setSourceState } from "./source-condition.ts";
 
@@ -71,11 +71,9 @@ const STEPS: StepFunctions = {
     const name = protectors.unanswered?.get(context.key);
     if (name !== undefined) {
       // Without its release, it would outlive the source.
-      const found = await context.calls.api.getPodProtector(source.namespace, name, context.calls);
-      if (found.kind !== "ok" && found.kind !== "gone") return failedCall(context, found, `look for protector ${name}`);
-      protectors.unanswered?.delete(context.key);
-      if (found.kind === "ok") protectors.wrote(found.object);
-      if (found.kind === "ok") return later(1);
+      const found = await lookFor(context, source.namespace, name);
+      if (found?.kind !== "failed") protectors.unanswered?.delete(context.key);
+      if (found !== undefined) return found;
     }
     const result = await setFinalizer(context, source, false);
     // The source was deleted by force meanwhile.
@@ -117,17 +115,13 @@ const STEPS: StepFunctions = {
     return finish(context, result, `remove cells of ${name}`, { kind: "cellsRemoved", protector: name, cells });
   },
 
-  async release(context, { protector, reason }) {
-    const { options, calls, key } = context;
-    const { name } = protector.metadata;
-    const time = timeOf(context);
-    const confirmed = await confirmSource(context);
-    if (confirmed.kind === "conflict" || confirmed.kind === "gone") return later(WATCH_LAG_MS);
-    if (confirmed.kind !== "ok") return failedCall(context, confirmed, `confirm the source of ${name}`);
-    const record = options.register.record.bind(options.register);
-    const result = await release({ ...calls, record }, protector, reason, time);
-    if (result.kind === "ok") options.protectors.released(protector);
-    return finish(context, result, `release ${name}`, { kind: "released", source: key, protector: name, reason });
+  release: (context, { protector, reason }) => releaseBy(context, protector, reason, release),
+
+  async releaseLost(context, { protector, reason }) {
+    const { namespace = "", name } = protector.metadata;
+    // Somebody may have restored it, which no watch has shown yet.
+    const found = await lookFor(context, namespace, name);
+    return found ?? (await releaseBy(context, protector, reason, recordRelease));
   },
 
   async adopt(context, { source, protector }) {
@@ -156,6 +150,33 @@ const STEPS: StepFunctions = {
     return finishWrite(context, result, `note the source of ${name}`, "noted", name);
   },
 };
+
+/** Undefined where there is no such protector. One that is found counts from now on. */
+async function lookFor(context: StepContext, namespace: string, name: string): Promise<ReconcileOutcome | undefined> {
+  const found = await context.calls.api.getPodProtector(namespace, name, context.calls);
+  if (found.kind === "gone") return undefined;
+  if (found.kind !== "ok") return failedCall(context, found, `look for protector ${name}`);
+  context.options.protectors.wrote(found.object);
+  return later(1);
+}
+
+async function releaseBy(
+  context: StepContext,
+  protector: PodProtector,
+  reason: ReleaseReason,
+  how: typeof release | typeof recordRelease,
+): Promise<StepOutcome> {
+  const { options, calls, key } = context;
+  const { name } = protector.metadata;
+  const time = timeOf(context);
+  const confirmed = await confirmSource(context);
+  if (confirmed.kind === "conflict" || confirmed.kind === "gone") return later(WATCH_LAG_MS);
+  if (confirmed.kind !== "ok") return failedCall(context, confirmed, `confirm the source of ${name}`);
+  const record = options.register.record.bind(options.register);
+  const result = await how({ ...calls, record }, protector, reason, time);
+  if (result.kind === "ok") options.protectors.released(protector);
+  return finish(context, result, `release ${name}`, { kind: "released", source: key, protector: name, reason });
+}
 
 /**
  * The finalizer keeps a deleted protector in force, but the deletion can't be undone. So the finalizer is removed
