@@ -98,6 +98,17 @@ describe("what happened to a protector", () => {
       protector({ deleting: true }),
       [{ reason: "ProtectorDeleted", isWarning: true, message: expect.stringContaining("it stays in force") }],
     ],
+    [
+      "made by hand, deleted by a client, and held by the finalizer of another",
+      protector({ byHand: true }),
+      protector({ byHand: true, deleting: true }),
+      [
+        {
+          ...{ reason: "ProtectorDeleted", isWarning: true },
+          message: expect.stringMatching(/^a client asked for the deletion: it is in force until it is gone;/),
+        },
+      ],
+    ],
     ["gone after that", protector({ deleting: true }), undefined, []],
     [
       "made by hand and deleted",

@@ -77,7 +77,8 @@ function gone(protector: PodProtector): ProtectorChange[] {
 
 function deletion(before: PodProtector, after: PodProtector): ProtectorChange[] {
   if (isDeleting(before.metadata) || !isDeleting(after.metadata) || isMarkedReleased(after)) return [];
-  const what = "a client asked for the deletion: it stays in force, and is created again";
+  const end = isMadeByHand(after) ? "is in force until it is gone" : "stays in force, and is created again";
+  const what = `a client asked for the deletion: it ${end}`;
   return [change("ProtectorDeleted", true, `${what}; ${AUDIT}`)];
 }
 
