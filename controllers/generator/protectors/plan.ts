@@ -21,6 +21,7 @@ import {
   type NewProtector,
   newProtector,
   repairedProtector,
+  repairedSpec,
   sourceOf,
   withoutCountingFields,
 } from "./protector.ts";
@@ -207,7 +208,7 @@ function createOrRepair(facts: SourceFacts, source: ProtectionSource, place: Pla
     lost === undefined ? markOf(facts, source) : RESTORED,
   );
   if (lost === undefined) return [{ kind: "create", object }];
-  return [{ kind: "restore", object: withOperatorFields(object, lost, isUnproven(lost, source)), lost }];
+  return [{ kind: "restore", object: withOperatorFields(object, lost, source, required), lost }];
 }
 
 /** A source with the finalizer has had a protector, because the finalizer comes first. */
@@ -217,15 +218,20 @@ function markOf({ protectors }: SourceFacts, source: ProtectionSource): string |
 }
 
 /** Labels, annotations and fields that an operator has set on the lost protector. */
-function withOperatorFields(object: NewProtector, lost: PodProtector, isUnproven: boolean): NewProtector {
+function withOperatorFields(
+  object: NewProtector,
+  lost: PodProtector,
+  source: ProtectionSource,
+  required: RequiredProtector,
+): NewProtector {
   const { labels, annotations } = object.metadata;
   const metadata = {
     ...object.metadata,
     labels: { ...lost.metadata.labels, ...labels },
     annotations: { ...lost.metadata.annotations, ...annotations },
   };
-  const spec = isUnproven ? withoutCountingFields(lost.spec) : lost.spec;
-  return { ...object, metadata, spec: { ...spec, ...object.spec } };
+  const believed = isUnproven(lost, source) ? withoutCountingFields(lost.spec) : lost.spec;
+  return { ...object, metadata, spec: repairedSpec(believed, source, required) };
 }
 
 /** Also the lost ones: nobody could release them once their source is gone. */

@@ -118,6 +118,16 @@ describe("a source of two protectors", () => {
     expect(new Set(created).size).toBe(2);
   });
 
+  test("of which one is lost gets it back as it is required now, with what an operator has set", () => {
+    const { metadata, spec } = present(b);
+    const before = { enforcement: "Warn", ignoredPodSelector: {}, suspend: { enabled: true } } as const;
+    const lost: PodProtector = { metadata, spec: { ...spec, ...before } };
+    const identity = { plugin: plugin.name, namespace: "shop", name: "web" };
+    const facts = { kind, plugins: [plugin], identity, source: source([a, b]), protectors: [present(a)], lost: [lost] };
+    const [step] = plan({ ...facts, named: () => undefined });
+    expect(step).toHaveProperty(["object", "spec"], { ...spec, suspend: { enabled: true } });
+  });
+
   test("leaves a name to the source that has it", () => {
     const others = present(b, { ownerReferences: [{ ...owner("web-b"), uid: "u2" }] });
     const second = alternativeName("database-web-b", KEY);
