@@ -220,8 +220,8 @@ test.each([
       const held = core.put("deployments", deployment({ finalizers: [GENERATOR], ...change }, replicas));
       core.show("deployments", "MODIFIED", held);
       await time.advance(2_000);
-      const { data } = core.get("configmaps", "podseidon-released-0") ?? {};
-      expect(data).toHaveProperty(String(made.metadata.uid));
+      const released = core.get("configmaps", "podseidon-released-0");
+      expect(released).toHaveProperty(["data", String(made.metadata.uid)]);
       core.forget("deployments", "web");
       core.version += 1;
       core.show("deployments", "DELETED", {
