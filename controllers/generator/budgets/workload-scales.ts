@@ -151,17 +151,15 @@ export class WorkloadScales {
     signal: AbortSignal,
   ): Promise<readonly FoundWorkload[] | Exclude<WorkloadLookup, FoundWorkload>> {
     const found: FoundWorkload[] = [];
-    const problems = new Map<WorkloadRef, Exclude<WorkloadLookup, FoundWorkload>>();
-    const asked = [...refs];
-    await eachAtMost(MAX_AT_ONCE, asked, async (ref) => {
-      if (problems.size > 0) return;
+    const problems: Exclude<WorkloadLookup, FoundWorkload>[] = [];
+    await eachAtMost(MAX_AT_ONCE, [...refs].entries(), async ([index, ref]) => {
+      if (problems.length > 0) return;
       const workload = await this.find(budget, ref, namespace, signal);
       if (workload.kind === "found") found.push(workload);
-      else problems.set(ref, workload);
+      else problems[index] = workload;
     });
     // Of those that were asked at once, the same one each time: it is written into the protector.
-    const first = asked.find((ref) => problems.has(ref));
-    return (first && problems.get(first)) ?? found;
+    return problems.find(Boolean) ?? found;
   }
 
   /**

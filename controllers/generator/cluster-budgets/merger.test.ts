@@ -101,7 +101,7 @@ test("what the core refuses of one cluster keeps nothing from the others, and ta
   });
 });
 
-test("a budget that others have changed before the watch shows it is written a moment later, and nothing is told", async () => {
+test("a budget that others have just changed is written a moment later, and nothing is told", async () => {
   let isLate = true;
   const then = async (time: VirtualTime, writes: string[], merger: BudgetMerger, notes: readonly EventNote[]) => {
     await time.advance(1_000);

@@ -41,9 +41,7 @@ interface StepArguments {
   readonly replace: { readonly protector: PodProtector; readonly object: object };
   readonly update: { readonly protector: PodProtector; readonly object: PodProtector };
   readonly removeCells: { readonly protector: PodProtector; readonly cells: readonly string[] };
-  readonly release: { readonly protector: PodProtector; readonly reason: ReleaseReason };
-  /** The same for one that is lost: only its record is left to write. */
-  readonly releaseLost: { readonly protector: PodProtector; readonly reason: ReleaseReason };
+  readonly release: { readonly protector: PodProtector; readonly reason: ReleaseReason; readonly isLost?: boolean };
   readonly removeSourceFinalizer: { readonly source: ProtectionSource };
   /** Makes a source that came back without asking for protection ask for it. */
   readonly adopt: { readonly source: ProtectionSource; readonly protector: PodProtector };
@@ -241,12 +239,9 @@ function releaseOthers(
   places: readonly Place[],
 ): ReconcileStep[] {
   const reason: ReleaseReason = source.deleting ? "SourceDeleted" : "NotRequired";
-  const others = (all: readonly PodProtector[]): readonly PodProtector[] =>
-    all.filter(({ metadata }) => !places.some(({ name }) => name === metadata.name));
-  return [
-    ...others(protectors).map((protector) => ({ kind: "release", protector, reason }) as const),
-    ...others(lost).map((protector) => ({ kind: "releaseLost", protector, reason }) as const),
-  ];
+  return [...protectors, ...lost]
+    .filter(({ metadata }) => !places.some(({ name }) => name === metadata.name))
+    .map((protector) => ({ kind: "release", protector, reason, ...(lost.includes(protector) && { isLost: true }) }));
 }
 
 /** Without owner references: the garbage collector would delete a protector whose owner does not exist. */

@@ -112,7 +112,7 @@ describe("a release", () => {
     expect(core.done.includes("delete")).toBe(finalizers.length > 0);
   });
 
-  test("of a protector that vanished before it was marked is recorded: otherwise its cells would restore it", async () => {
+  test("of one that vanished before its mark is recorded: otherwise its cells would restore it", async () => {
     const core = new Core([GENERATOR_FINALIZER]);
     const asked = core.release(async () => ({ kind: "gone" }));
     expect((await asked).kind).toBe("ok");

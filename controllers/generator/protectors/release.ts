@@ -22,15 +22,16 @@ export interface ReleaseCalls extends ApiCalls<"update" | "delete" | "getPodProt
 
 const GONE: ApiResult<undefined> = { kind: "ok", object: undefined };
 
-/** Returns `ok` when the protector is gone, or when only other finalizers keep it. */
+/** Of a lost protector only the record is left to write. Returns `ok` when the protector is gone, or when only other finalizers keep it. */
 export async function release(
   calls: ReleaseCalls,
   protector: PodProtector,
   reason: ReleaseReason,
   time: string,
+  isLost?: boolean,
 ): Promise<ApiResult<unknown>> {
-  const marked = await mark(calls, protector, `${reason} ${time}`);
-  if (marked.kind === "gone") return await recordRelease(calls, protector, reason, time);
+  const marked: ApiResult<PodProtector> = isLost ? { kind: "gone" } : await mark(calls, protector, `${reason} ${time}`);
+  if (marked.kind === "gone") return (await record(calls, protector, reason, time)) ?? GONE;
   if (marked.kind !== "ok") return marked;
   const deleted = await remove(calls, marked.object);
   if (deleted.kind !== "ok" && deleted.kind !== "gone") return deleted;
@@ -45,19 +46,9 @@ export async function release(
   return freed.kind === "gone" ? GONE : freed;
 }
 
-/** All that is left to do for a protector that vanished without its release, while its source gives it up. */
-export async function recordRelease(
-  calls: Pick<ReleaseCalls, "record">,
-  protector: PodProtector,
-  reason: ReleaseReason,
-  time: string,
-): Promise<ApiResult<unknown>> {
-  return (await record(calls, protector, reason, time)) ?? GONE;
-}
-
 /** Returns the failure that stops the release. Without a register the mark on the protector is enough. */
 async function record(
-  { record }: Pick<ReleaseCalls, "record">,
+  { record }: ReleaseCalls,
   protector: PodProtector,
   reason: ReleaseReason,
   time: string,

@@ -13,9 +13,9 @@ import { type PodProtector, parsePodProtector } from "../../../shared/schema/pod
 import { collectionPath, type ProtectionSource, type SourceKind } from "../sources/protection-source.ts";
 import { type ApiCalls, updateProtector, withoutFinalizer } from "./calls.ts";
 import { type GeneratorEvent, PROTECTOR_KIND, referenceTo } from "./events.ts";
-import type { ReconcileStep, ReleaseReason, StepKind } from "./plan.ts";
+import type { ReconcileStep, StepKind } from "./plan.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
-import { recordRelease, release } from "./release.ts";
+import { release } from "./release.ts";
 import { repairProtector } from "./repair.ts";
 import { setSourceState } from "./source-condition.ts";
 
@@ -115,13 +115,20 @@ const STEPS: StepFunctions = {
     return finish(context, result, `remove cells of ${name}`, { kind: "cellsRemoved", protector: name, cells });
   },
 
-  release: (context, { protector, reason }) => releaseBy(context, protector, reason, release),
-
-  async releaseLost(context, { protector, reason }) {
+  async release(context, { protector, reason, isLost }) {
+    const { options, calls, key } = context;
     const { namespace = "", name } = protector.metadata;
+    const time = timeOf(context);
     // Somebody may have restored it, which no watch has shown yet.
-    const found = await lookFor(context, namespace, name);
-    return found ?? (await releaseBy(context, protector, reason, recordRelease));
+    const found = isLost && (await lookFor(context, namespace, name));
+    if (found) return found;
+    const confirmed = await confirmSource(context);
+    if (confirmed.kind === "conflict" || confirmed.kind === "gone") return later(WATCH_LAG_MS);
+    if (confirmed.kind !== "ok") return failedCall(context, confirmed, `confirm the source of ${name}`);
+    const record = options.register.record.bind(options.register);
+    const result = await release({ ...calls, record }, protector, reason, time, isLost);
+    if (result.kind === "ok") options.protectors.released(protector);
+    return finish(context, result, `release ${name}`, { kind: "released", source: key, protector: name, reason });
   },
 
   async adopt(context, { source, protector }) {
@@ -158,24 +165,6 @@ async function lookFor(context: StepContext, namespace: string, name: string): P
   if (found.kind !== "ok") return failedCall(context, found, `look for protector ${name}`);
   context.options.protectors.wrote(found.object);
   return later(1);
-}
-
-async function releaseBy(
-  context: StepContext,
-  protector: PodProtector,
-  reason: ReleaseReason,
-  how: typeof release | typeof recordRelease,
-): Promise<StepOutcome> {
-  const { options, calls, key } = context;
-  const { name } = protector.metadata;
-  const time = timeOf(context);
-  const confirmed = await confirmSource(context);
-  if (confirmed.kind === "conflict" || confirmed.kind === "gone") return later(WATCH_LAG_MS);
-  if (confirmed.kind !== "ok") return failedCall(context, confirmed, `confirm the source of ${name}`);
-  const record = options.register.record.bind(options.register);
-  const result = await how({ ...calls, record }, protector, reason, time);
-  if (result.kind === "ok") options.protectors.released(protector);
-  return finish(context, result, `release ${name}`, { kind: "released", source: key, protector: name, reason });
 }
 
 /**

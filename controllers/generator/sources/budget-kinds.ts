@@ -162,8 +162,7 @@ function expectedBy(stated: number | string | undefined): Pick<Budget, "expected
 
 /** In digits alone: JavaScript also reads `1e3` and white space as numbers. */
 function positiveInteger(stated = ""): number | undefined {
-  const value = /^[0-9]+$/.test(stated) ? Number(stated) : 0;
-  return value > 0 ? podCount(value) : undefined;
+  return /^0*[1-9][0-9]*$/.test(stated) ? podCount(Number(stated)) : undefined;
 }
 
 /** Unreadable text counts as an unreadable limit. */
