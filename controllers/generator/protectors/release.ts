@@ -22,7 +22,10 @@ export interface ReleaseCalls extends ApiCalls<"update" | "delete" | "getPodProt
 
 const GONE: ApiResult<undefined> = { kind: "ok", object: undefined };
 
-/** Of a lost protector only the record is left to write. Returns `ok` when the protector is gone, or when only other finalizers keep it. */
+/**
+ * Of a lost protector only the record is left to write. Returns `ok` when the protector is gone, or when only other
+ * finalizers keep it.
+ */
 export async function release(
   calls: ReleaseCalls,
   protector: PodProtector,
