@@ -200,6 +200,40 @@ test("nor does one that was restored without an answer", async () => {
   });
 });
 
+test.each([
+  ["is deleted", { deletionTimestamp: "2026-01-01T00:00:00Z" }, 0],
+  ["declines protection", { annotations: { "podseidon.kubewharf.io/protect": "false" } }, 3],
+])(
+  "a lost protector whose workload %s, before it is restored, is released and does not come back",
+  async (...given) => {
+    const [, change, replicas] = given;
+    await leading(async (core, time) => {
+      await time.advance(500);
+      core.show("deployments", "MODIFIED", core.get("deployments", "web"));
+      const made = core.get("podprotectors", "deployment-web") as Stored;
+      core.show("podprotectors", "ADDED", made);
+      await time.advance(500);
+      core.forget("podprotectors", "deployment-web");
+      core.version += 1;
+      const resourceVersion = `${core.version}`;
+      core.show("podprotectors", "DELETED", { ...made, metadata: { ...made.metadata, resourceVersion } });
+      const held = core.put("deployments", deployment({ finalizers: [GENERATOR], ...change }, replicas));
+      core.show("deployments", "MODIFIED", held);
+      await time.advance(2_000);
+      const released = core.get("configmaps", "podseidon-released-0");
+      expect(released).toHaveProperty(["data", String(made.metadata.uid)]);
+      core.forget("deployments", "web");
+      core.version += 1;
+      core.show("deployments", "DELETED", {
+        ...held,
+        metadata: { ...held.metadata, resourceVersion: `${core.version}` },
+      });
+      await time.advance(5_000);
+      expect(core.get("podprotectors", "deployment-web")).toBeUndefined();
+    });
+  },
+);
+
 test("a cell that was removed, which no watch has shown yet, is not removed again", async () => {
   await leading(async (core, time, events) => {
     await time.advance(500);

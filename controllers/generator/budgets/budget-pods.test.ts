@@ -93,3 +93,16 @@ test("a budget is told of its own pods alone, and follows its selector", async (
   expect(await told("ADDED", pod("e", "StatefulSet", "Failed", "13"))).toEqual(["other"]);
   await pods.stop();
 });
+
+test("a controller is the one that its pods name now, also after its kind has got another version", async () => {
+  const { time, stream, pods } = await rig();
+  const versions = () => pods.of("pub", "shop", selector, true)?.controllers.map(({ apiVersion }) => apiVersion);
+  expect(versions()).toEqual(["apps/v1", "batch/v1"]);
+  const replaced = pod("d", "StatefulSet", "Running", "10");
+  const ownerReferences = replaced.metadata.ownerReferences.map((owner) => ({ ...owner, apiVersion: "apps/v2" }));
+  stream.event("ADDED", { ...replaced, metadata: { ...replaced.metadata, ownerReferences } });
+  for (const gone of "abc") stream.event("DELETED", pod(gone, "StatefulSet", "Running", "11"));
+  await time.advance(1_000);
+  expect(versions()?.sort()).toEqual(["apps/v2", "batch/v1"]);
+  await pods.stop();
+});

@@ -42,7 +42,7 @@ interface Count {
   /** The selector and the other arguments of the call, as JSON. */
   readonly asked: string;
   readonly matches: (pod: WatchedPod) => boolean;
-  /** By the controller's UID. */
+  /** By the controller's UID and version: its pods may name several after each other, of which one ends. */
   readonly controllers: Map<string, { readonly ref: WorkloadRef; pods: number }>;
   total: number;
   jobPods: number;
@@ -174,9 +174,10 @@ function add(count: Count, pod: WatchedPod, change: 1 | -1): boolean {
   const uid = controller?.uid;
   if (controller === undefined || uid === undefined) return true;
   if (!pod.isFinished && isJob(controller)) count.jobPods += change;
-  const entry = count.controllers.get(uid) ?? { ref: controller, pods: 0 };
+  const key = `${uid} ${controller.apiVersion}`;
+  const entry = count.controllers.get(key) ?? { ref: controller, pods: 0 };
   entry.pods += change;
-  if (entry.pods > 0) count.controllers.set(uid, entry);
-  else count.controllers.delete(uid);
+  if (entry.pods > 0) count.controllers.set(key, entry);
+  else count.controllers.delete(key);
   return true;
 }

@@ -20,11 +20,12 @@ function rig(count: number) {
   const paths: string[] = [];
   const replicas = new Map(Array.from({ length: count }, (_, index) => [`c${index}`, 1]));
   const uids = new Map<string, string>();
+  const latencies = new Map<string, number>();
   let failure: number | "timeout" | undefined;
   const request = async ({ path }: ApiRequest): Promise<ApiResponse> => {
     paths.push(path);
-    await sleep(time, LATENCY_MS);
     const name = path.split("/").at(-2) ?? "";
+    await sleep(time, latencies.get(name) ?? LATENCY_MS);
     const body =
       path === API
         ? { resources: ["clonesets", "clonesets/scale"].map((one) => ({ name: one, kind: "CloneSet" })) }
@@ -66,7 +67,8 @@ function rig(count: number) {
     const resolution = await asked;
     const minimum = resolution.kind === "resolved" ? resolution.protectors[0]?.spec.minAvailable : resolution.kind;
     const soon = resolution.kind === "resolved" && resolution.soon === true;
-    return { minimum, soon, requests: paths.length - before, tookMs };
+    const why = resolution.kind === "resolved" ? resolution.why : undefined;
+    return { minimum, soon, requests: paths.length - before, tookMs, ...(why === undefined ? {} : { why }) };
   };
   const breakDown = (how: number | "timeout"): void => {
     failure = how;
@@ -85,7 +87,7 @@ function rig(count: number) {
     await all;
     return tookMs;
   };
-  return { time, replicas, uids, resolve, breakDown, askForAll };
+  return { time, replicas, uids, latencies, resolve, breakDown, askForAll };
 }
 
 test("a budget over many polled workloads asks for each once, several at a time, and not at each pod", async () => {
@@ -162,6 +164,23 @@ test.each<[number | "timeout", number | undefined, number]>([
     expect(await resolve(kept)).toMatchObject({ minimum: least });
   },
 );
+
+test("of several scales that can't be read, the same one is told of, whichever answers first", async () => {
+  const { resolve, breakDown, latencies } = rig(3);
+  breakDown(500);
+  const told = async (first: string) => {
+    for (const name of ["c0", "c1", "c2"]) latencies.set(name, name === first ? 1 : LATENCY_MS);
+    return (await resolve()).why;
+  };
+  const expected = expect.stringContaining("CloneSet c0 can't be read");
+  expect([await told("c0"), await told("c1"), await told("c2")]).toEqual([expected, expected, expected]);
+});
+
+test("a workload that asks for fewer pods than none takes none from those that others ask for", async () => {
+  const { resolve, replicas } = rig(5);
+  replicas.set("c0", -4);
+  expect(await resolve()).toMatchObject({ minimum: 3 });
+});
 
 test("discovery that has failed is asked again at once", async () => {
   const { resolve, breakDown } = rig(3);

@@ -5,6 +5,7 @@
 
 import * as v from "valibot";
 import { parseSelectorText } from "../../../shared/decide/availability/selector-text.ts";
+import { podCount } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { pathSegment } from "../../../shared/kube/client/api-path.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
@@ -106,7 +107,8 @@ export class PolledScales {
     const { metadata, spec, status } = result.object;
     const text = status?.selector ?? "";
     const selector = text === "" ? undefined : parseSelectorText(text);
-    return { kind: "found", uid: metadata.uid ?? "", what, replicas: spec?.replicas ?? 0, selector };
+    // A number below 0 would take from what other workloads ask for: many CRDs have no minimum.
+    return { kind: "found", uid: metadata.uid ?? "", what, replicas: podCount(spec?.replicas ?? 0), selector };
   }
 
   /** The workload that `ref` names, with the same UID if `ref` has one; read now, or from the cache. */

@@ -16,6 +16,13 @@ import { cellsOf, expectedInCells, few } from "./cell-counts.ts";
 
 const GET = "/apis/apps/v1/namespaces/shop/daemonsets/agent";
 
+/** Derivations of 0 that say nothing of how many pods there should be. */
+const OF_THE_BUDGET = [
+  "minAvailable 0, as the budget says",
+  "the budget sets no limit: minAvailable 0",
+  "expected 0 (as the budget says) - maxUnavailable 1 = minAvailable 0",
+];
+
 describe("the number of pods that there should be", () => {
   test.each<[string, Partial<Budget>, GivenBudget, number]>([
     ["a ReplicaSet counts as its Deployment", { maxUnavailable: 1 }, ofDeployment, 9],
@@ -130,6 +137,8 @@ describe("the number of pods that there should be", () => {
     expect(minimum(await resolve({ maxUnavailable: 1 }, { ...given, present: 1, derivation }))).toBe(5);
     const nothing = "expected 0 (no workload matches) - maxUnavailable 1 = minAvailable 0";
     expect(minimum(await resolve({ maxUnavailable: 1 }, { ...given, present: 0, derivation: nothing }))).toBe(5);
+    for (const own of OF_THE_BUDGET)
+      expect(minimum(await resolve({ maxUnavailable: 1 }, { ...given, present: 0, derivation: own }))).toBe(5);
     // A workload that was scaled to zero, and is gone before its last pods.
     const stopped = "expected 0 (Deployment web 0) - maxUnavailable 1 = minAvailable 0";
     expect(minimum(await resolve({ maxUnavailable: 1 }, { ...given, present: 0, derivation: stopped }))).toBe(0);

@@ -281,6 +281,8 @@ function keptOf({ present }: BudgetRequest, selector: LabelSelector): number | u
   return isOfThese ? present.spec.minAvailable : undefined;
 }
 
+/** In the derivation of a minimum that does not come from a workload: the budget itself said it. */
+const UNSAID = /no workload matches|the budget (says|sets)/;
 /** Ends the derivation of a minimum that was never known. */
 const ALL = "as many as there are";
 
@@ -299,7 +301,7 @@ function unknown(
   const before = request.present?.metadata.annotations?.[DERIVATION_ANNOTATION] ?? "";
   // A minimum of 0 that does not come from a workload is not kept. A 0 that comes from a workload is: its last pods may
   // be disrupted.
-  const isUnsaid = kept === 0 && (request.isOverCells === true || before.includes(NOTHING.how));
+  const isUnsaid = kept === 0 && (request.isOverCells === true || UNSAID.test(before));
   const isKept = kept !== undefined && !isUnsaid && !before.endsWith(ALL);
   const minAvailable = Math.max(isKept ? kept : pods, least);
   const how = isKept && minAvailable === kept ? "kept as it was" : ALL;

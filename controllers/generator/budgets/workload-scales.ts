@@ -151,14 +151,15 @@ export class WorkloadScales {
     signal: AbortSignal,
   ): Promise<readonly FoundWorkload[] | Exclude<WorkloadLookup, FoundWorkload>> {
     const found: FoundWorkload[] = [];
-    let problem: Exclude<WorkloadLookup, FoundWorkload> | undefined;
-    await eachAtMost(MAX_AT_ONCE, refs, async (ref) => {
-      if (problem !== undefined) return;
+    const problems: Exclude<WorkloadLookup, FoundWorkload>[] = [];
+    await eachAtMost(MAX_AT_ONCE, [...refs].entries(), async ([index, ref]) => {
+      if (problems.length > 0) return;
       const workload = await this.find(budget, ref, namespace, signal);
       if (workload.kind === "found") found.push(workload);
-      else problem ??= workload;
+      else problems[index] = workload;
     });
-    return problem ?? found;
+    // Of those that were asked at once, the same one each time: it is written into the protector.
+    return problems.find(Boolean) ?? found;
   }
 
   /**

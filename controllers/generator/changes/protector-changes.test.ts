@@ -22,12 +22,16 @@ interface Fixture {
   readonly byHand?: boolean;
   readonly labels?: Readonly<Record<string, string>>;
   readonly hold?: string;
+  /** `remove-cell` has taken the cell out. */
+  readonly isRemoved?: boolean;
   readonly suspended?: "True" | "False";
 }
 
 function protector(fixture: Fixture = {}): PodProtector {
   const { generation = 1, spec, annotations = {}, labels = {} } = fixture;
-  const { deleting = false, byHand = false, hold, suspended } = fixture;
+  const { deleting = false, byHand = false, hold, suspended, isRemoved = false } = fixture;
+  const counted = { totalReplicas: 10, availableReplicas: 10, resourceVersion: "7", epoch: 1, ...(hold && { hold }) };
+  const aggregation = isRemoved ? { totalReplicas: 0, availableReplicas: 0, epoch: 1 } : counted;
   const condition = { type: "Suspended", lastTransitionTime: "2026-11-23T15:00:00Z" };
   return {
     metadata: {
@@ -40,7 +44,7 @@ function protector(fixture: Fixture = {}): PodProtector {
     spec: { minAvailable: 8, minReadySeconds: 0, selector: { matchLabels: { app: "web" } }, ...spec },
     status: {
       summary: { totalReplicas: 10, aggregatedAvailableReplicas: 10, estimatedAvailableReplicas: 10 },
-      cells: [{ cellID: "east", aggregation: { totalReplicas: 10, availableReplicas: 10, ...(hold && { hold }) } }],
+      cells: [{ cellID: "east", aggregation }],
       conditions:
         suspended === undefined
           ? []
@@ -93,6 +97,17 @@ describe("what happened to a protector", () => {
       protector(),
       protector({ deleting: true }),
       [{ reason: "ProtectorDeleted", isWarning: true, message: expect.stringContaining("it stays in force") }],
+    ],
+    [
+      "made by hand, deleted by a client, and held by the finalizer of another",
+      protector({ byHand: true }),
+      protector({ byHand: true, deleting: true }),
+      [
+        {
+          ...{ reason: "ProtectorDeleted", isWarning: true },
+          message: expect.stringMatching(/^a client asked for the deletion: it is in force until it is gone;/),
+        },
+      ],
     ],
     ["gone after that", protector({ deleting: true }), undefined, []],
     [
@@ -197,6 +212,12 @@ describe("what happened to a protector", () => {
       [{ reason: "HoldStarted", isWarning: true, series: "east", message: expect.stringContaining("(Restored)") }],
     ],
     ["the end of a hold", protector({ hold: "Restored/x1" }), protector(), [{ reason: "HoldEnded", isWarning: false }]],
+    [
+      "a cell that is removed while it is on hold",
+      protector({ hold: "Restored/x1" }),
+      protector({ isRemoved: true }),
+      [{ reason: "HoldEnded", message: "cell east was removed while it was on hold: its pods count no more" }],
+    ],
     ["a status write", protector({ hold: "Restored/x1" }), protector({ hold: "Restored/x1" }), []],
   ])("%s", (_, before, after, expected) => {
     expect(changesOf(before, after, NOW_MS)).toMatchObject(expected);

@@ -1,5 +1,6 @@
 /** The changes between two versions of a protector, as texts for people. Pure. */
 import { isDeepStrictEqual } from "node:util";
+import { isRemoved } from "../../../shared/decide/state/protector-state.ts";
 import { isMadeByHand, isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
 import { PERHAPS_RESTORED } from "../../../shared/recovery/restore-protector.ts";
 import {
@@ -76,7 +77,8 @@ function gone(protector: PodProtector): ProtectorChange[] {
 
 function deletion(before: PodProtector, after: PodProtector): ProtectorChange[] {
   if (isDeleting(before.metadata) || !isDeleting(after.metadata) || isMarkedReleased(after)) return [];
-  const what = "a client asked for the deletion: it stays in force, and is created again";
+  const end = isMadeByHand(after) ? "is in force until it is gone" : "stays in force, and is created again";
+  const what = `a client asked for the deletion: it ${end}`;
   return [change("ProtectorDeleted", true, `${what}; ${AUDIT}`)];
 }
 
@@ -140,7 +142,9 @@ function holds(before: PodProtector, after: PodProtector): ProtectorChange[] {
     if (had === hold) return [];
     const series = cellID;
     if (hold !== undefined) return [change("HoldStarted", true, holdText(cellID, hold), { series })];
-    const message = `cell ${cellID} is no longer on hold: its pods are counted and may be disrupted again`;
+    const message = isRemoved(aggregation ?? undefined)
+      ? `cell ${cellID} was removed while it was on hold: its pods count no more`
+      : `cell ${cellID} is no longer on hold: its pods are counted and may be disrupted again`;
     return [change("HoldEnded", false, message, { series })];
   });
 }

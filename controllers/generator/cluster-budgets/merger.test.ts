@@ -26,13 +26,15 @@ function xpdb(minAvailable: number, selector = SELECTOR) {
 }
 
 /** A cluster with these budgets. The core refuses every new one, as a quota or another webhook may, and records. */
-function cluster(items: readonly object[], writes: string[] = []): Transport {
+function cluster(items: readonly object[], writes: string[] = [], isLate = () => false): Transport {
   const request = async ({ method, path, body = "" }: ApiRequest): Promise<ApiResponse> => {
     const list = JSON.stringify({ metadata: { resourceVersion: "9" }, items });
     if (method === "GET") return { status: 200, headers: {}, body: list };
     const isCreate = method === "POST";
     writes.push(isCreate ? "create" : `${method} ${path.split("/").at(-1)?.split("?")[0]} ${body}`);
     const refusal = { kind: "Status", code: 403, reason: "Forbidden", message: "exceeded quota" };
+    // Its watch shows the budget as it was before somebody else has changed it.
+    if (isLate()) return { status: 409, headers: {}, body: JSON.stringify({ kind: "Status", reason: "Conflict" }) };
     return { status: isCreate ? 403 : 200, headers: {}, body: JSON.stringify(isCreate ? refusal : {}) };
   };
   const stream = async ({ signal }: ApiRequest): Promise<ApiStream> => ({
@@ -47,6 +49,7 @@ async function merging(
   now: Readonly<Record<string, object | undefined>>,
   then: (time: VirtualTime, writes: string[], merger: BudgetMerger, notes: readonly EventNote[]) => Promise<void>,
   allowed: { readonly covers?: () => boolean; readonly mayWrite?: () => boolean } = {},
+  isLate?: () => boolean,
 ): Promise<void> {
   const clusters = before.map((name) => ({ name, isListed: true, budget: clusterBudgetOf(xpdb(2)) }));
   const input = { namespace: "ns", name: "db", stored: [], goneForMs: () => 0, keepMs: KEEP_MS };
@@ -60,7 +63,7 @@ async function merging(
   const events = { record: (note: EventNote) => void notes.push(note) };
   const sinks = { metrics: new Metrics(), log: silentLog, clock: time.clock, events };
   const merger: BudgetMerger = new BudgetMerger({
-    transport: cluster([stored], writes),
+    transport: cluster([stored], writes, isLate),
     clusters: Object.entries(now).map(([name, budget]) => ({
       name,
       transport: cluster(budget === undefined ? [] : [budget]),
@@ -96,6 +99,22 @@ test("what the core refuses of one cluster keeps nothing from the others, and ta
     // The part of b would go, and the budget that stands for it now does not exist.
     for (const write of writes.filter((one) => one.startsWith("PATCH"))) expect(write).toContain('\\"b\\"');
   });
+});
+
+test("a budget that others have just changed is written a moment later, and nothing is told", async () => {
+  let isLate = true;
+  const then = async (time: VirtualTime, writes: string[], merger: BudgetMerger, notes: readonly EventNote[]) => {
+    await time.advance(1_000);
+    expect(notes).toEqual([]);
+    expect(writes.length).toBeGreaterThan(0);
+    isLate = false;
+    writes.length = 0;
+    await time.advance(5_000);
+    expect(writes.map((write) => write.split(" ")[0])).toEqual(["PATCH"]);
+    expect(notes).toEqual([]);
+    expect(merger.trouble.notWritten).toBe(0);
+  };
+  await merging(["a"], { a: xpdb(5) }, then, {}, () => isLate);
 });
 
 test("a budget that can't be read any more is there all the same, also for a new leader", async () => {

@@ -41,6 +41,9 @@ const UNSEEN_MS = 10_000;
 const Items = checker(v.looseObject({ items: v.array(v.unknown()) }));
 /** A budget to create is there already, and counts from now on. */
 const EXISTS = new Error("it exists");
+/** Others have changed a budget, such as by a finalizer, and the watch has not shown it yet. */
+const LATE = new Error("it has changed");
+const LATE_RETRY_MS = 2_000;
 /** A process that may not write is about to lose its leadership. */
 const LEADERLESS_RETRY_MS = 1_000;
 
@@ -103,7 +106,7 @@ class MergeTerm {
   readonly #byKey = new Map<string, Map<string, MergedBudget>>();
   /** Created and not yet seen by the watch: also by the name in their clusters, and until which monotonic time. */
   readonly #unseen = new Map<string, Map<string, { readonly merged: MergedBudget; readonly untilMs: number }>>();
-  /** Merged budgets by the clusters that they are for. */
+  /** Merged budgets by the clusters that they are for. Users of the core may write any other names in a budget. */
   readonly #mergedFor = new Map<string, number>();
   readonly #queue: WorkQueue<string>;
   /** By key of the merged budgets: the monotonic time since which a cluster no longer asks for its part. */
@@ -197,6 +200,7 @@ class MergeTerm {
     const rest = refused === undefined ? plan : { ...planMerge({ ...input, keepMs: Infinity }), deletes: [] };
     const failure = (await this.#change(namespace, rest, signal)) ?? refused ?? surplus;
     if (failure === EXISTS) return later(1);
+    if (failure === LATE) return later(LATE_RETRY_MS);
     if (failure !== undefined) {
       this.#options.onEvent({ kind: "mergeFailed", budget: key, error: failure });
       return failed(failure, true);
@@ -259,6 +263,7 @@ class MergeTerm {
       const type = "application/merge-patch+json";
       const options = { timeoutMs: TIMEOUT_MS, signal, fieldManager: FIELD_MANAGER };
       const result = await this.#api.patch(budgetPath(namespace, name), type, body, (raw) => raw, options);
+      if (result.kind === "conflict") return LATE;
       const failure = this.#done("updated", `${namespace}/${name}`, result);
       if (result.kind === "ok" && this.#unseen.get(keyOf(stored))?.has(name)) this.#rememberUnseen(result.object);
       if (failure !== undefined) return failure;
@@ -266,6 +271,7 @@ class MergeTerm {
     for (const { uid, name } of plan.deletes) {
       const options = { timeoutMs: TIMEOUT_MS, signal, preconditions: { uid } };
       const result = await this.#api.delete(budgetPath(namespace, name), options);
+      if (result.kind === "conflict") return LATE;
       const failure = result.kind === "gone" ? undefined : this.#done("deleted", `${namespace}/${name}`, result);
       if (failure !== undefined) return failure;
     }
@@ -341,7 +347,8 @@ class MergeTerm {
 
   #changed(before: MergedBudget | undefined, after: MergedBudget | undefined): void {
     for (const [merged, by] of [[before, -1] as const, [after, 1] as const])
-      for (const cluster in merged?.parts) this.#mergedFor.set(cluster, (this.#mergedFor.get(cluster) ?? 0) + by);
+      for (const { name } of this.#clusters)
+        if (merged?.parts[name] !== undefined) this.#mergedFor.set(name, (this.#mergedFor.get(name) ?? 0) + by);
     for (const merged of [before, after]) if (merged !== undefined) this.#forgetUnseen(keyOf(merged), merged.name);
     if (before !== undefined) {
       const key = keyOf(before);

@@ -26,7 +26,8 @@ export function protectorName(name: string): string {
   return name.length <= NAME_MAX_CHARACTERS ? name : shortened(name, NAME_MAX_CHARACTERS, name);
 }
 
-/** A name for the protector when `name` is taken: a different one for each source. */
+/** A name for the protector when `name` is taken: a different one for each source, and each protector of a source. */
 export function alternativeName(name: string, sourceKey: string): string {
-  return shortened(name, NAME_MAX_CHARACTERS, sourceKey);
+  const isCut = name.length > NAME_MAX_CHARACTERS - HASH_CHARACTERS - 1;
+  return shortened(name, NAME_MAX_CHARACTERS, isCut ? `${sourceKey} ${name}` : sourceKey);
 }

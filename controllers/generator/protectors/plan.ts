@@ -21,6 +21,7 @@ import {
   type NewProtector,
   newProtector,
   repairedProtector,
+  repairedSpec,
   sourceOf,
   withoutCountingFields,
 } from "./protector.ts";
@@ -40,7 +41,7 @@ interface StepArguments {
   readonly replace: { readonly protector: PodProtector; readonly object: object };
   readonly update: { readonly protector: PodProtector; readonly object: PodProtector };
   readonly removeCells: { readonly protector: PodProtector; readonly cells: readonly string[] };
-  readonly release: { readonly protector: PodProtector; readonly reason: ReleaseReason };
+  readonly release: { readonly protector: PodProtector; readonly reason: ReleaseReason; readonly isLost?: boolean };
   readonly removeSourceFinalizer: { readonly source: ProtectionSource };
   /** Makes a source that came back without asking for protection ask for it. */
   readonly adopt: { readonly source: ProtectionSource; readonly protector: PodProtector };
@@ -205,7 +206,7 @@ function createOrRepair(facts: SourceFacts, source: ProtectionSource, place: Pla
     lost === undefined ? markOf(facts, source) : RESTORED,
   );
   if (lost === undefined) return [{ kind: "create", object }];
-  return [{ kind: "restore", object: withOperatorFields(object, lost, isUnproven(lost, source)), lost }];
+  return [{ kind: "restore", object: withOperatorFields(object, lost, source, required), lost }];
 }
 
 /** A source with the finalizer has had a protector, because the finalizer comes first. */
@@ -215,26 +216,32 @@ function markOf({ protectors }: SourceFacts, source: ProtectionSource): string |
 }
 
 /** Labels, annotations and fields that an operator has set on the lost protector. */
-function withOperatorFields(object: NewProtector, lost: PodProtector, isUnproven: boolean): NewProtector {
+function withOperatorFields(
+  object: NewProtector,
+  lost: PodProtector,
+  source: ProtectionSource,
+  required: RequiredProtector,
+): NewProtector {
   const { labels, annotations } = object.metadata;
   const metadata = {
     ...object.metadata,
     labels: { ...lost.metadata.labels, ...labels },
     annotations: { ...lost.metadata.annotations, ...annotations },
   };
-  const spec = isUnproven ? withoutCountingFields(lost.spec) : lost.spec;
-  return { ...object, metadata, spec: { ...spec, ...object.spec } };
+  const believed = isUnproven(lost, source) ? withoutCountingFields(lost.spec) : lost.spec;
+  return { ...object, metadata, spec: repairedSpec(believed, source, required) };
 }
 
+/** Also the lost ones: nobody could release them once their source is gone. */
 function releaseOthers(
-  { protectors }: SourceFacts,
+  { protectors, lost }: SourceFacts,
   source: ProtectionSource,
   places: readonly Place[],
 ): ReconcileStep[] {
   const reason: ReleaseReason = source.deleting ? "SourceDeleted" : "NotRequired";
-  return protectors
+  return [...protectors, ...lost]
     .filter(({ metadata }) => !places.some(({ name }) => name === metadata.name))
-    .map((protector) => ({ kind: "release", protector, reason }));
+    .map((protector) => ({ kind: "release", protector, reason, ...(lost.includes(protector) && { isLost: true }) }));
 }
 
 /** Without owner references: the garbage collector would delete a protector whose owner does not exist. */

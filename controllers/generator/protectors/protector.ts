@@ -159,7 +159,7 @@ function enforcementOf({ enforcement }: ProtectionSource): Pick<PodProtectorSpec
  * reduce the protection, and are dropped: an `aggregationSelector` that counts more pods, ignored pods, and fewer
  * protected operations than the default.
  */
-function repairedSpec(
+export function repairedSpec(
   present: PodProtectorSpec,
   source: ProtectionSource,
   required: RequiredProtector,

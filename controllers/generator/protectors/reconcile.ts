@@ -62,9 +62,10 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     if (watch === undefined) throw new Error(`there is no plugin ${plugin}`);
     const work: Work = { options, calls: { api, timeoutMs, signal }, key, kind: watch.kind };
     const watched = watch.get(`${namespace}/${name}`);
-    const own = protectors.of(key);
-    const resolved = await resolve(work, watched, own);
+    const resolved = await resolve(work, watched, protectors.of(key));
     if (resolved.kind === "end") return resolved.outcome;
+    // Only now: meanwhile an aggregator may have restored one.
+    const own = protectors.of(key);
     const source = enforced(resolved.source, options);
     if (source === undefined) statuses?.forget(key);
     else if (!source.deleting) for (const { metadata } of own) protectors.told?.delete(metadata.uid);

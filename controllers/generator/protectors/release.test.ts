@@ -53,8 +53,9 @@ class Core {
     getPodProtector: async () => this.#read(),
   };
 
-  async release(): Promise<ApiResult<unknown>> {
-    const { api, stored } = this;
+  async release(update = this.api.update): Promise<ApiResult<unknown>> {
+    const { stored } = this;
+    const api = { ...this.api, update };
     if (stored === undefined) throw new Error("it is gone already");
     const record = async (uid: string): Promise<ApiResult<unknown>> => {
       this.done.push(`record ${uid}`);
@@ -109,6 +110,13 @@ describe("a release", () => {
     expect((await core.release()).kind).toBe(expected);
     expect(core.stored?.metadata.finalizers).toEqual(expected === "ok" ? undefined : finalizers);
     expect(core.done.includes("delete")).toBe(finalizers.length > 0);
+  });
+
+  test("of one that vanished before its mark is recorded: otherwise its cells would restore it", async () => {
+    const core = new Core([GENERATOR_FINALIZER]);
+    const asked = core.release(async () => ({ kind: "gone" }));
+    expect((await asked).kind).toBe("ok");
+    expect(core.done).toEqual(["record p1"]);
   });
 
   test("frees no other protector of the same name", async () => {

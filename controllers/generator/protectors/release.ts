@@ -22,15 +22,19 @@ export interface ReleaseCalls extends ApiCalls<"update" | "delete" | "getPodProt
 
 const GONE: ApiResult<undefined> = { kind: "ok", object: undefined };
 
-/** Returns `ok` when the protector is gone, or when only other finalizers keep it. */
+/**
+ * Of a lost protector only the record is left to write. Returns `ok` when the protector is gone, or when only other
+ * finalizers keep it.
+ */
 export async function release(
   calls: ReleaseCalls,
   protector: PodProtector,
   reason: ReleaseReason,
   time: string,
+  isLost?: boolean,
 ): Promise<ApiResult<unknown>> {
-  const marked = await mark(calls, protector, `${reason} ${time}`);
-  if (marked.kind === "gone") return GONE;
+  const marked: ApiResult<PodProtector> = isLost ? { kind: "gone" } : await mark(calls, protector, `${reason} ${time}`);
+  if (marked.kind === "gone") return (await record(calls, protector, reason, time)) ?? GONE;
   if (marked.kind !== "ok") return marked;
   const deleted = await remove(calls, marked.object);
   if (deleted.kind !== "ok" && deleted.kind !== "gone") return deleted;

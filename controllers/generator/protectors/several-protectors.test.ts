@@ -108,6 +108,26 @@ describe("a source of two protectors", () => {
     expect(plan({ ...facts, named: () => undefined })).toMatchObject([{ kind: "restore", object }]);
   });
 
+  test("keeps them apart where both names are taken, however long they are", () => {
+    const long = "x".repeat(200);
+    const [one, two] = ["a", "b"].map((end) => ({ ...a, name: `database-${long}-${"y".repeat(40)}-${end}` }));
+    if (one === undefined || two === undefined) throw new Error("two are needed");
+    const others = [one, two].map((of) => present(of, { ownerReferences: [{ ...owner("other"), uid: "u2" }] }));
+    const created = steps(source([one, two], { finalizers: [] }), [], others).slice(1);
+    expect(created).toHaveLength(2);
+    expect(new Set(created).size).toBe(2);
+  });
+
+  test("of which one is lost gets it back as it is required now, with what an operator has set", () => {
+    const { metadata, spec } = present(b);
+    const before = { enforcement: "Warn", ignoredPodSelector: {}, suspend: { enabled: true } } as const;
+    const lost: PodProtector = { metadata, spec: { ...spec, ...before } };
+    const identity = { plugin: plugin.name, namespace: "shop", name: "web" };
+    const facts = { kind, plugins: [plugin], identity, source: source([a, b]), protectors: [present(a)], lost: [lost] };
+    const [step] = plan({ ...facts, named: () => undefined });
+    expect(step).toHaveProperty(["object", "spec"], { ...spec, suspend: { enabled: true } });
+  });
+
   test("leaves a name to the source that has it", () => {
     const others = present(b, { ownerReferences: [{ ...owner("web-b"), uid: "u2" }] });
     const second = alternativeName("database-web-b", KEY);

@@ -71,11 +71,9 @@ const STEPS: StepFunctions = {
     const name = protectors.unanswered?.get(context.key);
     if (name !== undefined) {
       // Without its release, it would outlive the source.
-      const found = await context.calls.api.getPodProtector(source.namespace, name, context.calls);
-      if (found.kind !== "ok" && found.kind !== "gone") return failedCall(context, found, `look for protector ${name}`);
-      protectors.unanswered?.delete(context.key);
-      if (found.kind === "ok") protectors.wrote(found.object);
-      if (found.kind === "ok") return later(1);
+      const found = await lookFor(context, source.namespace, name);
+      if (found?.kind !== "failed") protectors.unanswered?.delete(context.key);
+      if (found !== undefined) return found;
     }
     const result = await setFinalizer(context, source, false);
     // The source was deleted by force meanwhile.
@@ -117,15 +115,18 @@ const STEPS: StepFunctions = {
     return finish(context, result, `remove cells of ${name}`, { kind: "cellsRemoved", protector: name, cells });
   },
 
-  async release(context, { protector, reason }) {
+  async release(context, { protector, reason, isLost }) {
     const { options, calls, key } = context;
-    const { name } = protector.metadata;
+    const { namespace = "", name } = protector.metadata;
     const time = timeOf(context);
+    // Somebody may have restored it, which no watch has shown yet.
+    const found = isLost && (await lookFor(context, namespace, name));
+    if (found) return found;
     const confirmed = await confirmSource(context);
     if (confirmed.kind === "conflict" || confirmed.kind === "gone") return later(WATCH_LAG_MS);
     if (confirmed.kind !== "ok") return failedCall(context, confirmed, `confirm the source of ${name}`);
     const record = options.register.record.bind(options.register);
-    const result = await release({ ...calls, record }, protector, reason, time);
+    const result = await release({ ...calls, record }, protector, reason, time, isLost);
     if (result.kind === "ok") options.protectors.released(protector);
     return finish(context, result, `release ${name}`, { kind: "released", source: key, protector: name, reason });
   },
@@ -156,6 +157,15 @@ const STEPS: StepFunctions = {
     return finishWrite(context, result, `note the source of ${name}`, "noted", name);
   },
 };
+
+/** Undefined where there is no such protector. One that is found counts from now on. */
+async function lookFor(context: StepContext, namespace: string, name: string): Promise<ReconcileOutcome | undefined> {
+  const found = await context.calls.api.getPodProtector(namespace, name, context.calls);
+  if (found.kind === "gone") return undefined;
+  if (found.kind !== "ok") return failedCall(context, found, `look for protector ${name}`);
+  context.options.protectors.wrote(found.object);
+  return later(1);
+}
 
 /**
  * The finalizer keeps a deleted protector in force, but the deletion can't be undone. So the finalizer is removed

@@ -171,6 +171,9 @@ test.each<[string, Pick<Budget, "expectedPods" | "countedIn">]>([
   ["0", { expectedPods: undefined, countedIn: undefined }],
   ["2.5", { expectedPods: undefined, countedIn: undefined }],
   ["many", { expectedPods: undefined, countedIn: undefined }],
+  ["1e3", { expectedPods: undefined, countedIn: undefined }],
+  ["0x10", { expectedPods: undefined, countedIn: undefined }],
+  [" 8", { expectedPods: undefined, countedIn: undefined }],
 ])("the pods that there should be are annotated on a budget of any kind: %s", (stated, expected) => {
   for (const name of ["poddisruptionbudget", "podunavailablebudget", "xpoddisruptionbudget"])
     expect(budget(name, { selector }, { [EXPECTED_PODS_ANNOTATION]: stated })).toMatchObject(expected);

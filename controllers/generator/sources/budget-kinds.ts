@@ -160,9 +160,9 @@ function expectedBy(stated: number | string | undefined): Pick<Budget, "expected
   return Number.isInteger(expectedPods) ? { expectedPods: podCount(expectedPods) } : {};
 }
 
-function positiveInteger(stated: number | string | undefined): number | undefined {
-  const value = stated === undefined ? 0 : Number(stated);
-  return Number.isInteger(value) && value > 0 ? value : undefined;
+/** In digits alone: JavaScript also reads `1e3` and white space as numbers. */
+function positiveInteger(stated = ""): number | undefined {
+  return /^0*[1-9][0-9]*$/.test(stated) ? podCount(Number(stated)) : undefined;
 }
 
 /** Unreadable text counts as an unreadable limit. */

@@ -1,0 +1,54 @@
+/** Users of the core who may write budgets in one namespace, beside budgets of worker clusters. */
+import { expect, test, vi } from "vitest";
+import type { Transport } from "../../../shared/kube/client/transport.ts";
+import { CLUSTER_BUDGETS_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import { JSON_TYPE, ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
+import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import { BudgetMerger } from "./merger.ts";
+
+/** A cluster with one budget, or none. */
+function cluster(item?: object, stream = new ScriptedStream()): Transport {
+  const body = JSON.stringify({ metadata: { resourceVersion: "9" }, items: item === undefined ? [] : [item] });
+  return {
+    request: async () => ({ status: 200, headers: {}, body }),
+    stream: async ({ signal }) => ({ status: 200, headers: JSON_TYPE, chunks: stream.read(signal), close: () => {} }),
+    close: () => {},
+  };
+}
+
+test("a tenant of the core whose budget claims to be for other clusters each time fills no memory", async () => {
+  const merged = (version: number): object => {
+    const clusters = Object.fromEntries(Array.from({ length: 10 }, (_, index) => [`tenant-${version}-${index}`, {}]));
+    const annotations = { [CLUSTER_BUDGETS_ANNOTATION]: JSON.stringify({ name: "db", clusters }) };
+    const metadata = { namespace: "ns", name: "db", uid: "u", resourceVersion: String(version), annotations };
+    return { metadata, spec: { minAvailable: 1, selector: { matchLabels: { app: "db" } } } };
+  };
+  const holders = new Set<Map<unknown, unknown>>();
+  const { set } = Map.prototype;
+  const spied = vi.spyOn(Map.prototype, "set").mockImplementation(function (this: Map<unknown, unknown>, key, value) {
+    if (String(key).startsWith("tenant-")) holders.add(this);
+    return set.call(this, key, value);
+  });
+  const stream = new ScriptedStream();
+  const time = new VirtualTime();
+  const merger = new BudgetMerger({
+    transport: cluster(merged(10), stream),
+    clusters: [{ name: "honest", transport: cluster() }],
+    ...{ ports: time, keepMs: 600_000, covers: () => true, mayWrite: () => true },
+    ...{ onEvent: () => {}, onWatch: () => {} },
+  });
+  const end = new AbortController();
+  const ended = merger.lead(end.signal);
+  for (let version = 11; version < 20; version++) {
+    stream.event("MODIFIED", merged(version));
+    await time.advance(100);
+  }
+  stream.event("DELETED", merged(20));
+  await time.advance(100);
+  spied.mockRestore();
+  const kept = [...holders].flatMap((map) => [...map.keys()]).filter((key) => String(key).startsWith("tenant-"));
+  expect(kept).toEqual([]);
+  end.abort();
+  await time.advance(1_000);
+  await ended;
+});
