@@ -18,6 +18,7 @@ import { parseStored, promises, promisesPods, reservedUids, wantedOf } from "../
 import type { World } from "../world/world.ts";
 
 const PREFIX = "podprotectors/default/";
+const REGISTER = `configmaps/${OWN_NAMESPACE}/`;
 /**
  * How long a replica may trust its cache, and some time for requests in flight: each replica has seen what existed for
  * longer.
@@ -122,6 +123,7 @@ export class LostProtectors {
   }
 
   #changed(core: ApiServer, { key, before, after }: EtcdChange): void {
+    if (key.startsWith(REGISTER)) this.#recorded(core);
     if (!key.startsWith(PREFIX)) return;
     if (after !== undefined) this.#seen(core, after);
     else if (before !== undefined) this.#wasLost(core, before, false);
@@ -163,7 +165,7 @@ export class LostProtectors {
   }
 
   #wasLost(core: ApiServer, before: EtcdObject, isRestored: boolean): void {
-    const { replicas, time, exemptions, coverage } = this.#world;
+    const { replicas, time, coverage } = this.#world;
     const name = nameOf(before.key);
     const id = `${core.name}/${name}`;
     const atMs = time.elapsedMs;
@@ -177,14 +179,25 @@ export class LostProtectors {
     const knowers = new Set(wasKnown ? replicas.filter(({ serving }) => serving) : []);
     const revivedMs = !wasKnown && this.#wasReleased(id, before) ? sinceMs : undefined;
     const loss = { core: core.name, name, last: before, atMs, isReleased, isRaised: !wasKnown, revivedMs, knowers };
-    if (isReleased) {
-      this.#released.add(uidOf(before));
-      this.#youngestReleased.set(id, Math.max(this.#youngestReleased.get(id) ?? 0, madeMs(before)));
-    }
     this.#lost.set(id, loss);
     coverage.rule(isReleased ? "backups: a protector is released" : "backups: a protector is lost");
-    if (!isReleased) return;
-    for (const [cell, uids] of reservedUids(before)) for (const uid of uids) exemptions.add(name, cell, uid);
+    if (isReleased) this.#noteRelease(id, loss);
+  }
+
+  /** A generator that was about to release a protector that was lost meanwhile still records the release. */
+  #recorded(core: ApiServer): void {
+    for (const [id, loss] of this.#lost) {
+      if (loss.core !== core.name || loss.isReleased || !this.#isRecorded(core, uidOf(loss.last))) continue;
+      this.#lost.set(id, { ...loss, isReleased: true });
+      this.#noteRelease(id, loss);
+    }
+  }
+
+  #noteRelease(id: string, { name, last }: Loss): void {
+    const { exemptions } = this.#world;
+    this.#released.add(uidOf(last));
+    this.#youngestReleased.set(id, Math.max(this.#youngestReleased.get(id) ?? 0, madeMs(last)));
+    for (const [cell, uids] of reservedUids(last)) for (const uid of uids) exemptions.add(name, cell, uid);
     exemptions.uncertain(name);
   }
 
@@ -211,7 +224,7 @@ export class LostProtectors {
 
   #isRecorded(core: ApiServer, uid: string): boolean {
     return core.etcd
-      .range(`configmaps/${OWN_NAMESPACE}/`)
+      .range(REGISTER)
       .some(
         ({ value }) =>
           record(metadataOf(value).labels)[REGISTER_LABEL] !== undefined && record(value.data)[uid] !== undefined,
