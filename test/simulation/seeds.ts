@@ -285,7 +285,7 @@ export const RULE_SEEDS: readonly RuleSeed[] = [
   { rule: "Reassert", seed: 60006 },
   { rule: "OwnAnswers", seed: 60006 },
   { rule: "Stall", seed: 60015 },
-  { rule: "ConfirmedCache", seed: 60121, features: ["backups"], invariant: "S11" },
+  { rule: "ConfirmedCache", seed: 60027, features: ["backups", "nodes"] },
   { rule: "AllAgree", seed: 60001 },
   { rule: "RollbackByNonce", seed: 60027 },
   { rule: "RollbackRefused", seed: 60207 },
