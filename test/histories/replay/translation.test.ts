@@ -133,3 +133,17 @@ test("a roll-back may come after the settle period of its request", () => {
     ["expire", "delete-1"],
   ]);
 });
+
+test("what an admission has read of a pod was before it, however late the recorder saw that", () => {
+  const before = pod("web-0", WEB, 14);
+  const status = { phase: "Running", conditions: [{ type: "Ready", status: "False" }] };
+  const unready = { ...before, revision: 16, atMs: 1_900, object: { ...Object(before.object), status } };
+  const count = counted("web", WEB, 17, 1, 14);
+  const record = { nonce: "n1", operation: "EVICT", podUID: "uid-web-0", podResourceVersion: "16", counter: 0 };
+  const [cell] = Object(count.object).status.cells;
+  const cells = [{ ...cell, admissionHistory: { buckets: [record] } }];
+  const reserved = { ...count, revision: 18, atMs: 1_800, object: { ...Object(count.object), status: { cells } } };
+  const history = [HEAD, before, count, reserved, unready, { kind: "end", atMs: 9_000 }];
+  const [world] = translate(history.map((line) => JSON.stringify(line)));
+  expect(world?.events.map(({ event }) => event)).toEqual(["world", "change", "reserve"]);
+});

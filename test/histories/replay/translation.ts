@@ -156,7 +156,7 @@ class Translator {
     let last: Happening | undefined;
     for (const { protector, step } of asDecided(steps)) {
       const positions = [...(step.after?.cells ?? [])].map(([cell, { position = 0 }]) =>
-        this.#upTo(cell, position).at(-1),
+        this.#upTo(cell, Math.max(position, ...readVersions(step, cell))).at(-1),
       );
       last = this.#add(step.atMs, this.#eventsOf(protector, step), [last, ...positions]);
       this.#ofStep.set(step, last);
@@ -297,6 +297,13 @@ function isCountOf(cell: string, { before, after }: StoredStep): boolean {
 function aggregationOf(state: StoredStep["after"], cell: string): string {
   const entry = list(state?.version.object, "status", "cells").find((one) => text(one, "cellID") === cell);
   return JSON.stringify(at(entry, "aggregation") ?? {});
+}
+
+/** The versions of pods on which the admissions rest that the step has stored. */
+function readVersions({ after }: StoredStep, cell: string): readonly number[] {
+  const entry = list(after?.version.object, "status", "cells").find((one) => text(one, "cellID") === cell);
+  const read = list(entry, "admissionHistory", "buckets").map((bucket) => text(bucket, "podResourceVersion"));
+  return read.flatMap((version) => (/^[0-9]+$/.test(version) ? [Number(version)] : []));
 }
 
 function podEvent({ name: pod, first, versions }: ReplayedPod, index: number): SpecifiedEvent {
