@@ -30,6 +30,8 @@ function merged(before: unknown, patch: unknown): unknown {
 /** A core that stores what is written, and whose watches show only what a test tells them to. */
 class FakeCore {
   readonly writes: string[] = [];
+  /** Of single objects. */
+  reads = 0;
   /** Whether a write gets an answer once it is stored. */
   answers: (write: string) => boolean = () => true;
   readonly #stored = new Map<string, Stored>();
@@ -79,7 +81,10 @@ class FakeCore {
         return answer(200, { metadata: { resourceVersion: `${this.version}` }, items });
       }
       const missing = answer(404, { kind: "Status", reason: "NotFound", details: { name } });
-      if (method === "GET") return found === undefined ? missing : answer(200, found);
+      if (method === "GET") {
+        this.reads += 1;
+        return found === undefined ? missing : answer(200, found);
+      }
       const sent = JSON.parse(body ?? "{}");
       const write = `${method} ${resource} ${name ?? sent.metadata.name}${sub ?? ""}`;
       this.writes.push(write);
@@ -233,6 +238,31 @@ test.each([
     });
   },
 );
+
+test("a protector of somebody else under the name of a lost one is not looked for in a storm", async () => {
+  await leading(async (core, time) => {
+    await time.advance(500);
+    core.show("deployments", "MODIFIED", core.get("deployments", "web"));
+    const made = core.get("podprotectors", "deployment-web") as Stored;
+    core.show("podprotectors", "ADDED", made);
+    await time.advance(500);
+    core.forget("podprotectors", "deployment-web");
+    core.version += 1;
+    const resourceVersion = `${core.version}`;
+    core.show("podprotectors", "DELETED", { ...made, metadata: { ...made.metadata, resourceVersion } });
+    core.put("podprotectors", { ...made, metadata: { name: "deployment-web", uid: "other" } });
+    const annotations = { "podseidon.kubewharf.io/protect": "false" };
+    core.show(
+      "deployments",
+      "MODIFIED",
+      core.put("deployments", deployment({ finalizers: [GENERATOR], annotations }, 3)),
+    );
+    const before = core.reads;
+    await time.advance(5_000);
+    expect(core.reads - before).toBeLessThanOrEqual(10);
+    expect(core.reads - before).toBeGreaterThan(0);
+  });
+});
 
 test("a cell that was removed, which no watch has shown yet, is not removed again", async () => {
   await leading(async (core, time, events) => {

@@ -121,7 +121,8 @@ const STEPS: StepFunctions = {
     const time = timeOf(context);
     // Somebody may have restored it, which no watch has shown yet.
     const found = isLost && (await lookFor(context, namespace, name));
-    if (found) return found;
+    // One of somebody else's under its name is no reason to ask at full speed until the watch shows it.
+    if (found) return found.kind === "later" ? later(WATCH_LAG_MS) : found;
     const confirmed = await confirmSource(context);
     if (confirmed.kind === "conflict" || confirmed.kind === "gone") return later(WATCH_LAG_MS);
     if (confirmed.kind !== "ok") return failedCall(context, confirmed, `confirm the source of ${name}`);
