@@ -5,6 +5,9 @@ import type { KubectlResult } from "../../../scripts/control-plane/kubectl.ts";
 /** What the webhook says for a while after its core, or the machine, stood still for a second. */
 const UNDECIDED = /was out of reach until just now|could not decide before the deadline/;
 
+/** A replica had no processor time for ten seconds. It has not read the request. */
+const NOT_REACHED = /failed calling webhook .*TLS handshake timeout/;
+
 /**
  * A request that the webhook decides, as the administrator sends it. Where it is told to come again because nothing
  * could be decided yet, it comes again, as every client does (docs/design.md#after-an-outage-of-a-core).
@@ -45,7 +48,7 @@ export async function kubectlDecided(cluster: Cluster, args: readonly string[]):
 
 /** True for a response that only says that nothing could be decided yet. */
 export function isUndecided(status: number, message: string): boolean {
-  return status === 429 && UNDECIDED.test(message);
+  return (status === 429 && UNDECIDED.test(message)) || (status === 500 && NOT_REACHED.test(message));
 }
 
 /** What a denied caller is told. */
