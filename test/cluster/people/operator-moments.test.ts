@@ -177,7 +177,7 @@ describe("the time to recover", () => {
       () => core.admin.call("DELETE", PROTECTOR),
       async () => !(await isStored(uid)),
     );
-    await recovery("the same", "it lets pods go again: the hold of 20 s has ended", async () => {}, isReleased);
+    await recovery("the same", "it lets pods go again: the hold of 40 s has ended", async () => {}, isReleased);
     const page = readFileSync(PAGE, "utf8");
     const table = TABLE.exec(page)?.[1] ?? "";
     const measured = rows.map(([what, until, ms]) => `| ${what} | ${until} | ${(ms / 1000).toFixed(1)} s |\n`).join("");

@@ -42,7 +42,7 @@ export class PluginEstate {
   static async start(): Promise<PluginEstate> {
     const { kubectl } = await ensureBinaries();
     const environment = await TestEnvironment.start({
-      ...{ cells: ["cell"], replicas: 1, settle: "20s", core: BARE, cell: BARE },
+      ...{ cells: ["cell"], replicas: 1, settle: "40s", core: BARE, cell: BARE },
       // The dashboard also shows what is served only if it is asked for.
       ...{ webhookArgs: ["--metrics-by-namespace=true"], aggregatorArgs: ["--protector-metrics=true"] },
     });
