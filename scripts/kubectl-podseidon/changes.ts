@@ -23,9 +23,9 @@ import { formatMs, LATEST_MS } from "../../shared/schema/time.ts";
 import { ownName, requireProtector, sourceName } from "./find-protectors.ts";
 import { waitForGenerator } from "./generator-wait.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
-import { argument, type Command, type Context, YES } from "./invocation/command.ts";
+import { argument, type Command, type Context, cellId, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
-import { age, inLine, parseDuration, plural } from "./invocation/output.ts";
+import { age, inLine, plural } from "./invocation/output.ts";
 import { withFlags } from "./invocation/printed-commands.ts";
 import { type ProtectorView, viewProtector } from "./view.ts";
 
@@ -166,7 +166,7 @@ function cellsOf({ flags: { cells } }: Context): readonly string[] | undefined {
   if (typeof cells !== "string") return undefined;
   const named = [...new Set(cells.split(",").map((cell) => cell.trim()))];
   if (named.includes("")) throw new CommandError(`--cells "${cells}": name each cell, as in --cells worker-1,worker-2`);
-  return named;
+  return named.map(cellId);
 }
 
 function unknownCells({ status }: PodProtector, cells: readonly string[] = []): readonly string[] {
@@ -192,20 +192,19 @@ function alreadyWarnings(
 }
 
 async function suspendIt(context: Context, args: readonly string[]): Promise<ExitCode> {
+  const forever = context.is("forever");
+  const askedMs = context.duration("for", "30m, 2h or 1d");
+  if (forever && askedMs !== undefined) throw new CommandError("--for and --forever exclude each other");
+  const forMs = askedMs ?? HOUR_MS;
+  const cells = cellsOf(context);
   const { core, protector } = await read(context, args);
   await refuseWhereSourceDecides(core, protector);
-  const forever = context.is("forever");
-  const text = context.text("for");
-  if (forever && text !== undefined) throw new CommandError("--for and --forever exclude each other");
-  const forMs = text === undefined ? HOUR_MS : parseDuration(text);
-  if (forMs === undefined) throw new CommandError(`--for ${text}: write it as 30m, 2h or 1d`);
   const nowMs = core.nowMs();
   const longestMs = LATEST_MS - nowMs;
   const isCapped = !forever && forMs > longestMs;
   const until = forever ? undefined : formatMs(nowMs + forMs);
   const before = viewProtector(protector, nowMs).suspended;
   const reason = context.text("reason") ?? before?.reason;
-  const cells = cellsOf(context);
   const suspend = { enabled: true, until: until ?? null, reason: reason ?? null, cells: cells ?? null };
   const done = context.is("yes");
   const metadata = done ? { annotations: await changedBy(core) } : {};
@@ -214,7 +213,7 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
   const warnings = [
     `while ${idOf(protector)} is suspended every deletion of its pods${where} is allowed`,
     ...(forever ? ["it stays so until somebody resumes it"] : []),
-    ...(isCapped ? [`--for ${text} is longer than a suspension can be: --forever has no end`] : []),
+    ...(isCapped ? [`--for ${context.text("for")} is longer than a suspension can be: --forever has no end`] : []),
     ...unknownCells(protector, cells),
     ...(before === undefined ? [] : alreadyWarnings(protector, before, cells)),
     ...(reason === undefined || context.text("reason") !== undefined ? [] : [`the reason stays: ${reason}`]),

@@ -11,7 +11,7 @@ import { requireProtectors } from "./find-protectors.ts";
 import { waitForGenerator } from "./generator-wait.ts";
 import { mapAtOnce } from "./invocation/at-once.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
-import { argument, type Command, type Context, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
+import { argument, type Command, type Context, cellId, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, firstNames, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
@@ -22,8 +22,7 @@ const MAX_NAMED = 5;
 const MAX_TRIES = 20;
 
 async function removeCell(context: Context, args: readonly string[]): Promise<ExitCode> {
-  const cell = argument(args, 0, "a cell");
-  if (!/^[^/%,\s]+$/.test(cell)) throw new CommandError(`${cell} is no id of a cell`);
+  const cell = cellId(argument(args, 0, "a cell"));
   const words = args.slice(1);
   const core = await context.core();
   const { systemNamespace } = context;
