@@ -273,6 +273,17 @@ test("backups, and what limits the accounts of components, are looked at where t
   expect(without).not.toMatch(/(?:generator|aggregator|update-trigger) policy/);
 });
 
+test("a cluster that runs podseidon without the FlowSchema of the manifests is told of", async () => {
+  const deployment = { metadata: { name: "podseidon-x" }, spec: { template: { spec: { containers: [] } } } };
+  const deployments = { "/apis/apps/v1/namespaces/podseidon-system/deployments": list(deployment) };
+  const objects = clusterOf([namespace("shop", enforced)], ["shop"]);
+  expect((await examine(objects)).out).not.toContain("flow control");
+  const { out } = await examine({ ...objects, ...deployments });
+  expect(out).toMatch(
+    /^WARN +c +flow control +there is no FlowSchema podseidon: many deletions at once take the seats/m,
+  );
+});
+
 test.each([
   ["ahead of", 400 * 86_400_000],
   ["behind", -600_000],

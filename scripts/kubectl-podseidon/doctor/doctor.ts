@@ -7,7 +7,6 @@ import { BACKUP_LABEL } from "../../../shared/recovery/backup/backup-format.ts";
 import { messageOf } from "../../../shared/runtime/errors.ts";
 import {
   AGGREGATOR_LEASE,
-  COUNTED_GATE,
   GENERATOR_FINALIZER,
   GENERATOR_LEASE,
   GROUP,
@@ -45,6 +44,7 @@ import {
   protectorFindings,
   unknown,
 } from "./findings.ts";
+import { flowControlFinding } from "./flow-control-finding.ts";
 import { CELL_PERMISSIONS, CORE_PERMISSIONS, mayDo, permissionFindings } from "./permission-findings.ts";
 import {
   ADMISSION_API,
@@ -67,6 +67,7 @@ import {
   askedNamespaces,
   bindingFinding,
   gateFinding,
+  gatesAsked,
   Namespace,
   namespaceFinding,
   webhookConfigurationFindings,
@@ -131,10 +132,9 @@ class Doctor {
       this.#views = this.#protectors.map((one) => viewProtector(one, core.nowMs()));
       return [...protectorFindings(this.#views), ...cellFindings(this.#views)];
     });
-    await this.#check(core, "components", () => this.#components(core));
+    await this.#processes(core);
     await this.#check(core, "generator", () => this.#generator());
     await this.#check(core, "sources", () => this.#sources());
-    await this.#check(core, "serving certificate", () => this.#serving(core));
     await this.#check(core, "cell policies", () => this.#policies(core));
     await this.#check(core, "workload deletions", async () =>
       workloadPolicyFinding(await storedPolicy(core, WORKLOAD_POLICY)),
@@ -148,8 +148,7 @@ class Doctor {
   async cell(cluster: ClusterClient): Promise<void> {
     if (cluster !== this.#core) {
       if (!(await this.#reach(cluster))) return;
-      await this.#check(cluster, "components", () => this.#components(cluster));
-      await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
+      await this.#processes(cluster);
     } else if (await this.#isCoreAlone()) {
       const found = "none in this cluster: name the contexts of those that have pods";
       await this.#add(cluster, [ok("pods", found)]);
@@ -162,6 +161,14 @@ class Doctor {
     await this.#check(cluster, "backups", () => this.#backups(cluster));
     await this.#componentPolicies(cluster, CELL_COMPONENT_POLICIES);
     await this.#check(cluster, "permissions", () => permissionFindings(cluster, this.#system, CELL_PERMISSIONS));
+  }
+
+  /** Checks what runs in a cluster. */
+  async #processes(cluster: ClusterClient): Promise<void> {
+    await this.#check(cluster, "components", () => this.#components(cluster));
+    await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
+    if (this.#deployments.get(cluster)?.length)
+      await this.#check(cluster, "flow control", () => flowControlFinding(cluster, this.#system));
   }
 
   /** Checks the versions in all checked clusters. */
@@ -240,7 +247,7 @@ class Doctor {
     const namespaces = (await cluster.list("/api/v1/namespaces")).map((raw) => v.parse(Namespace, raw));
     const asked = namespaces.filter(({ metadata }) => protectedIn.has(metadata.name));
     findings.push(...namespaceFinding(validating, asked), ...bindingFinding(validating, mutating, asked));
-    findings.push(...gateFinding(this.#gatesAsked(here, namespaces), gate));
+    findings.push(...gateFinding(gatesAsked(this.#of(here), namespaces), gate));
     if (this.#isCounted(cell)) return findings;
     const advice =
       `run the aggregator of this cluster with --cell-id ${cell}: until ` +
@@ -254,17 +261,10 @@ class Doctor {
     return this.#views.some(({ cells }) => cells.some(isIt));
   }
 
-  /** The namespaces, and the protectors with pods in this cluster, that ask for the counted gate. */
-  #gatesAsked(
-    here: readonly ProtectorView[],
-    namespaces: readonly v.InferOutput<typeof Namespace>[],
-  ): readonly string[] {
-    const ids = new Set(here.map(namespacedName));
-    const protectors = this.#protectors
-      .filter(({ metadata }) => metadata.annotations?.[COUNTED_GATE] === "enabled" && ids.has(namespacedName(metadata)))
-      .map(({ metadata }) => `protector ${namespacedName(metadata)}`);
-    const labelled = namespaces.filter(({ metadata }) => metadata.labels[COUNTED_GATE] === "enabled");
-    return [...protectors, ...labelled.map(({ metadata }) => `namespace ${metadata.name}`)];
+  /** The protectors of these views. */
+  #of(views: readonly ProtectorView[]): readonly PodProtector[] {
+    const ids = new Set(views.map(namespacedName));
+    return this.#protectors.filter(({ metadata }) => ids.has(namespacedName(metadata)));
   }
 
   async #answers(cluster: ClusterClient): Promise<Finding> {
@@ -343,10 +343,8 @@ class Doctor {
       cells.some((one) => one.cell === cell && one.total > 0 && one.state !== "removed"),
     );
     if (here.length === 0) return [];
-    const ids = new Set(here.map(namespacedName));
-    const counted = this.#protectors.filter(({ metadata }) => ids.has(namespacedName(metadata)));
     const maps = await cluster.list(corePath("configmaps", this.#system), { labelSelector: BACKUP_LABEL });
-    return backupFindings(counted, maps, cluster.nowMs(), this.#system);
+    return backupFindings(this.#of(here), maps, cluster.nowMs(), this.#system);
   }
 
   /** Without a lease, heartbeats show that an aggregator counts. */
@@ -390,7 +388,7 @@ export const doctor: Command = {
     "reachability, clocks, the CRD, protectors, cells, what can't be protected as it asks, " +
     "webhook configurations, certificates, tokens for the core, " +
     "the core's policies for cells, what limits the components' own accounts, backups of protectors, " +
-    "leases, versions, and the permissions of the ServiceAccounts. Changes nothing. " +
+    "leases, versions, flow control, and the permissions of the ServiceAccounts. Changes nothing. " +
     "Exit code 0: no problem; 1: at least one; 2: none was found, but a check could not be made.",
   flags: SYSTEM_NAMESPACE,
   arity: [0, 100],
