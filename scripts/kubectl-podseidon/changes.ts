@@ -285,8 +285,10 @@ function withoutGenerator(protector: PodProtector): string {
 async function releaseIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
   const id = idOf(protector);
-  if (!isManaged(protector))
-    throw new CommandError(withFlags(withoutGenerator(protector), ...(await context.flagsFor(core))));
+  if (!isManaged(protector)) {
+    const [plugin, kubectl] = await context.flagsFor(core);
+    throw new CommandError(withFlags(withoutGenerator(protector), plugin, kubectl));
+  }
   const done = context.is("yes");
   const source = await findSource(core, protector);
   if (source !== undefined)

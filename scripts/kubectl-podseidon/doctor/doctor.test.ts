@@ -284,6 +284,28 @@ test("a cluster that runs podseidon without the FlowSchema of the manifests is t
   );
 });
 
+test.each([[[]], [["--core-context", "c"]], [["--context", "c"]]])(
+  "the join that is advised can be pasted, with the cell and both contexts, as of a core with its own pods: %j",
+  async (flags) => {
+    const secret = { data: { kubeconfig: Buffer.from("a: [").toString("base64") } };
+    const path = "/api/v1/namespaces/podseidon-system/secrets/podseidon-core-webhook";
+    const { out, kubeconfig, surroundings } = await examine(
+      { ...clusterOf([namespace("shop", enforced)], ["shop"]), [path]: secret },
+      ...[[], flags],
+    );
+    const [, command = ""] = /^- c, core token: make it by kubectl podseidon (.*)$/m.exec(out) ?? [];
+    expect(command).toBe(`--kubeconfig ${kubeconfig} --core-context c --context c join a`);
+    let said = "";
+    const say = (text: string): void => {
+      said += text;
+    };
+    const terminal = { ...surroundings.terminal, out: say, err: say };
+    await runCommandLine(command.split(" "), { ...surroundings, terminal });
+    // It has asked the core, whose table has no roles.
+    expect(said).toContain("c has no clusterrole/");
+  },
+);
+
 test.each([
   ["ahead of", 400 * 86_400_000],
   ["behind", -600_000],

@@ -98,9 +98,9 @@ class Doctor {
   }
 
   async #add(cluster: ClusterClient, found: readonly Finding[]): Promise<void> {
-    const [plugin, kubectl] = await this.#context.flagsFor(cluster);
+    const [plugin, kubectl, both] = await this.#context.flagsFor(cluster);
     for (const one of found) {
-      const advice = withFlags(one.advice, plugin, kubectl, this.#context.systemFlag);
+      const advice = withFlags(one.advice, plugin, kubectl, this.#context.systemFlag, both);
       this.findings.push({ cluster: cluster.name, ...one, advice });
     }
   }
@@ -255,6 +255,10 @@ class Doctor {
     return [...findings, problem("cell", `asks as ${cell}, which no protector counts`, advice)];
   }
 
+  async #cellOf(cluster: ClusterClient): Promise<string | undefined> {
+    return cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
+  }
+
   #isCounted(cell: string | undefined): boolean {
     const isIt = (one: CellView): boolean =>
       one.cell === cell && one.state !== "not counted" && one.state !== "removed";
@@ -297,10 +301,11 @@ class Doctor {
   /** Checks the tokens for the core. A cluster that is its own core has none. */
   async #tokens(cluster: ClusterClient): Promise<readonly Finding[]> {
     const findings: Finding[] = [];
+    const cell = await this.#cellOf(cluster);
     const accepts = (token: string): Promise<boolean | undefined> => acceptsToken(this.#core, this.#system, token);
     for (const name of KUBECONFIG_SECRETS) {
       const text = await this.#secret(cluster, name, KUBECONFIG_KEY);
-      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#core.nowMs(), accepts));
+      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#core.nowMs(), accepts, cell));
     }
     return findings;
   }
@@ -323,12 +328,8 @@ class Doctor {
     const isNeeded =
       this.#hasDeployment(this.#core, GENERATOR_LEASE) ||
       this.#protectors.some(({ metadata }) => metadata.finalizers?.includes(GENERATOR_FINALIZER));
-    return await this.#lease(
-      this.#core,
-      "generator",
-      GENERATOR_LEASE,
-      isNeeded ? undefined : "none: every protector is made by hand",
-    );
+    const without = isNeeded ? undefined : "none: every protector is made by hand";
+    return await this.#lease(this.#core, "generator", GENERATOR_LEASE, without);
   }
 
   async #sources(): Promise<readonly Finding[]> {
@@ -338,7 +339,7 @@ class Doctor {
   }
 
   async #backups(cluster: ClusterClient): Promise<readonly Finding[]> {
-    const cell = cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
+    const cell = await this.#cellOf(cluster);
     const here = this.#views.filter(({ cells }) =>
       cells.some((one) => one.cell === cell && one.total > 0 && one.state !== "removed"),
     );
@@ -349,7 +350,7 @@ class Doctor {
 
   /** Without a lease, heartbeats show that an aggregator counts. */
   async #aggregator(cluster: ClusterClient): Promise<Finding> {
-    const cell = cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
+    const cell = await this.#cellOf(cluster);
     const isCurrent = this.#views.some(({ cells }) =>
       cells.some((one) => one.cell === cell && one.state === "ok" && one.heartbeatAgeMs !== undefined),
     );

@@ -189,9 +189,9 @@ export class Context {
 
   /**
    * Flags by which printed commands of the plugin, and of kubectl, find `cluster` and this core. A variable of the
-   * shell is still there.
+   * shell is still there. `both` names both, as `join` needs it.
    */
-  async flagsFor(cluster: ClusterClient): Promise<readonly [plugin: string, kubectl: string]> {
+  async flagsFor(cluster: ClusterClient): Promise<readonly [plugin: string, kubectl: string, both: string]> {
     const [core, { contexts, currentContext }] = [await this.core(), await this.kubeconfig()];
     const isImplied = cluster.name === currentContext || !contexts.includes(cluster.name);
     const [kubeconfig, context] = [this.text("kubeconfig"), isImplied ? undefined : cluster.name];
@@ -203,6 +203,7 @@ export class Context {
     return [
       flagsText({ kubeconfig, ...own, context: isNamed ? undefined : context }) + same(isPlace && !isNamed),
       flagsText({ kubeconfig, context }) + same(isPlace),
+      flagsText({ kubeconfig, "core-context": core.name, context: cluster.name }) + same(isPlace),
     ];
   }
 

@@ -161,7 +161,8 @@ function refuseOther({ cell, core }: JoinTarget, joined: ApiObject | undefined, 
   if (by === undefined || by === cluster) return;
   throw new CommandError(
     `another cluster has joined ${core.name} as ${cell} (${by}; this one is ${cluster}): two clusters with one id ` +
-      "overwrite each other's counts. Choose another id, or take the other one out by kubectl podseidon leave",
+      "overwrite each other's counts. Choose another id, or take the other one out by " +
+      `kubectl podseidon leave ${cell}${flagsText({ "core-context": core.name })} --context OTHER`,
   );
 }
 
