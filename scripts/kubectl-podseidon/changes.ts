@@ -9,6 +9,7 @@ import { type ApiResult, describeFailure } from "../../shared/kube/client/api-re
 import { isMadeByHand } from "../../shared/recovery/lost-protector.ts";
 import {
   CLUSTER_BUDGETS_ANNOTATION,
+  CLUSTER_BUDGETS_LABEL,
   GENERATOR_FINALIZER,
   PROTECT_ANNOTATION,
   RELEASED_ANNOTATION,
@@ -115,30 +116,44 @@ async function refuseWhereSourceDecides(core: ClusterClient, protector: PodProte
   if (!finalizers.includes(GENERATOR_FINALIZER) || !SUSPENDING_KINDS.includes(kind)) return;
   const source = await findSource(core, protector);
   if (source === undefined) return;
-  await refuseMerged(core, protector, source, "spec.suspend decides there");
+  const decides = `spec.suspend of ${kind} ${sourceName(protector.metadata)} decides`;
+  await refuseMerged(core, protector, source, ["spec.suspend decides", decides]);
   throw new CommandError(
-    `spec.suspend of ${kind} ${sourceName(protector.metadata)} decides about ${idOf(protector)}, ` +
-      "so the generator would undo this change: change it there",
+    `${decides} about ${idOf(protector)}, so the generator would undo this change: change it there`,
   );
 }
 
 const Clusters = v.looseObject({ name: v.string(), clusters: v.record(v.string(), v.unknown()) });
 const MergedBudget = v.looseObject({
   metadata: v.looseObject({
-    annotations: v.looseObject({ [CLUSTER_BUDGETS_ANNOTATION]: v.pipe(v.string(), v.parseJson(), Clusters) }),
+    labels: v.looseObject({ [CLUSTER_BUDGETS_LABEL]: v.literal("true") }),
+    annotations: v.optional(v.looseObject({ [CLUSTER_BUDGETS_ANNOTATION]: v.optional(v.string(), "") }), {}),
   }),
 });
 
-/** For a budget that the generator makes of those of worker clusters, and writes again after each change. */
-async function refuseMerged(core: ClusterClient, protector: PodProtector, source: string, act: string): Promise<void> {
+/**
+ * For a budget that the generator makes of those of worker clusters, and writes again after each change. `there` is
+ * what to do in these clusters, and `here` what to do where the generator has no `--budget-cluster` any more.
+ */
+async function refuseMerged(
+  core: ClusterClient,
+  protector: PodProtector,
+  source: string,
+  [there, here]: readonly [string, string],
+) {
   const budget = v.safeParse(MergedBudget, await core.find(source));
   if (!budget.success) return;
-  const { name, clusters } = budget.output.metadata.annotations[CLUSTER_BUDGETS_ANNOTATION];
+  const { [CLUSTER_BUDGETS_ANNOTATION]: text } = budget.output.metadata.annotations;
+  const parts = v.safeParse(v.pipe(v.string(), v.parseJson(), Clusters), text);
+  const names = parts.success ? Object.keys(parts.output.clusters).join(", ") : "";
   const { namespace = "", labels } = protector.metadata;
+  const of =
+    parts.success && names !== ""
+      ? `${labels?.[SOURCE_KIND_LABEL]} ${namespace}/${parts.output.name} in ${names}`
+      : "budgets of worker clusters, which its annotation does not name";
   throw new CommandError(
-    `${idOf(protector)} is made of ${labels?.[SOURCE_KIND_LABEL]} ${namespace}/${name} in ` +
-      `${Object.keys(clusters).join(", ")}, and the generator would undo this change: ${act} ` +
-      "(docs/generator.md#budgets-of-worker-clusters)",
+    `${idOf(protector)} is made of ${of}, and a generator with --budget-cluster would undo this change: ${there} in ` +
+      `each of them; without that flag, ${here} (docs/generator.md#budgets-of-worker-clusters)`,
   );
 }
 
@@ -285,14 +300,16 @@ function withoutGenerator(protector: PodProtector): string {
 async function releaseIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
   const id = idOf(protector);
-  if (!isManaged(protector)) {
-    const [plugin, kubectl] = await context.flagsFor(core);
-    throw new CommandError(withFlags(withoutGenerator(protector), plugin, kubectl));
-  }
+  const [plugin, kubectl] = await context.flagsFor(core);
+  if (!isManaged(protector)) throw new CommandError(withFlags(withoutGenerator(protector), plugin, kubectl));
   const done = context.is("yes");
   const source = await findSource(core, protector);
-  if (source !== undefined)
-    await refuseMerged(core, protector, source, `annotate it with ${PROTECT_ANNOTATION}=false there`);
+  if (source !== undefined) {
+    const { namespace, labels } = protector.metadata;
+    const budget = `${labels?.[SOURCE_RESOURCE_LABEL]} ${sourceName(protector.metadata)} -n ${namespace}`;
+    const remove = withFlags(`kubectl delete ${budget} releases it`, plugin, kubectl);
+    await refuseMerged(core, protector, source, [`annotate it with ${PROTECT_ANNOTATION}=false`, remove]);
+  }
   const mark = `by kubectl podseidon ${formatMs(core.nowMs())}`;
   // The generator reverts the release of a protector whose workload asks for protection.
   await (source === undefined
