@@ -140,7 +140,7 @@ async function refuseMerged(
   protector: PodProtector,
   source: string,
   [there, here]: readonly [string, string],
-) {
+): Promise<void> {
   const budget = v.safeParse(MergedBudget, await core.find(source));
   if (!budget.success) return;
   const { [CLUSTER_BUDGETS_ANNOTATION]: text } = budget.output.metadata.annotations;
