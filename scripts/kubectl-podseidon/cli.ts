@@ -83,7 +83,7 @@ export async function runCommandLine(args: readonly string[], given: Surrounding
 
 /** Refuses what no command takes. A command refuses what is wrong for it before it asks a cluster. */
 function refuseWrong(
-  { name, usage, arity: [least, most] }: Command,
+  { name, usage, arity: [least, most], completes }: Command,
   values: FlagValues,
   args: readonly string[],
 ): void {
@@ -94,6 +94,8 @@ function refuseWrong(
   }
   if (values.output !== undefined && !["json", "yaml", "wide"].includes(String(values.output)))
     throw new CommandError("--output must be json, yaml or wide");
+  if (values["all-namespaces"] === true && most === 1 && (completes === "protectors" || completes === "pods"))
+    throw new CommandError(`${name} is about one object: name its namespace by -n, in place of -A`);
   for (const flag of ["namespace", "system-namespace"])
     if (/[^a-z\d-]/.test(String(values[flag] ?? "")))
       throw new CommandError(

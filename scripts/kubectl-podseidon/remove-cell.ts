@@ -24,6 +24,8 @@ const MAX_TRIES = 20;
 async function removeCell(context: Context, args: readonly string[]): Promise<ExitCode> {
   const cell = cellId(argument(args, 0, "a cell"));
   const words = args.slice(1);
+  if (words.length > 0 && context.is("all-namespaces"))
+    throw new CommandError("the named protectors are those of one namespace: leave -A or their names out");
   const core = await context.core();
   const { systemNamespace } = context;
   const namespace = words.length > 0 ? await context.namespace() : await context.namespaces();

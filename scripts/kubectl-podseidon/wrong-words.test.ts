@@ -38,6 +38,9 @@ test.each<[string[], RegExp]>([
   [[...JOIN, "--duration", "5m"], /--duration 5m: .* no shorter than an hour/],
   [[...JOIN, "--server", "host:6443"], /--server: host:6443 is no address like https:\/\/HOST:6443/],
   [["doctor", "--system-namespace", "a b"], /--system-namespace a b: .* lower-case letters/],
+  [["suspend", "web", "-A", "--yes"], /suspend is about one object: name its namespace by -n, in place of -A/],
+  [["why", "web-1", "-A"], /why is about one object/],
+  [["remove-cell", "a", "web", "-A"], /the named protectors are those of one namespace: leave -A or their names out/],
   [["doctor", ""], /an argument is empty/],
 ])("%j is refused before a cluster is asked", async (args, text) => {
   asked.length = 0;
