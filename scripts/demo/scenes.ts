@@ -30,6 +30,22 @@ async function isRolledOut(worker: Cluster, image: string): Promise<boolean> {
   return current && observed && counts.every((count) => count === wanted);
 }
 
+async function inAll(stage: DemoStage, holds: (worker: Cluster) => Promise<boolean>): Promise<boolean> {
+  return (await Promise.all(stage.workers.map(holds))).every(Boolean);
+}
+
+/** Gives the workload this image, waits for the rollouts in both clusters, and returns the webhook's answers. */
+async function rollOut(stage: DemoStage, image: string): Promise<string> {
+  const before = await stage.reviews();
+  await withFloor(stage, PROMISED, async () => {
+    await stage.kubectl([stage.core], `--namespace ${NAMESPACE} set image deployment/${WORKLOAD} web=${image}`);
+    await stage.until("both rollouts", () => inAll(stage, (worker) => isRolledOut(worker, image)));
+    await stage.untilWhole(REPLICAS);
+  });
+  const { admitted, refused, busy } = reviewsSince(await stage.reviews(), before);
+  return `${admitted} disruptions allowed, ${refused} denied, ${busy} told to retry`;
+}
+
 const rollingUpdate: DemoScene = {
   title: "Business as usual: a rolling update, in both clusters at once",
   async play(stage) {
@@ -37,19 +53,7 @@ const rollingUpdate: DemoScene = {
       "The core's Deployment gets a new image. The federation passes it on, and " +
         "both Deployment controllers replace their pods at the same time.",
     );
-    const before = await stage.reviews();
-    await withFloor(stage, PROMISED, async () => {
-      await stage.kubectl([stage.core], `--namespace ${NAMESPACE} set image deployment/${WORKLOAD} web=web:v2`);
-      await stage.until("both rollouts", async () =>
-        (await Promise.all(stage.workers.map((worker) => isRolledOut(worker, "web:v2")))).every(Boolean),
-      );
-      await stage.untilWhole(REPLICAS);
-    });
-    const { admitted, refused, busy } = reviewsSince(await stage.reviews(), before);
-    stage.promise(
-      true,
-      `both rollouts are complete: ${admitted} disruptions allowed, ${refused} denied, ${busy} told to retry`,
-    );
+    stage.promise(true, `both rollouts are complete: ${await rollOut(stage, "web:v2")}`);
   },
 };
 
@@ -151,10 +155,8 @@ const cascade: DemoScene = {
           "again, and the old pods may go as new ones take over.",
       );
       await Promise.all(stage.workers.map((worker) => worker.apply([ownerCrd])));
-      await stage.until("new Deployments in both clusters", async () =>
-        (await Promise.all(stage.workers.map((worker) => isRolledOut(worker, "web:v2").catch(() => false)))).every(
-          Boolean,
-        ),
+      await stage.until("new Deployments in both clusters", () =>
+        inAll(stage, (worker) => isRolledOut(worker, "web:v2").catch(() => false)),
       );
       await stage.untilWhole(REPLICAS);
     });
@@ -184,23 +186,10 @@ const countedGate: DemoScene = {
     );
     await stage.kubectl(stage.workers, `label namespace ${NAMESPACE} ${COUNTED_GATE}=enabled --overwrite`);
     // An apiserver matches with its own copy of the namespace, which a watch updates.
-    await stage.until("new pods to get the gate", async () =>
-      (await Promise.all(stage.workers.map(addsGate))).every(Boolean),
-    );
-    const before = await stage.reviews();
-    await withFloor(stage, PROMISED, async () => {
-      await stage.kubectl([stage.core], `--namespace ${NAMESPACE} set image deployment/${WORKLOAD} web=web:v3`);
-      await stage.until("both rollouts", async () =>
-        (await Promise.all(stage.workers.map((worker) => isRolledOut(worker, "web:v3")))).every(Boolean),
-      );
-      await stage.untilWhole(REPLICAS);
-    });
-    const { admitted, refused, busy } = reviewsSince(await stage.reviews(), before);
+    await stage.until("new pods to get the gate", () => inAll(stage, addsGate));
+    const answers = await rollOut(stage, "web:v3");
     const gated = (await Promise.all(stage.workers.map(podsOf))).flat().filter(isGated).length;
-    stage.promise(
-      gated === REPLICAS,
-      `${gated} new pods have the gate: ${admitted} disruptions allowed, ${refused} denied, ${busy} told to retry`,
-    );
+    stage.promise(gated === REPLICAS, `${gated} new pods have the gate: ${answers}`);
   },
 };
 

@@ -6,11 +6,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { loadAll } from "js-yaml";
-import { isRecord } from "../../shared/schema/check.ts";
+import { field } from "../control-plane/api-client.ts";
 import { root } from "../root.ts";
-
-/** Webhooks whose match conditions select requests; taken from the manifests. */
-const SHIPPED = ["nodes", "statuses"].map((name) => `${name}.podseidon.kubewharf.io`);
 
 export interface RegistrationOptions {
   readonly cell: string;
@@ -20,75 +17,50 @@ export interface RegistrationOptions {
   readonly timeoutSeconds?: number;
 }
 
-const rule = (operation: string, ...resources: readonly string[]): unknown => {
-  return { apiGroups: [""], apiVersions: ["v1"], operations: [operation], resources, scope: "Namespaced" };
-};
+type Webhook = Readonly<Record<string, unknown>>;
 
-/** The webhook configuration of the counted gate, as in `manifests/components/counted-gate`. */
-export function gateRegistration({ cell, url, caPem }: RegistrationOptions): unknown {
-  const webhook = (name: string, path: string, operator: "In" | "NotIn", values: readonly string[]): unknown => ({
-    name: `${name}.gate.podseidon.kubewharf.io`,
-    admissionReviewVersions: ["v1"],
-    matchPolicy: "Equivalent",
-    sideEffects: "None",
-    failurePolicy: "Ignore",
-    // A second in the manifests; a busy machine must not fail a test.
-    timeoutSeconds: 10,
-    clientConfig: { url: `${url}/webhook/${cell}${path}`, caBundle: Buffer.from(caPem).toString("base64") },
-    namespaceSelector: { matchExpressions: [{ key: "podseidon.kubewharf.io/counted-gate", operator, values }] },
-    rules: [rule("CREATE", "pods")],
-  });
-  return {
-    apiVersion: "admissionregistration.k8s.io/v1",
-    kind: "MutatingWebhookConfiguration",
-    metadata: { name: "podseidon-gate" },
-    webhooks: [
-      webhook("protector", "/gate", "NotIn", ["enabled", "disabled"]),
-      webhook("namespace", "/gate/all", "In", ["enabled"]),
-    ],
+/** A configuration of the manifests, with a URL in place of the Service, and its webhooks changed by `change`. */
+function shipped(
+  file: string,
+  kind: string,
+  { cell, url, caPem }: RegistrationOptions,
+  change: (webhook: Webhook) => readonly Webhook[],
+): unknown {
+  const documents = loadAll(readFileSync(join(root, "manifests", file), "utf8"));
+  const { apiVersion, metadata, webhooks } = Object(documents.find((one) => field(one, "kind") === kind));
+  const caBundle = Buffer.from(caPem).toString("base64");
+  const withUrl = (webhook: unknown): Webhook => {
+    const path = String(field(webhook, "clientConfig", "service", "path")).replace("CELL", cell);
+    return { ...Object(webhook), clientConfig: { url: `${url}${path}`, caBundle } };
   };
+  return { apiVersion, kind, metadata: { name: metadata.name }, webhooks: webhooks.map(withUrl).flatMap(change) };
 }
 
-function shippedWebhooks(change: Readonly<Record<string, unknown>>): readonly unknown[] {
-  const file = readFileSync(join(root, "manifests/base/webhook-configuration/webhook-configuration.yaml"), "utf8");
-  const webhooks = loadAll(file).flatMap((one) => (isRecord(one) && Array.isArray(one.webhooks) ? one.webhooks : []));
-  return webhooks
-    .filter((one) => isRecord(one) && SHIPPED.includes(String(one.name)))
-    .map((one) => ({ ...one, ...change }));
+/** The webhook configuration of the counted gate. */
+export function gateRegistration(options: RegistrationOptions): unknown {
+  const file = "components/counted-gate/webhook-configuration.yaml";
+  // A second in the manifests; a busy machine must not fail a test.
+  return shipped(file, "MutatingWebhookConfiguration", options, (one) => [{ ...one, timeoutSeconds: 10 }]);
 }
+
+/** What the webhook decides about without the match conditions of the manifests, so that tests meet its own. */
+const BARE_RULES = ["DELETE pods", "CREATE pods/eviction", "UPDATE pods pods/resize"].map((text) => {
+  const [operation, ...resources] = text.split(" ");
+  return { apiGroups: [""], apiVersions: ["v1"], operations: [operation], resources, scope: "Namespaced" };
+});
 
 /** A ValidatingWebhookConfiguration and a MutatingWebhookConfiguration. */
 export function registrations(options: RegistrationOptions): readonly unknown[] {
-  const common = {
-    admissionReviewVersions: ["v1"],
-    sideEffects: "NoneOnDryRun",
-    matchPolicy: "Equivalent",
-    failurePolicy: "Fail",
-    timeoutSeconds: options.timeoutSeconds ?? 10,
-  };
-  const client = (path: string): unknown => ({
-    url: `${options.url}/webhook/${options.cell}${path}`,
-    caBundle: Buffer.from(options.caPem).toString("base64"),
-  });
-  const evictions = rule("CREATE", "pods/eviction");
-  const rules = [rule("DELETE", "pods"), evictions, rule("UPDATE", "pods", "pods/resize")];
+  const file = "base/webhook-configuration/webhook-configuration.yaml";
+  const bare = { timeoutSeconds: options.timeoutSeconds ?? 10, namespaceSelector: undefined };
   return [
-    {
-      apiVersion: "admissionregistration.k8s.io/v1",
-      kind: "ValidatingWebhookConfiguration",
-      metadata: { name: "podseidon" },
-      webhooks: [
-        { name: "pods.podseidon.kubewharf.io", ...common, clientConfig: client(""), rules },
-        ...shippedWebhooks({ ...common, clientConfig: client(""), namespaceSelector: {} }),
-      ],
-    },
-    {
-      apiVersion: "admissionregistration.k8s.io/v1",
-      kind: "MutatingWebhookConfiguration",
-      metadata: { name: "podseidon" },
-      webhooks: [
-        { name: "bind.podseidon.kubewharf.io", ...common, clientConfig: client("/mutate"), rules: [evictions] },
-      ],
-    },
+    shipped(file, "ValidatingWebhookConfiguration", options, (one) => {
+      const [name] = String(one.name).split(".");
+      if (name === "pods") return [{ ...one, ...bare, matchConditions: undefined, rules: BARE_RULES }];
+      return name === "nodes" || name === "statuses" ? [{ ...one, ...bare, namespaceSelector: {} }] : [];
+    }),
+    shipped(file, "MutatingWebhookConfiguration", options, (one) => [
+      { ...one, ...bare, reinvocationPolicy: undefined },
+    ]),
   ];
 }

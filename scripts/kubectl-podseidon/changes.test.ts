@@ -93,6 +93,32 @@ describe("a suspension that is the budget's own", () => {
       expect(said).toContain(text);
       expect([code, writes]).toEqual([2, []]);
     });
+
+    test.each([
+      ["suspend", "without that flag, spec.suspend of XPodDisruptionBudget db decides"],
+      ["release", /without that flag, kubectl --kubeconfig \S+ delete xpoddisruptionbudgets db -n shop releases it/],
+    ])("and where no generator has --budget-cluster any more: %s says what to do there, too", async (command, text) => {
+      const { said } = await against(objects, command, "xpoddisruptionbudget-db", "--yes");
+      expect(said).toMatch(text);
+    });
+
+    const at = `${group}/v1alpha1/namespaces/shop/xpoddisruptionbudgets/db`;
+    test("is none where its annotation alone says so, which anybody may copy", async () => {
+      const copied = { ...present, [at]: { metadata: { annotations } } };
+      const { said, writes } = await against(copied, "release", "xpoddisruptionbudget-db");
+      expect(said).toContain("podprotector shop/xpoddisruptionbudget-db: would be released");
+      expect(writes).toEqual([`PATCH dry ${at}`]);
+    });
+
+    test.each(["{", '{"name":"data","clusters":{}}'])(
+      "is one by its label, whatever %s says of clusters",
+      async (text) => {
+        const untrue = { metadata: { labels: { [key]: "true" }, annotations: { [key]: text } } };
+        const result = await against({ ...present, [at]: untrue }, "release", "xpoddisruptionbudget-db", "--yes");
+        expect(result.said).toContain("is made of budgets of worker clusters, which its annotation does not name");
+        expect([result.code, result.writes]).toEqual([2, []]);
+      },
+    );
   });
 
   test("is anybody's once the budget has vanished", async () => {

@@ -9,6 +9,7 @@ import { type ApiResult, describeFailure } from "../../shared/kube/client/api-re
 import { isMadeByHand } from "../../shared/recovery/lost-protector.ts";
 import {
   CLUSTER_BUDGETS_ANNOTATION,
+  CLUSTER_BUDGETS_LABEL,
   GENERATOR_FINALIZER,
   PROTECT_ANNOTATION,
   RELEASED_ANNOTATION,
@@ -23,9 +24,9 @@ import { formatMs, LATEST_MS } from "../../shared/schema/time.ts";
 import { ownName, requireProtector, sourceName } from "./find-protectors.ts";
 import { waitForGenerator } from "./generator-wait.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "./invocation/cluster.ts";
-import { argument, type Command, type Context, YES } from "./invocation/command.ts";
+import { argument, type Command, type Context, cellId, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
-import { age, inLine, parseDuration, plural } from "./invocation/output.ts";
+import { age, inLine, plural } from "./invocation/output.ts";
 import { withFlags } from "./invocation/printed-commands.ts";
 import { type ProtectorView, viewProtector } from "./view.ts";
 
@@ -115,30 +116,44 @@ async function refuseWhereSourceDecides(core: ClusterClient, protector: PodProte
   if (!finalizers.includes(GENERATOR_FINALIZER) || !SUSPENDING_KINDS.includes(kind)) return;
   const source = await findSource(core, protector);
   if (source === undefined) return;
-  await refuseMerged(core, protector, source, "spec.suspend decides there");
+  const decides = `spec.suspend of ${kind} ${sourceName(protector.metadata)} decides`;
+  await refuseMerged(core, protector, source, ["spec.suspend decides", decides]);
   throw new CommandError(
-    `spec.suspend of ${kind} ${sourceName(protector.metadata)} decides about ${idOf(protector)}, ` +
-      "so the generator would undo this change: change it there",
+    `${decides} about ${idOf(protector)}, so the generator would undo this change: change it there`,
   );
 }
 
 const Clusters = v.looseObject({ name: v.string(), clusters: v.record(v.string(), v.unknown()) });
 const MergedBudget = v.looseObject({
   metadata: v.looseObject({
-    annotations: v.looseObject({ [CLUSTER_BUDGETS_ANNOTATION]: v.pipe(v.string(), v.parseJson(), Clusters) }),
+    labels: v.looseObject({ [CLUSTER_BUDGETS_LABEL]: v.literal("true") }),
+    annotations: v.optional(v.looseObject({ [CLUSTER_BUDGETS_ANNOTATION]: v.optional(v.string(), "") }), {}),
   }),
 });
 
-/** For a budget that the generator makes of those of worker clusters, and writes again after each change. */
-async function refuseMerged(core: ClusterClient, protector: PodProtector, source: string, act: string): Promise<void> {
+/**
+ * For a budget that the generator makes of those of worker clusters, and writes again after each change. `there` is
+ * what to do in these clusters, and `here` what to do where the generator has no `--budget-cluster` any more.
+ */
+async function refuseMerged(
+  core: ClusterClient,
+  protector: PodProtector,
+  source: string,
+  [there, here]: readonly [string, string],
+): Promise<void> {
   const budget = v.safeParse(MergedBudget, await core.find(source));
   if (!budget.success) return;
-  const { name, clusters } = budget.output.metadata.annotations[CLUSTER_BUDGETS_ANNOTATION];
+  const { [CLUSTER_BUDGETS_ANNOTATION]: text } = budget.output.metadata.annotations;
+  const parts = v.safeParse(v.pipe(v.string(), v.parseJson(), Clusters), text);
+  const names = parts.success ? Object.keys(parts.output.clusters).join(", ") : "";
   const { namespace = "", labels } = protector.metadata;
+  const of =
+    parts.success && names !== ""
+      ? `${labels?.[SOURCE_KIND_LABEL]} ${namespace}/${parts.output.name} in ${names}`
+      : "budgets of worker clusters, which its annotation does not name";
   throw new CommandError(
-    `${idOf(protector)} is made of ${labels?.[SOURCE_KIND_LABEL]} ${namespace}/${name} in ` +
-      `${Object.keys(clusters).join(", ")}, and the generator would undo this change: ${act} ` +
-      "(docs/generator.md#budgets-of-worker-clusters)",
+    `${idOf(protector)} is made of ${of}, and a generator with --budget-cluster would undo this change: ${there} in ` +
+      `each of them; without that flag, ${here} (docs/generator.md#budgets-of-worker-clusters)`,
   );
 }
 
@@ -166,7 +181,7 @@ function cellsOf({ flags: { cells } }: Context): readonly string[] | undefined {
   if (typeof cells !== "string") return undefined;
   const named = [...new Set(cells.split(",").map((cell) => cell.trim()))];
   if (named.includes("")) throw new CommandError(`--cells "${cells}": name each cell, as in --cells worker-1,worker-2`);
-  return named;
+  return named.map(cellId);
 }
 
 function unknownCells({ status }: PodProtector, cells: readonly string[] = []): readonly string[] {
@@ -192,20 +207,19 @@ function alreadyWarnings(
 }
 
 async function suspendIt(context: Context, args: readonly string[]): Promise<ExitCode> {
+  const forever = context.is("forever");
+  const askedMs = context.duration("for", "30m, 2h or 1d");
+  if (forever && askedMs !== undefined) throw new CommandError("--for and --forever exclude each other");
+  const forMs = askedMs ?? HOUR_MS;
+  const cells = cellsOf(context);
   const { core, protector } = await read(context, args);
   await refuseWhereSourceDecides(core, protector);
-  const forever = context.is("forever");
-  const text = context.text("for");
-  if (forever && text !== undefined) throw new CommandError("--for and --forever exclude each other");
-  const forMs = text === undefined ? HOUR_MS : parseDuration(text);
-  if (forMs === undefined) throw new CommandError(`--for ${text}: write it as 30m, 2h or 1d`);
   const nowMs = core.nowMs();
   const longestMs = LATEST_MS - nowMs;
   const isCapped = !forever && forMs > longestMs;
   const until = forever ? undefined : formatMs(nowMs + forMs);
   const before = viewProtector(protector, nowMs).suspended;
   const reason = context.text("reason") ?? before?.reason;
-  const cells = cellsOf(context);
   const suspend = { enabled: true, until: until ?? null, reason: reason ?? null, cells: cells ?? null };
   const done = context.is("yes");
   const metadata = done ? { annotations: await changedBy(core) } : {};
@@ -214,7 +228,7 @@ async function suspendIt(context: Context, args: readonly string[]): Promise<Exi
   const warnings = [
     `while ${idOf(protector)} is suspended every deletion of its pods${where} is allowed`,
     ...(forever ? ["it stays so until somebody resumes it"] : []),
-    ...(isCapped ? [`--for ${text} is longer than a suspension can be: --forever has no end`] : []),
+    ...(isCapped ? [`--for ${context.text("for")} is longer than a suspension can be: --forever has no end`] : []),
     ...unknownCells(protector, cells),
     ...(before === undefined ? [] : alreadyWarnings(protector, before, cells)),
     ...(reason === undefined || context.text("reason") !== undefined ? [] : [`the reason stays: ${reason}`]),
@@ -286,12 +300,16 @@ function withoutGenerator(protector: PodProtector): string {
 async function releaseIt(context: Context, args: readonly string[]): Promise<ExitCode> {
   const { core, protector } = await read(context, args);
   const id = idOf(protector);
-  if (!isManaged(protector))
-    throw new CommandError(withFlags(withoutGenerator(protector), ...(await context.flagsFor(core))));
+  const [plugin, kubectl] = await context.flagsFor(core);
+  if (!isManaged(protector)) throw new CommandError(withFlags(withoutGenerator(protector), plugin, kubectl));
   const done = context.is("yes");
   const source = await findSource(core, protector);
-  if (source !== undefined)
-    await refuseMerged(core, protector, source, `annotate it with ${PROTECT_ANNOTATION}=false there`);
+  if (source !== undefined) {
+    const { namespace, labels } = protector.metadata;
+    const budget = `${labels?.[SOURCE_RESOURCE_LABEL]} ${sourceName(protector.metadata)} -n ${namespace}`;
+    const remove = withFlags(`kubectl delete ${budget} releases it`, plugin, kubectl);
+    await refuseMerged(core, protector, source, [`annotate it with ${PROTECT_ANNOTATION}=false`, remove]);
+  }
   const mark = `by kubectl podseidon ${formatMs(core.nowMs())}`;
   // The generator reverts the release of a protector whose workload asks for protection.
   await (source === undefined

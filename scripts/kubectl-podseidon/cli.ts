@@ -69,11 +69,7 @@ export async function runCommandLine(args: readonly string[], given: Surrounding
       return EXIT.yes;
     }
     const rest = positionals.slice(1);
-    const [least, most] = command.arity;
-    if (rest.length < least || rest.length > most)
-      throw new CommandError(`usage: kubectl podseidon ${command.name} ${command.usage}`);
-    if (values.output !== undefined && !["json", "yaml", "wide"].includes(String(values.output)))
-      throw new CommandError("--output must be json, yaml or wide");
+    refuseWrong(command, values, rest);
     const invocation = new Context(values, surroundings);
     context = invocation;
     return await invocation.progress.during(command.doing, () => command.run(invocation, rest));
@@ -83,6 +79,28 @@ export async function runCommandLine(args: readonly string[], given: Surrounding
   } finally {
     await context?.close();
   }
+}
+
+/** Refuses what no command takes. A command refuses what is wrong for it before it asks a cluster. */
+function refuseWrong(
+  { name, usage, arity: [least, most], completes }: Command,
+  values: FlagValues,
+  args: readonly string[],
+): void {
+  const isEmpty = args.includes("");
+  if (args.length < least || args.length > most || isEmpty) {
+    const why = isEmpty ? "; an argument is empty: is a variable of the shell not set?" : "";
+    throw new CommandError(`usage: kubectl podseidon ${name} ${usage}${why}`);
+  }
+  if (values.output !== undefined && !["json", "yaml", "wide"].includes(String(values.output)))
+    throw new CommandError("--output must be json, yaml or wide");
+  if (values["all-namespaces"] === true && most === 1 && (completes === "protectors" || completes === "pods"))
+    throw new CommandError(`${name} is about one object: name its namespace by -n, in place of -A`);
+  for (const flag of ["namespace", "system-namespace"])
+    if (/[^a-z\d-]/.test(String(values[flag] ?? "")))
+      throw new CommandError(
+        `--${flag} ${values[flag]}: a namespace's name has lower-case letters, digits and "-" alone`,
+      );
 }
 
 /** `parseArgs` ignores the parts that are for people. */

@@ -18,7 +18,7 @@ import {
 } from "./disruption-dry-run.ts";
 import { mapAtOnce } from "./invocation/at-once.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
-import { argument, type Command, type Context } from "./invocation/command.ts";
+import { CELL, type Command, type Context, objectName } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { plural, table } from "./invocation/output.ts";
 import { isUnprotected, runsDry } from "./unprotected.ts";
@@ -184,7 +184,8 @@ export function drainText(
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
-  const node = argument(args, 0, "a node").replace(/^nodes?\//, "");
+  const node = objectName(args, "node");
+  const named = context.cell;
   const [cluster, core] = await Promise.all([context.cluster(), context.core()]);
   if ((await cluster.find(`/api/v1/nodes/${encodeURIComponent(node)}`)) === undefined) {
     throw new CommandError(`there is no node ${node} in ${cluster.name}; see --context`);
@@ -203,7 +204,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
     pod,
     answer: await ask(cluster, "evict", pod),
   }));
-  const cell = cellOfWebhookConfiguration(configuration) ?? context.text("cell");
+  const cell = cellOfWebhookConfiguration(configuration) ?? named;
   const plan = planDrain(answers, protectors, cell, core.nowMs());
   const namespaces = new Set(plan.filter(isAdmitted).map(({ namespace }) => namespace));
   const warned = answers.some(({ answer }) => answer.warnings.some((text) => text.startsWith("dry run: ")));
@@ -246,13 +247,7 @@ export const drainCheck: Command = {
     "pod when all pods of the node are evicted one after the other: goes, waits (until others have taken over), " +
     "or never (as things are). The last line says when every other node is cordoned. Exit code 0: the drain can " +
     "complete. 1: some pods can't go. 2: for some pods it is not known.",
-  flags: {
-    cell: {
-      type: "string",
-      value: "ID",
-      help: "The cell of the cluster, where its webhook configuration can't be read.",
-    },
-  },
+  flags: CELL,
   arity: [1, 1],
   completes: "nodes",
   run,

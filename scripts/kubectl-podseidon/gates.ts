@@ -8,7 +8,7 @@ import { COUNTED_CONDITION } from "../../shared/schema/annotations.ts";
 import { checker, valueAt } from "../../shared/schema/check.ts";
 import { parseMs } from "../../shared/schema/time.ts";
 import { statusOf } from "./invocation/cluster.ts";
-import { argument, type Command, type Context } from "./invocation/command.ts";
+import { type Command, type Context, objectName } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import { age, plural, table } from "./invocation/output.ts";
 
@@ -105,7 +105,7 @@ export function gatesText(pod: string, { gates, containersReady, ready }: GateRe
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
-  const name = argument(args, 0, "a pod").replace(/^pods?\//, "");
+  const name = objectName(args, "pod");
   const [cluster, namespace] = await Promise.all([context.cluster(), context.namespace()]);
   // Not by `find`, which leaves out the managed fields.
   const response = await context.progress.during(`reading pod ${namespace}/${name} of ${cluster.name}`, () =>

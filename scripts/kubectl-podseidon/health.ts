@@ -19,6 +19,7 @@ const STATES = {
   "at minimum": "attention",
   busy: "attention",
   "waits to be deleted": "attention",
+  "being deleted": "attention",
   suspended: "attention",
   "partly suspended": "attention",
   released: "attention",

@@ -11,7 +11,7 @@ import { requireProtectors } from "./find-protectors.ts";
 import { waitForGenerator } from "./generator-wait.ts";
 import { mapAtOnce } from "./invocation/at-once.ts";
 import type { ClusterClient } from "./invocation/cluster.ts";
-import { argument, type Command, type Context, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
+import { argument, type Command, type Context, cellId, SYSTEM_NAMESPACE, YES } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, firstNames, plural } from "./invocation/output.ts";
 import { viewProtector } from "./view.ts";
@@ -22,9 +22,10 @@ const MAX_NAMED = 5;
 const MAX_TRIES = 20;
 
 async function removeCell(context: Context, args: readonly string[]): Promise<ExitCode> {
-  const cell = argument(args, 0, "a cell");
-  if (!/^[^/%,\s]+$/.test(cell)) throw new CommandError(`${cell} is no id of a cell`);
+  const cell = cellId(argument(args, 0, "a cell"));
   const words = args.slice(1);
+  if (words.length > 0 && context.is("all-namespaces"))
+    throw new CommandError("the named protectors are those of one namespace: leave -A or their names out");
   const core = await context.core();
   const { systemNamespace } = context;
   const namespace = words.length > 0 ? await context.namespace() : await context.namespaces();

@@ -99,7 +99,7 @@ describe("status", () => {
     ["of no pod", makeProtector([makeCell("a", 0, [], beating)]), "no pods match"],
     ["scaled to zero", makeProtector([makeCell("a", 0, [], beating)], { minAvailable: 0 }), "ok"],
     ["one of two", makeProtector([makeCell("a", 1, [], { ...beating, totalReplicas: 2 })], ONE), "at minimum"],
-    ["deleted", withMetadata({ deletionTimestamp: formatMs(NOW_MS) }), "waits to be deleted"],
+    ["deleted itself", withMetadata({ deletionTimestamp: formatMs(NOW_MS) }), "being deleted"],
     ["without its workload", vanished, "workload vanished"],
     ["of a deletion that waits", withCondition({ ...source, type: "SourceDeleting" }), "waits to be deleted"],
     ["as many promised as there are", makeProtector([makeCell("a", 2, [], beating)]), "no disruption possible"],

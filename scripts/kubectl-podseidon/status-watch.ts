@@ -2,7 +2,6 @@
 import { sleep } from "../../shared/runtime/clock.ts";
 import { messageOf } from "../../shared/runtime/errors.ts";
 import type { Context } from "./invocation/command.ts";
-import { CommandError } from "./invocation/errors.ts";
 import { columns } from "./invocation/output.ts";
 import { headOf, rowOf, type ShownView, type TableStyle } from "./status-table.ts";
 import type { ProtectorView } from "./view.ts";
@@ -18,7 +17,6 @@ interface Watched {
 
 /** Never resolves: a signal ends the process. */
 export async function watchStatus(context: Context, { views, read, style }: Watched): Promise<never> {
-  if (context.isForPrograms) throw new CommandError("--watch prints lines for people: leave --output away");
   let shown = new Map<string, ProtectorView>();
   let now = views;
   let isFirst = true;

@@ -1,7 +1,7 @@
 /** `status`: every protector in one line, or one protector in full. */
 import { findProtectors, requireProtectors } from "./find-protectors.ts";
 import type { Command, Context } from "./invocation/command.ts";
-import { EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
+import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, fields, plural, table } from "./invocation/output.ts";
 import { statusTable } from "./status-table.ts";
 import { watchStatus } from "./status-watch.ts";
@@ -83,8 +83,12 @@ async function waitingIn(context: Context, namespace: string | undefined): Promi
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
-  const core = await context.core();
-  const namespace = await context.namespaces();
+  const isWatched = context.is("watch");
+  if (isWatched && context.isForPrograms)
+    throw new CommandError("--watch prints lines for people: leave --output away");
+  const [core, namespace] = [await context.core(), await context.namespaces()];
+  // A named context has to be there, although the protectors are shown without the cluster.
+  if (context.text("context") !== undefined) await context.cluster();
   const style = { allNamespaces: namespace === undefined, isWide: context.isWide };
   const readBy = async (find: typeof requireProtectors): Promise<readonly ProtectorView[]> => {
     const found = await core.protectors(namespace);
@@ -94,7 +98,7 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   const reading = `reading the protectors of ${core.name}`;
   const views = await context.progress.during(reading, () => readBy(requireProtectors));
   // A deleted protector may come back, as for `kubectl get --watch`.
-  if (context.is("watch")) return await watchStatus(context, { views, read: () => readBy(findProtectors), style });
+  if (isWatched) return await watchStatus(context, { views, read: () => readBy(findProtectors), style });
   if (args.length === 0) {
     const none =
       namespace === undefined

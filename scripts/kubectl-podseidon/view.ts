@@ -207,7 +207,8 @@ function stateOf(facts: Facts, state: ProtectorState): HealthState {
   if (!state.cells.values().some((cell) => cell.isCounted)) return "not counted";
   const holds = (wanted: string): boolean =>
     facts.conditions.some(({ type, status }) => type === wanted && status === "True");
-  if (facts.deleting || holds("SourceDeleting")) return "waits to be deleted";
+  if (holds("SourceDeleting")) return "waits to be deleted";
+  if (facts.deleting) return "being deleted";
   if (holds("SourceVanished")) return "workload vanished";
   if (facts.required > 0 && facts.total === 0) return "no pods match";
   if (facts.required > 0 && facts.available < facts.required) return "below minimum";

@@ -24,7 +24,7 @@ import {
   webhookConfigurationOf,
 } from "./disruption-dry-run.ts";
 import { holdText } from "./explain/explanations.ts";
-import { argument, type Command, type Context } from "./invocation/command.ts";
+import { CELL, type Command, type Context, objectName } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, fields, inLine, plural, table } from "./invocation/output.ts";
 import { reservationText } from "./status.ts";
@@ -168,11 +168,12 @@ function opinionText(opinion: ProtectorExplanation, own: string | undefined, fla
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
-  const name = argument(args, 0, "a pod").replace(/^pods?\//, "");
+  const name = objectName(args, "pod");
   const kind: DisruptionKind = context.is("evict") ? "evict" : "delete";
+  const named = context.cell;
   const [cluster, core, namespace] = await Promise.all([context.cluster(), context.core(), context.namespace()]);
   const explanation = await context.progress.during(`asking ${cluster.name} about pod ${namespace}/${name}`, () =>
-    explain(context, cluster, core, namespace, name, kind),
+    explain(cluster, core, { namespace, name, kind, named }),
   );
   const [flags] = await context.flagsFor(cluster);
   context.print(explanation, explanationText(explanation, flags));
@@ -184,13 +185,18 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
 
 type Client = Awaited<ReturnType<Context["cluster"]>>;
 
+interface Question {
+  readonly namespace: string;
+  readonly name: string;
+  readonly kind: DisruptionKind;
+  /** The cell by `--cell`. */
+  readonly named: string | undefined;
+}
+
 async function explain(
-  context: Context,
   cluster: Client,
   core: Client,
-  namespace: string,
-  name: string,
-  kind: DisruptionKind,
+  { namespace, name, kind, named }: Question,
 ): Promise<Explanation> {
   const raw = await cluster.find(podPath(namespace, name));
   if (raw === undefined) {
@@ -204,7 +210,7 @@ async function explain(
     // A user who may delete a pod may lack the permission to list all.
     cluster.list(podPath(namespace), {}, parseAnyPod).catch(orElse(() => [])),
   ]);
-  const cell = cellOfWebhookConfiguration(configuration) ?? context.text("cell");
+  const cell = cellOfWebhookConfiguration(configuration) ?? named;
   const [known, unread] = typeof protectors === "string" ? [[], protectors] : [protectors];
   const opinions = covering(known, pod).map((one) => opinionOf(one, pod, kind, cell, pods, core.nowMs()));
   const about = { pod: { namespace, name, uid: pod.uid }, cluster: cluster.name, cell };
@@ -226,11 +232,7 @@ export const why: Command = {
     "a protected pod. 2: not known, because the user may not delete the pod or may not read the protectors.",
   flags: {
     evict: { type: "boolean", help: "Ask about an eviction, as kubectl drain makes them." },
-    cell: {
-      type: "string",
-      value: "ID",
-      help: "The cell of the cluster, where its webhook configuration can't be read.",
-    },
+    ...CELL,
   },
   arity: [1, 1],
   completes: "pods",

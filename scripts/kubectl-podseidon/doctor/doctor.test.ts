@@ -273,6 +273,39 @@ test("backups, and what limits the accounts of components, are looked at where t
   expect(without).not.toMatch(/(?:generator|aggregator|update-trigger) policy/);
 });
 
+test("a cluster that runs podseidon without the FlowSchema of the manifests is told of", async () => {
+  const deployment = { metadata: { name: "podseidon-x" }, spec: { template: { spec: { containers: [] } } } };
+  const deployments = { "/apis/apps/v1/namespaces/podseidon-system/deployments": list(deployment) };
+  const objects = clusterOf([namespace("shop", enforced)], ["shop"]);
+  expect((await examine(objects)).out).not.toContain("flow control");
+  const { out } = await examine({ ...objects, ...deployments });
+  expect(out).toMatch(
+    /^WARN +c +flow control +there is no FlowSchema podseidon: many deletions at once take the seats/m,
+  );
+});
+
+test.each([[[]], [["--core-context", "c"]], [["--context", "c"]]])(
+  "the join that is advised can be pasted, with the cell and both contexts, as of a core with its own pods: %j",
+  async (flags) => {
+    const secret = { data: { kubeconfig: Buffer.from("a: [").toString("base64") } };
+    const path = "/api/v1/namespaces/podseidon-system/secrets/podseidon-core-webhook";
+    const { out, kubeconfig, surroundings } = await examine(
+      { ...clusterOf([namespace("shop", enforced)], ["shop"]), [path]: secret },
+      ...[[], flags],
+    );
+    const [, command = ""] = /^- c, core token: make it by kubectl podseidon (.*)$/m.exec(out) ?? [];
+    expect(command).toBe(`--kubeconfig ${kubeconfig} --core-context c --context c join a`);
+    let said = "";
+    const say = (text: string): void => {
+      said += text;
+    };
+    const terminal = { ...surroundings.terminal, out: say, err: say };
+    await runCommandLine(command.split(" "), { ...surroundings, terminal });
+    // It has asked the core, whose table has no roles.
+    expect(said).toContain("c has no clusterrole/");
+  },
+);
+
 test.each([
   ["ahead of", 400 * 86_400_000],
   ["behind", -600_000],

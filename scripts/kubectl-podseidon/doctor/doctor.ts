@@ -7,7 +7,6 @@ import { BACKUP_LABEL } from "../../../shared/recovery/backup/backup-format.ts";
 import { messageOf } from "../../../shared/runtime/errors.ts";
 import {
   AGGREGATOR_LEASE,
-  COUNTED_GATE,
   GENERATOR_FINALIZER,
   GENERATOR_LEASE,
   GROUP,
@@ -45,6 +44,7 @@ import {
   protectorFindings,
   unknown,
 } from "./findings.ts";
+import { flowControlFinding } from "./flow-control-finding.ts";
 import { CELL_PERMISSIONS, CORE_PERMISSIONS, mayDo, permissionFindings } from "./permission-findings.ts";
 import {
   ADMISSION_API,
@@ -67,6 +67,7 @@ import {
   askedNamespaces,
   bindingFinding,
   gateFinding,
+  gatesAsked,
   Namespace,
   namespaceFinding,
   webhookConfigurationFindings,
@@ -97,9 +98,9 @@ class Doctor {
   }
 
   async #add(cluster: ClusterClient, found: readonly Finding[]): Promise<void> {
-    const [plugin, kubectl] = await this.#context.flagsFor(cluster);
+    const [plugin, kubectl, both] = await this.#context.flagsFor(cluster);
     for (const one of found) {
-      const advice = withFlags(one.advice, plugin, kubectl, this.#context.systemFlag);
+      const advice = withFlags(one.advice, plugin, kubectl, this.#context.systemFlag, both);
       this.findings.push({ cluster: cluster.name, ...one, advice });
     }
   }
@@ -131,10 +132,9 @@ class Doctor {
       this.#views = this.#protectors.map((one) => viewProtector(one, core.nowMs()));
       return [...protectorFindings(this.#views), ...cellFindings(this.#views)];
     });
-    await this.#check(core, "components", () => this.#components(core));
+    await this.#processes(core);
     await this.#check(core, "generator", () => this.#generator());
     await this.#check(core, "sources", () => this.#sources());
-    await this.#check(core, "serving certificate", () => this.#serving(core));
     await this.#check(core, "cell policies", () => this.#policies(core));
     await this.#check(core, "workload deletions", async () =>
       workloadPolicyFinding(await storedPolicy(core, WORKLOAD_POLICY)),
@@ -148,8 +148,7 @@ class Doctor {
   async cell(cluster: ClusterClient): Promise<void> {
     if (cluster !== this.#core) {
       if (!(await this.#reach(cluster))) return;
-      await this.#check(cluster, "components", () => this.#components(cluster));
-      await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
+      await this.#processes(cluster);
     } else if (await this.#isCoreAlone()) {
       const found = "none in this cluster: name the contexts of those that have pods";
       await this.#add(cluster, [ok("pods", found)]);
@@ -162,6 +161,14 @@ class Doctor {
     await this.#check(cluster, "backups", () => this.#backups(cluster));
     await this.#componentPolicies(cluster, CELL_COMPONENT_POLICIES);
     await this.#check(cluster, "permissions", () => permissionFindings(cluster, this.#system, CELL_PERMISSIONS));
+  }
+
+  /** Checks what runs in a cluster. */
+  async #processes(cluster: ClusterClient): Promise<void> {
+    await this.#check(cluster, "components", () => this.#components(cluster));
+    await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
+    if (this.#deployments.get(cluster)?.length)
+      await this.#check(cluster, "flow control", () => flowControlFinding(cluster, this.#system));
   }
 
   /** Checks the versions in all checked clusters. */
@@ -240,12 +247,16 @@ class Doctor {
     const namespaces = (await cluster.list("/api/v1/namespaces")).map((raw) => v.parse(Namespace, raw));
     const asked = namespaces.filter(({ metadata }) => protectedIn.has(metadata.name));
     findings.push(...namespaceFinding(validating, asked), ...bindingFinding(validating, mutating, asked));
-    findings.push(...gateFinding(this.#gatesAsked(here, namespaces), gate));
+    findings.push(...gateFinding(gatesAsked(this.#of(here), namespaces), gate));
     if (this.#isCounted(cell)) return findings;
     const advice =
       `run the aggregator of this cluster with --cell-id ${cell}: until ` +
       "it counts, clients are told to retry deletions of protected pods";
     return [...findings, problem("cell", `asks as ${cell}, which no protector counts`, advice)];
+  }
+
+  async #cellOf(cluster: ClusterClient): Promise<string | undefined> {
+    return cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
   }
 
   #isCounted(cell: string | undefined): boolean {
@@ -254,17 +265,10 @@ class Doctor {
     return this.#views.some(({ cells }) => cells.some(isIt));
   }
 
-  /** The namespaces, and the protectors with pods in this cluster, that ask for the counted gate. */
-  #gatesAsked(
-    here: readonly ProtectorView[],
-    namespaces: readonly v.InferOutput<typeof Namespace>[],
-  ): readonly string[] {
-    const ids = new Set(here.map(namespacedName));
-    const protectors = this.#protectors
-      .filter(({ metadata }) => metadata.annotations?.[COUNTED_GATE] === "enabled" && ids.has(namespacedName(metadata)))
-      .map(({ metadata }) => `protector ${namespacedName(metadata)}`);
-    const labelled = namespaces.filter(({ metadata }) => metadata.labels[COUNTED_GATE] === "enabled");
-    return [...protectors, ...labelled.map(({ metadata }) => `namespace ${metadata.name}`)];
+  /** The protectors of these views. */
+  #of(views: readonly ProtectorView[]): readonly PodProtector[] {
+    const ids = new Set(views.map(namespacedName));
+    return this.#protectors.filter(({ metadata }) => ids.has(namespacedName(metadata)));
   }
 
   async #answers(cluster: ClusterClient): Promise<Finding> {
@@ -297,10 +301,11 @@ class Doctor {
   /** Checks the tokens for the core. A cluster that is its own core has none. */
   async #tokens(cluster: ClusterClient): Promise<readonly Finding[]> {
     const findings: Finding[] = [];
+    const cell = await this.#cellOf(cluster);
     const accepts = (token: string): Promise<boolean | undefined> => acceptsToken(this.#core, this.#system, token);
     for (const name of KUBECONFIG_SECRETS) {
       const text = await this.#secret(cluster, name, KUBECONFIG_KEY);
-      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#core.nowMs(), accepts));
+      if (text !== undefined) findings.push(await tokenFinding(name, text, this.#core.nowMs(), accepts, cell));
     }
     return findings;
   }
@@ -323,12 +328,8 @@ class Doctor {
     const isNeeded =
       this.#hasDeployment(this.#core, GENERATOR_LEASE) ||
       this.#protectors.some(({ metadata }) => metadata.finalizers?.includes(GENERATOR_FINALIZER));
-    return await this.#lease(
-      this.#core,
-      "generator",
-      GENERATOR_LEASE,
-      isNeeded ? undefined : "none: every protector is made by hand",
-    );
+    const without = isNeeded ? undefined : "none: every protector is made by hand";
+    return await this.#lease(this.#core, "generator", GENERATOR_LEASE, without);
   }
 
   async #sources(): Promise<readonly Finding[]> {
@@ -338,20 +339,18 @@ class Doctor {
   }
 
   async #backups(cluster: ClusterClient): Promise<readonly Finding[]> {
-    const cell = cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
+    const cell = await this.#cellOf(cluster);
     const here = this.#views.filter(({ cells }) =>
       cells.some((one) => one.cell === cell && one.total > 0 && one.state !== "removed"),
     );
     if (here.length === 0) return [];
-    const ids = new Set(here.map(namespacedName));
-    const counted = this.#protectors.filter(({ metadata }) => ids.has(namespacedName(metadata)));
     const maps = await cluster.list(corePath("configmaps", this.#system), { labelSelector: BACKUP_LABEL });
-    return backupFindings(counted, maps, cluster.nowMs(), this.#system);
+    return backupFindings(this.#of(here), maps, cluster.nowMs(), this.#system);
   }
 
   /** Without a lease, heartbeats show that an aggregator counts. */
   async #aggregator(cluster: ClusterClient): Promise<Finding> {
-    const cell = cellOfWebhookConfiguration(await cluster.find(`${VALIDATING}/podseidon`));
+    const cell = await this.#cellOf(cluster);
     const isCurrent = this.#views.some(({ cells }) =>
       cells.some((one) => one.cell === cell && one.state === "ok" && one.heartbeatAgeMs !== undefined),
     );
@@ -390,7 +389,7 @@ export const doctor: Command = {
     "reachability, clocks, the CRD, protectors, cells, what can't be protected as it asks, " +
     "webhook configurations, certificates, tokens for the core, " +
     "the core's policies for cells, what limits the components' own accounts, backups of protectors, " +
-    "leases, versions, and the permissions of the ServiceAccounts. Changes nothing. " +
+    "leases, versions, flow control, and the permissions of the ServiceAccounts. Changes nothing. " +
     "Exit code 0: no problem; 1: at least one; 2: none was found, but a check could not be made.",
   flags: SYSTEM_NAMESPACE,
   arity: [0, 100],

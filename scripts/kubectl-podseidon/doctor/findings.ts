@@ -135,10 +135,6 @@ const MAX_NAMED = 3;
 
 type Trouble = readonly [typeof problem, what: string, isBad: (view: ProtectorView) => boolean, advice: string];
 
-/** False for a protector that is itself deleted, as with its CRD, and can't be created again now. */
-const isOfDeletedSource = ({ conditions }: ProtectorView): boolean =>
-  conditions.some(({ type, status }) => type === "SourceDeleting" && status === "True");
-
 const TROUBLES: readonly Trouble[] = [
   [
     problem,
@@ -161,14 +157,15 @@ const TROUBLES: readonly Trouble[] = [
   [
     warning,
     "waiting to be deleted",
-    (view) => view.state === "waits to be deleted" && isOfDeletedSource(view),
+    ({ state }) => state === "waits to be deleted",
     `their pods stay protected: scale the workload to zero, or give them up by kubectl podseidon release ${NAMED}; ` +
       "the deletion can be undone: docs/operations.md#delete-a-workload",
   ],
   [
     warning,
     "deleted without a release",
-    (view) => view.state === "waits to be deleted" && view.managed && !isOfDeletedSource(view),
+    // As with its CRD: it can't be created again now.
+    ({ state, managed }) => state === "being deleted" && managed,
     "they stay in force, and are created again once that is possible: what they wait for is in the Events of " +
       `kubectl describe podprotector ${NAMED}`,
   ],

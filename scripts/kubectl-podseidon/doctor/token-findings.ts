@@ -16,19 +16,20 @@ const SHARE_LEFT = 0.1;
 
 /**
  * The finding about the kubeconfig in this Secret. `accepts` asks the core about a token; undefined for an unknown
- * result.
+ * result. `cell` is the cluster's, where its webhook configuration says it.
  */
 export async function tokenFinding(
   secret: string,
   text: string,
   nowMs: number,
   accepts: (token: string) => Promise<boolean | undefined>,
+  cell = "CELL",
 ): Promise<Finding> {
   let user: Awaited<ReturnType<typeof parseKubeconfig>>["user"];
   try {
     ({ user } = await parseKubeconfig(secret, undefined, text));
   } catch (error) {
-    return problem(CHECK, messageOf(error), "make it by kubectl podseidon join");
+    return problem(CHECK, messageOf(error), `make it by kubectl podseidon join ${cell}`);
   }
   const token = readAccountToken(user.token ?? "");
   const certificate = user["client-certificate-data"];
@@ -39,7 +40,7 @@ export async function tokenFinding(
   const home = homeOf(user);
   const advice =
     home === undefined
-      ? "renew the Secret, or let the cluster join: kubectl podseidon join"
+      ? `renew the Secret, or let the cluster join: kubectl podseidon join ${cell}`
       : `kubectl podseidon join ${home.cell} issues another one; see docs/runbooks/PodseidonCoreTokenExpiring.md`;
   const who = token.account?.name ?? secret;
   const leftMs = token.expiresMs - nowMs;

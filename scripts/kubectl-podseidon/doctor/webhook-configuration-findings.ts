@@ -2,7 +2,8 @@
 import * as v from "valibot";
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import { OWN_NAMESPACE } from "../../../shared/recovery/register/register-format.ts";
-import { LabelSelector } from "../../../shared/schema/podprotector.ts";
+import { COUNTED_GATE } from "../../../shared/schema/annotations.ts";
+import { LabelSelector, namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { cellOfWebhookConfiguration } from "../disruption-dry-run.ts";
 import { firstNames, plural } from "../invocation/output.ts";
 import { certificateFinding, type Finding, NO_CERTIFICATE, ok, problem, warning } from "./findings.ts";
@@ -209,6 +210,19 @@ export function bindingFinding(
     "the namespaceSelector of the MutatingWebhookConfiguration podseidon leaves them out, as GKE Autopilot does with " +
     "its own namespaces (docs/security.md#close-the-port)";
   return [warning("webhook configuration", found, advice)];
+}
+
+/** The namespaces, and those of the protectors with pods in a cluster, that ask for the counted gate. */
+export function gatesAsked(
+  here: readonly PodProtector[],
+  namespaces: readonly v.InferOutput<typeof Namespace>[],
+): readonly string[] {
+  const protectors = here.filter(({ metadata }) => metadata.annotations?.[COUNTED_GATE] === "enabled");
+  const labelled = namespaces.filter(({ metadata }) => metadata.labels[COUNTED_GATE] === "enabled");
+  return [
+    ...protectors.map(({ metadata }) => `protector ${namespacedName(metadata)}`),
+    ...labelled.map(({ metadata }) => `namespace ${metadata.name}`),
+  ];
 }
 
 /** About a gate that is requested, but that no webhook configuration adds: new pods lack it. */

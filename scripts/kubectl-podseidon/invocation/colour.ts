@@ -7,7 +7,8 @@ const GREEN = 32;
 const YELLOW = 33;
 
 const BAD = "below minimum|no disruption possible|no pods match|not counted|workload vanished|deleted";
-const WAITS = "at minimum|busy|cell stale|cell on hold|waits to be deleted|(?:partly )?suspended|released|only warns";
+const WAITS =
+  "at minimum|busy|cell stale|cell on hold|waits to be deleted|being deleted|(?:partly )?suspended|released|only warns";
 
 /** Each pattern's first group is painted. */
 const PAINTED: readonly (readonly [RegExp, number])[] = [

@@ -7,6 +7,7 @@ import { CommandError, type ExitCode } from "./errors.ts";
 import type { Flag } from "./flag.ts";
 import type { Kubeconfig, PluginEnvironment } from "./kubeconfig.ts";
 import { IMPERSONATION_FLAGS, KUBECTL_FLAGS, overridesOf, PLACE_FLAGS } from "./kubectl-flags.ts";
+import { parseDuration } from "./output.ts";
 import { flagsText } from "./printed-commands.ts";
 import { ProgressLine, type Terminal } from "./progress.ts";
 
@@ -45,6 +46,14 @@ export const YES = {
 
 export const SYSTEM_NAMESPACE = {
   "system-namespace": { type: "string", value: "NAMESPACE", help: `Where podseidon runs. Default: ${OWN_NAMESPACE}.` },
+} as const satisfies Record<string, Flag>;
+
+export const CELL = {
+  cell: {
+    type: "string",
+    value: "ID",
+    help: "The cell of the cluster, where its webhook configuration can't be read.",
+  },
 } as const satisfies Record<string, Flag>;
 
 export type FlagValues = Readonly<Record<string, string | boolean | readonly string[] | undefined>>;
@@ -95,6 +104,21 @@ export class Context {
   text(name: string): string | undefined {
     const value = this.flags[name];
     return typeof value === "string" && value !== "" ? value : undefined;
+  }
+
+  /** Milliseconds; undefined when it was not given. An empty text, as of an unset variable of the shell, is refused. */
+  duration(name: string, example: string): number | undefined {
+    const text = this.flags[name];
+    if (typeof text !== "string") return undefined;
+    const ms = parseDuration(text);
+    if (ms === undefined) throw new CommandError(`--${name} ${text}: write it as ${example}`);
+    return ms;
+  }
+
+  /** The cell that the user names. */
+  get cell(): string | undefined {
+    const text = this.text("cell");
+    return text === undefined ? undefined : cellId(text);
   }
 
   is(name: string): boolean {
@@ -165,9 +189,9 @@ export class Context {
 
   /**
    * Flags by which printed commands of the plugin, and of kubectl, find `cluster` and this core. A variable of the
-   * shell is still there.
+   * shell is still there. `both` names both, as `join` needs it.
    */
-  async flagsFor(cluster: ClusterClient): Promise<readonly [plugin: string, kubectl: string]> {
+  async flagsFor(cluster: ClusterClient): Promise<readonly [plugin: string, kubectl: string, both: string]> {
     const [core, { contexts, currentContext }] = [await this.core(), await this.kubeconfig()];
     const isImplied = cluster.name === currentContext || !contexts.includes(cluster.name);
     const [kubeconfig, context] = [this.text("kubeconfig"), isImplied ? undefined : cluster.name];
@@ -179,6 +203,7 @@ export class Context {
     return [
       flagsText({ kubeconfig, ...own, context: isNamed ? undefined : context }) + same(isPlace && !isNamed),
       flagsText({ kubeconfig, context }) + same(isPlace),
+      flagsText({ kubeconfig, "core-context": core.name, context: cluster.name }) + same(isPlace),
     ];
   }
 
@@ -226,6 +251,21 @@ export class Context {
 /** The argument at `index`, which the arity guarantees. */
 export function argument(args: readonly string[], index: number, what: string): string {
   const value = args[index];
-  if (value === undefined || value === "") throw new CommandError(`name ${what}`);
+  if (value === undefined) throw new CommandError(`name ${what}`);
   return value;
+}
+
+/** The name in the first argument, which may begin with the kind, as `kubectl get --output name` prints it. */
+export function objectName(args: readonly string[], kind: "pod" | "node"): string {
+  const word = argument(args, 0, `a ${kind}`);
+  const name = word.replace(/^(pod|node)s?\//, "");
+  if (!/^[a-z\d.-]+$/.test(name)) throw new CommandError(`${word} is no name of a ${kind}: see kubectl get ${kind}s`);
+  return name;
+}
+
+/** The text, which has to be an id of a cell. */
+export function cellId(text: string): string {
+  if (!/^[^/%,\s]+$/.test(text))
+    throw new CommandError(`"${text}" is no id of a cell: see the column CELL of kubectl podseidon status NAME`);
+  return text;
 }

@@ -16,12 +16,14 @@ export function shellWord(text: string): string {
 
 /**
  * The text, with these flags in its commands of the plugin, and of kubectl; `system` in those of the plugin that take
- * the system namespace.
+ * the system namespace, and `both` in place of `plugin` in those that need the core and a worker cluster by name.
  */
-export function withFlags(text: string, plugin: string, kubectl: string, system = ""): string {
+export function withFlags(text: string, plugin: string, kubectl: string, system = "", both = plugin): string {
   return text.replaceAll(
-    /\bkubectl( podseidon(?=( join| leave| remove-cell| doctor)?))?(?= )/g,
-    (word, own, takesSystem) =>
-      word + (own === undefined ? kubectl : plugin + (takesSystem === undefined ? "" : system)),
+    /\bkubectl( podseidon(?=( join| leave)?( remove-cell| doctor)?))?(?= )/g,
+    (word, own, takesBoth, takesSystem) => {
+      if (own === undefined) return word + kubectl;
+      return word + (takesBoth ? both : plugin) + (takesBoth || takesSystem ? system : "");
+    },
   );
 }

@@ -17,7 +17,7 @@ import { parseConfigMap } from "../../../shared/schema/config-map.ts";
 import { CALL_TIMEOUT_MS, type ClusterClient } from "../invocation/cluster.ts";
 import { argument, type Command, type Context, SYSTEM_NAMESPACE } from "../invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "../invocation/errors.ts";
-import { age, parseDuration, table } from "../invocation/output.ts";
+import { age, table } from "../invocation/output.ts";
 import { flagsText } from "../invocation/printed-commands.ts";
 import { acceptsToken } from "../invocation/token-review.ts";
 import {
@@ -46,6 +46,7 @@ const WEEK_MS = 7 * 86_400_000;
  * life.
  */
 const MIN_LIFE_MS = 3_600_000;
+const DURATIONS = "24h or 7d, and no shorter than an hour";
 const FIELD_MANAGER = "kubectl-podseidon";
 
 const ApiObject = v.looseObject({
@@ -160,7 +161,8 @@ function refuseOther({ cell, core }: JoinTarget, joined: ApiObject | undefined, 
   if (by === undefined || by === cluster) return;
   throw new CommandError(
     `another cluster has joined ${core.name} as ${cell} (${by}; this one is ${cluster}): two clusters with one id ` +
-      "overwrite each other's counts. Choose another id, or take the other one out by kubectl podseidon leave",
+      "overwrite each other's counts. Choose another id, or take the other one out by " +
+      `kubectl podseidon leave ${cell}${flagsText({ "core-context": core.name })} --context OTHER`,
   );
 }
 
@@ -271,11 +273,15 @@ export function stepsText(steps: readonly Step[]): string {
   );
 }
 
+function refuseAddress(server: string): void {
+  if (!URL.canParse(server) || !server.startsWith("https://"))
+    throw new CommandError(`--server: ${server} is no address like https://HOST:6443`);
+}
+
 /** The core's address that the operator uses, unless a flag has the one for worker clusters. */
 async function addressOf(context: Context, { core, namespace }: JoinTarget): Promise<CoreAddress> {
   const server = context.text("server") ?? core.access.server;
-  if (!URL.canParse(server) || !server.startsWith("https://"))
-    throw new CommandError(`--server: ${server} is no address like https://HOST:6443`);
+  refuseAddress(server);
   const { tls } = await core.access.credentials.current(context.ports.clock.monotonicMs());
   const raw = tls.ca === undefined ? await core.find(configMapPath(namespace, "kube-root-ca.crt")) : undefined;
   const ca = tls.ca ?? (raw === undefined ? undefined : parseConfigMap(raw).data?.["ca.crt"]);
@@ -283,10 +289,10 @@ async function addressOf(context: Context, { core, namespace }: JoinTarget): Pro
 }
 
 async function run(context: Context, args: readonly string[]): Promise<ExitCode> {
-  const text = context.text("duration");
-  const lifeMs = text === undefined ? WEEK_MS : parseDuration(text);
-  if (lifeMs === undefined || lifeMs < MIN_LIFE_MS)
-    throw new CommandError(`--duration ${text}: write it as 24h or 7d, and no shorter than an hour`);
+  const lifeMs = context.duration("duration", DURATIONS) ?? WEEK_MS;
+  if (lifeMs < MIN_LIFE_MS) throw new CommandError(`--duration ${context.text("duration")}: write it as ${DURATIONS}`);
+  const given = context.text("server");
+  if (given !== undefined) refuseAddress(given);
   const target = await targetOf(context, args);
   const { cell, core, worker, namespace } = target;
   if (worker === core && context.text("context") === undefined)

@@ -24,6 +24,7 @@ export const STATE_WORDS: Readonly<Record<HealthState, string>> = {
   "at minimum": "No pod can be spared now.",
   busy: "The spare pods are reserved by disruptions under way.",
   "waits to be deleted": "It goes when its workload is gone.",
+  "being deleted": "It is deleted itself, and stays in force until its finalizers are gone.",
   suspended: "Every disruption is allowed.",
   "partly suspended": "Every disruption is allowed in some cells.",
   released: "It may end.",
