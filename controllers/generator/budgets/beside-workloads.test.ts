@@ -66,7 +66,6 @@ test.each<[string, GivenBudget]>([
     },
   ],
   ["the generator may not list DaemonSets", { ...besideDaemonSet, denied: "daemonset" }],
-  ["it may not list them, and all pods are a DaemonSet's", { pods: besideDaemonSet.pods, denied: "daemonset" }],
 ])("the number is unknown, because %s", async (_, given) => {
   const first = await resolve({ maxUnavailable: 1 }, given);
   expect(minimum(first)).toBe(5);
