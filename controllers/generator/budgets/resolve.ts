@@ -288,19 +288,19 @@ function derivationOf(present: PodProtector | undefined): string | undefined {
   return present?.metadata.annotations?.[DERIVATION_ANNOTATION];
 }
 
-/** The number of pods in a derivation,, where there were any. */
-const EXPECTED = /\bexpected ([1-9]\d*)/;
+const UNKNOWN = "how many pods there should be is unknown";
+/** The number of pods at the start of a derivation, where there were any. What follows has names that people chose. */
+const EXPECTED = new RegExp(`^(?:\\S+ of |${UNKNOWN}, )?expected ([1-9]\\d*)`);
 
 /** The minimum of the budget's limits, which may have changed since, over the number of pods that was known last. */
 function ofLastKnown(
   { budget }: BudgetRequest,
   before: string | undefined,
 ): { readonly minimum: number; readonly unknown: string } {
-  const unknown = "how many pods there should be is unknown";
   const [, expected] = EXPECTED.exec(before ?? "") ?? [];
-  if (expected === undefined) return { minimum: 0, unknown };
+  if (expected === undefined) return { minimum: 0, unknown: UNKNOWN };
   const { minAvailable: minimum = 0 } = strictestMinimum(budget, Number(expected), "") ?? {};
-  return { minimum, unknown: `${unknown}, expected ${expected} before` };
+  return { minimum, unknown: `${UNKNOWN}, expected ${expected} before` };
 }
 
 /** The protector stays as it is, unless the budget asks for more of the pods that there were. */

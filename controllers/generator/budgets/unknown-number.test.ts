@@ -41,6 +41,14 @@ describe.each([
   );
 });
 
+test("a name that people chose is no number of pods", async () => {
+  const derivation =
+    "how many pods there should be is unknown (expected 90 can't be read): minAvailable 3, kept as it was";
+  const pods = { total: 5, controllers: [] };
+  const [required] = protectorsOf(await resolve({ maxUnavailable: 1 }, { pods, present: 3, derivation }));
+  expect(required?.spec.minAvailable).toBe(3);
+});
+
 test("the number of other pods is not that of those that the budget selects now", async () => {
   const derivation = "expected 10 (Deployment web 10) - maxUnavailable 10 (100% rounded up) = minAvailable 0";
   const presentSelector = { matchLabels: { app: "other" } };
