@@ -76,7 +76,7 @@ export const MEANINGS: Readonly<Record<string, readonly [where: string, meaning:
     "XPodDisruptionBudgets",
     "on one made for those of worker clusters: its name there, and what each of them asks for; the strictest counts",
   ],
-  PROTECT_LABEL: ["workload, label", "`true`: the generator keeps a protector for it"],
+  PROTECT_LABEL: ["workload, label", "`true`: the generator keeps a protector for it; `false`: it keeps none"],
   PROTECT_ANNOTATION: [
     "workload or budget",
     "`true` asks for protection, `false` does not; it overrides the label. `adopted`: written by the generator",
