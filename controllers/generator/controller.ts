@@ -51,8 +51,8 @@ export const generatorOptions = defineOptions({
     protectSelector: option(
       text("SELECTOR"),
       `${PROTECT_LABEL}=true`,
-      "Label selector of the workloads and budgets that are protected; empty for all. " +
-        `The annotation ${PROTECT_ANNOTATION} (true or false) on one of them overrides it.`,
+      "Label selector of the workloads and budgets that are protected; empty for all. The label " +
+        `${PROTECT_LABEL}=false overrides it, and the annotation ${PROTECT_ANNOTATION} (true or false) overrides both.`,
     ),
     kinds: option(
       list("KIND"),

@@ -10,7 +10,7 @@ export const PLURAL = "podprotectors";
 
 /** protector and workload, finalizer: holds both until the protector is released */
 export const GENERATOR_FINALIZER = `${GROUP}/generator`;
-/** workload, label: `true`: the generator keeps a protector for it */
+/** workload, label: `true`: the generator keeps a protector for it; `false`: it keeps none */
 export const PROTECT_LABEL = `${GROUP}/protect`;
 /**
  * workload or budget: `true` asks for protection, `false` does not; it overrides the label. `adopted`: written by the

@@ -65,6 +65,7 @@ test.each<[string, GivenBudget]>([
       pods: { total: 5, controllers: [ref("DaemonSet", "agent")] },
     },
   ],
+  ["the generator may not list DaemonSets", { ...besideDaemonSet, denied: "daemonset" }],
 ])("the number is unknown, because %s", async (_, given) => {
   const first = await resolve({ maxUnavailable: 1 }, given);
   expect(minimum(first)).toBe(5);

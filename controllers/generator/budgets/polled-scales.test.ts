@@ -132,6 +132,24 @@ test("a late answer does not take the place of a newer one", async () => {
   ]);
 });
 
+test("an answer that takes longer than it would be kept counts each time", async () => {
+  const time = new VirtualTime();
+  const request = async ({ path }: ApiRequest): Promise<ApiResponse> => {
+    await sleep(time, 6_000);
+    const resources = ["clonesets", "clonesets/scale"].map((name) => ({ name, kind: "CloneSet" }));
+    const body = path === API ? { resources } : { metadata: { uid: "u" }, spec: { replicas: 4 } };
+    return { status: 200, headers: {}, body: JSON.stringify(body) };
+  };
+  const api = new ApiClient({ request, stream: () => Promise.reject(new Error("nothing is watched")), close() {} });
+  const scales = new PolledScales({ api, clock: time.clock, timeoutMs: 10_000 });
+  const ref = { apiVersion: "apps.kruise.io/v1alpha1", kind: "CloneSet", name: "web" };
+  for (let times = 0; times < 3; times++) {
+    const found = scales.find(ref, "shop", new AbortController().signal);
+    await time.advance(12_000);
+    expect(await found).toMatchObject({ kind: "found", replicas: 4 });
+  }
+});
+
 test("a workload that was created again under its name is read again", async () => {
   const { resolve, replicas, uids } = rig(1);
   await resolve();

@@ -148,7 +148,7 @@ export class Resolver {
     if (found.kind === "missing" && found.unscaled !== undefined) {
       return await this.#byUnscaled(request, found.unscaled, targetRef.name, found.why);
     }
-    if (found.kind === "missing") return { kind: "unresolved", why: `its targetRef can't be followed: ${found.why}` };
+    if (found.kind === "missing") return unfollowed(request, found.why);
     if (found.kind !== "found") return found;
     const { selector, what, replicas, scale, isKept: soon = false } = found;
     if (selector === undefined) return { kind: "unresolved", why: `${what} has no selector` };
@@ -164,11 +164,9 @@ export class Resolver {
   async #byUnscaled(request: BudgetRequest, kind: SourceKind, name: string, why: string): Promise<Resolution> {
     const { source, budget, signal } = request;
     const { expectedPods } = budget;
-    if (needsExpectedCount(budget) && expectedPods === undefined) {
-      return { kind: "unresolved", why: `its targetRef can't be followed: ${why}` };
-    }
+    if (needsExpectedCount(budget) && expectedPods === undefined) return unfollowed(request, why);
     const found = await this.#options.workloads.polled.selector(kind, source.namespace, name, signal);
-    if (found.kind === "missing") return { kind: "unresolved", why: `its targetRef can't be followed: ${found.why}` };
+    if (found.kind === "missing") return unfollowed(request, found.why);
     if (found.kind === "failed") return found;
     const expected = expectedPods === undefined ? { ...NOTHING, how: "" } : statedBy(expectedPods);
     return required(request, found.selector, { ...expected, recheck: true });
@@ -286,10 +284,41 @@ const UNSAID = /no workload matches|the budget (says|sets)/;
 /** Ends the derivation of a minimum that was never known. */
 const ALL = "as many as there are";
 
+function derivationOf(present: PodProtector | undefined): string | undefined {
+  return present?.metadata.annotations?.[DERIVATION_ANNOTATION];
+}
+
+const UNKNOWN = "how many pods there should be is unknown";
+/** The number of pods at the start of a derivation, where there were any. What follows has names that people chose. */
+const EXPECTED = new RegExp(`^(?:\\S+ of |${UNKNOWN}, )?expected ([1-9]\\d*)`);
+
+/** The minimum of the budget's limits, which may have changed since, over the number of pods that was known last. */
+function ofLastKnown(
+  { budget }: BudgetRequest,
+  before: string | undefined,
+): { readonly minimum: number; readonly unknown: string } {
+  const [, expected] = EXPECTED.exec(before ?? "") ?? [];
+  if (expected === undefined) return { minimum: 0, unknown: UNKNOWN };
+  const { minAvailable: minimum = 0 } = strictestMinimum(budget, Number(expected), "") ?? {};
+  return { minimum, unknown: `${UNKNOWN}, expected ${expected} before` };
+}
+
+/** The protector stays as it is, unless the budget asks for more of the pods that there were. */
+function unfollowed(request: BudgetRequest, reason: string): Resolution {
+  const why = `its targetRef can't be followed: ${reason}`;
+  const { present } = request;
+  const { minimum, unknown } = ofLastKnown(request, derivationOf(present));
+  if (present === undefined || minimum <= present.spec.minAvailable) return { kind: "unresolved", why };
+  const { enforcement: _, ...before } = present.spec;
+  const derivation = `${unknown} (${why}): minAvailable ${minimum}`;
+  const required = { name: present.metadata.name, spec: { ...before, minAvailable: minimum }, derivation };
+  return { kind: "unresolved", why, protectors: [required] };
+}
+
 /**
  * While the disruption controller can't compute `expectedPods`, it allows no eviction and keeps `desiredHealthy`.
- * Likewise, the minimum stays unchanged here. Where it was never known, all pods are required, including those that
- * come later, because a budget is often older than its pods.
+ * Likewise, the minimum stays unchanged here, unless the budget asks for more now. Where it was never known, all pods
+ * are required, including those that come later, because a budget is often older than its pods.
  */
 function unknown(
   request: BudgetRequest,
@@ -298,14 +327,17 @@ function unknown(
   least = 0,
 ): Resolution {
   const kept = keptOf(request, selector);
-  const before = request.present?.metadata.annotations?.[DERIVATION_ANNOTATION] ?? "";
+  const before = derivationOf(request.present) ?? "";
   // A minimum of 0 that does not come from a workload is not kept. A 0 that comes from a workload is: its last pods may
   // be disrupted.
   const isUnsaid = kept === 0 && (request.isOverCells === true || UNSAID.test(before));
   const isKept = kept !== undefined && !isUnsaid && !before.endsWith(ALL);
-  const minAvailable = Math.max(isKept ? kept : pods, least);
-  const how = isKept && minAvailable === kept ? "kept as it was" : ALL;
-  const derivation = `how many pods there should be is unknown (${why}): minAvailable ${minAvailable}, ${how}`;
+  // A number of other pods is none of these.
+  const last = ofLastKnown(request, kept === undefined ? undefined : before);
+  const known = Math.max(isKept ? kept : pods, last.minimum);
+  const minAvailable = Math.max(known, least);
+  const how = isKept && minAvailable === known ? "kept as it was" : ALL;
+  const derivation = `${last.unknown} (${why}): minAvailable ${minAvailable}, ${how}`;
   const protectors = [budgetProtector(request, selector, { minAvailable, derivation })];
   return { kind: "resolved", protectors, recheck: true, why };
 }

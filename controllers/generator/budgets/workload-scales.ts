@@ -50,7 +50,7 @@ const WATCHED = COUNTED.filter(({ kind }) => kind !== "DaemonSet");
 const DAEMON_SETS = COUNTED.filter(({ kind }) => kind === "DaemonSet");
 
 export interface WorkloadScalesOptions extends PolledScalesOptions {
-  readonly kinds: ReadonlyMap<string, Pick<KindWatch, "ready" | "get">>;
+  readonly kinds: ReadonlyMap<string, Pick<KindWatch, "ready" | "get"> & Partial<Pick<KindWatch, "isDenied">>>;
 }
 
 /** Polled workloads of one budget that are read concurrently. */
@@ -193,9 +193,12 @@ export class WorkloadScales {
     const watch = plugin === undefined ? undefined : this.#options.kinds.get(plugin);
     if (plugin === undefined || watch === undefined) return undefined;
     this.#depend(budget, sourceKey({ plugin, namespace, name: ref.name }));
-    if (!watch.ready) return { kind: "waiting" };
-    const source = watch.get(`${namespace}/${ref.name}`);
     const what = `${ref.kind} ${ref.name}`;
+    if (!watch.ready)
+      return watch.isDenied
+        ? missing(`${what} can't be read: the generator may not list ${ref.kind}s`)
+        : { kind: "waiting" };
+    const source = watch.get(`${namespace}/${ref.name}`);
     if (source?.scale === undefined || (ref.uid !== undefined && source.uid !== ref.uid)) {
       return missing(`${what} is not there`);
     }

@@ -66,8 +66,8 @@ function rig({ holdsSource = true, admit = (written: PodProtector) => written } 
   return {
     ...{ time, events, writes, reports },
     run: () => reconcile(KEY, { signal: new AbortController().signal, failures: 0 }),
-    alter: () => {
-      protector = altered(protector);
+    alter: (change?: Partial<PodProtector["spec"]>) => {
+      protector = change === undefined ? altered(protector) : { ...protector, spec: { ...protector.spec, ...change } };
     },
     deleted: () => {
       const deletionTimestamp = "2026-01-01T00:00:00Z";
@@ -138,15 +138,12 @@ test("another change of the same protector does not wait, nor what needs no repa
   scale(8);
   await run();
   expect(writes).toEqual(["PATCH deployment-web", "PATCH deployment-web"]);
-  // The label alone is left to repair, which waits from now on. A protector that was deleted without a release is
-  // created again all the same.
+  // The label alone is left to repair, which waits. A protector that was deleted without a release is created again all
+  // the same.
   await run();
   deleted();
   await run();
-  expect(writes.slice(2)).toEqual([
-    "PATCH deployment-web",
-    ...["POST podprotectors", "PUT deployment-web", "POST podprotectors"],
-  ]);
+  expect(writes.slice(2)).toEqual(["POST podprotectors", "PUT deployment-web", "POST podprotectors"]);
 });
 
 test("a repair that holds is made at once for a long time after another one was undone", async () => {
@@ -168,6 +165,43 @@ test("a finalizer that the core takes off its source is told, and its protector 
     why: expect.stringContaining("the repair of metadata.finalizers of deployment/shop/web has no effect"),
   });
   expect(events.filter(({ kind }) => kind === "held")).toEqual([]);
+});
+
+const CHANGES = {
+  "one field and another": [{ minReadySeconds: 5 }, { minAvailable: 0 }],
+  "one value and another of a field that keeps what others add": [
+    { protectedOperations: ["DELETE", "EVICT", "UPDATE"], minReadySeconds: 5 },
+    { protectedOperations: ["EVICT"], minReadySeconds: 5 },
+  ],
+  "more and more fields": [{ minReadySeconds: 5 }, { minReadySeconds: 5, minAvailable: 0 }],
+};
+
+test.each(Object.entries(CHANGES))(
+  "somebody who undoes in turn %s is not answered at full speed",
+  async (_, changes) => {
+    const { time, events, writes, run, alter } = rig();
+    await run();
+    for (let times = 0; times < 100; times++) {
+      alter(changes[times % changes.length]);
+      await run();
+      await time.advance(100);
+    }
+    expect(writes.length).toBeLessThan(15);
+    // The first field, and both.
+    expect(events.filter(({ kind }) => kind === "undone")).toHaveLength(2);
+  },
+);
+
+test("a source whose replicas go up and down is followed at once, and nobody is accused", async () => {
+  const { time, events, writes, run, scale } = rig();
+  await run();
+  for (let times = 1; times <= 100; times++) {
+    scale(times % 2 === 0 ? 4 : 8);
+    expect(await run()).toEqual({ kind: "done" });
+    expect(writes).toHaveLength(1 + times);
+    await time.advance(100);
+  }
+  expect(events.filter(({ kind }) => kind === "undone")).toEqual([]);
 });
 
 /** A Deployment with this UID, and its protector, which has another minimum than the Deployment asks for. */

@@ -3,13 +3,14 @@
  * them, or another controller afterwards. Each is repeated, at growing intervals, so that the generator is no party to
  * an endless quarrel.
  */
-import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import type { ProtectionSource } from "../sources/protection-source.ts";
 import type { ReconcileStep, SourceFacts } from "./plan.ts";
+import { sourceStateOf } from "./source-condition.ts";
 
-/** Repairs of the same fields to the same values that are made at once: people make a change twice, too. */
+/** Repairs of the same field to the same value that are made at once: people make a change twice, too. */
 const AT_ONCE = 3;
 const FIRST_WAIT_MS = 1_000;
 const MAX_WAIT_MS = 60_000;
@@ -17,35 +18,52 @@ const MAX_WAIT_MS = 60_000;
 const FORGET_MS = 900_000;
 /** Fields that a report names. */
 const MAX_NAMED = 5;
+/** Values of one field that are remembered: what a repair keeps of others' entries makes each a value of its own. */
+const MAX_VALUES = 8;
+
+interface Change {
+  readonly before?: unknown;
+  readonly after: unknown;
+}
 
 interface Repair {
   readonly target: string;
-  /** The object by its UID, the fields, and the values that they get. */
-  readonly change: string;
-  readonly fields: readonly string[];
+  readonly uid: string;
+  /** By the path of the field. */
+  readonly changes: ReadonlyMap<string, Change>;
 }
 
+/** Repairs of one field to one value. */
 interface Made {
-  readonly change: string;
-  readonly fields: readonly string[];
+  readonly value: unknown;
   readonly times: number;
   readonly atMs: number;
 }
 
+interface Target {
+  readonly uid: string;
+  /** The values by the path of the field; the last one that was written comes last. */
+  readonly fields: Map<string, readonly Made[]>;
+}
+
 function repairOf(step: ReconcileStep): Repair | undefined {
+  const ofSource = ({ uid }: ProtectionSource, path: string): Repair => {
+    return { target: "/", uid, changes: new Map([[path, { after: step.kind }]]) };
+  };
   switch (step.kind) {
     case "update": {
-      const fields = changedFields(step.protector, step.object);
       const { name, uid } = step.object.metadata;
-      const change = hash("sha256", JSON.stringify([uid, ...fields]), "base64");
-      return { target: name, change, fields: [...fields.keys()] };
+      return { target: name, uid, changes: changedFields(step.protector, step.object) };
     }
-    case "setSourceState":
-      return { target: `${step.protector.metadata.name}/status`, change: step.state, fields: ["status.conditions"] };
+    case "setSourceState": {
+      const { name, uid } = step.protector.metadata;
+      const change = { before: sourceStateOf(step.protector), after: step.state };
+      return { target: `${name}/status`, uid, changes: new Map([["status.conditions", change]]) };
+    }
     case "addSourceFinalizer":
-      return { target: "/", change: `${step.kind} ${step.source.uid}`, fields: ["metadata.finalizers"] };
+      return ofSource(step.source, "metadata.finalizers");
     case "adopt":
-      return { target: "/", change: `${step.kind} ${step.source.uid}`, fields: ["metadata.annotations"] };
+      return ofSource(step.source, "metadata.annotations");
     default:
       return undefined;
   }
@@ -63,11 +81,11 @@ function fieldsOf({ metadata, spec }: PodProtector): Map<string, unknown> {
   ]);
 }
 
-function changedFields(present: PodProtector, wanted: PodProtector): Map<string, unknown> {
+function changedFields(present: PodProtector, wanted: PodProtector): Map<string, Change> {
   const [before, after] = [fieldsOf(present), fieldsOf(wanted)];
   const paths = [...new Set([...before.keys(), ...after.keys()])];
   const changed = paths.filter((path) => !isDeepStrictEqual(before.get(path), after.get(path)));
-  return new Map(changed.map((path) => [path, after.get(path)]));
+  return new Map(changed.map((path) => [path, { before: before.get(path), after: after.get(path) }]));
 }
 
 /** The fields that the step has written and that have their earlier values in `stored`. */
@@ -80,19 +98,23 @@ function undoneFields(step: ReconcileStep, stored: PodProtector | undefined): re
 
 export class UndoneRepairs {
   readonly #clock: Pick<Clock, "monotonicMs">;
-  /** The newest repair of each target, by source; the source that was repaired last comes last. */
-  readonly #bySource = new Map<string, Map<string, Made>>();
+  /** What was repaired, by source and target; the source that was repaired last comes last. */
+  readonly #bySource = new Map<string, Map<string, Target>>();
 
   constructor(clock: Pick<Clock, "monotonicMs">) {
     this.#clock = clock;
   }
 
-  /** True for a repair that is to wait. Another change than before never does. */
+  /** True for a repair that is to wait. One of another field, or to another value than before, never does. */
   isWaiting(source: string, step: ReconcileStep): boolean {
-    const made = this.#bySource.get(source);
-    const repair = made === undefined ? undefined : repairOf(step);
-    const before = repair && made?.get(repair.target);
-    return before !== undefined && before.change === repair?.change && this.#waitMs(before) > 0;
+    const targets = this.#bySource.get(source);
+    const repair = targets === undefined ? undefined : repairOf(step);
+    const target = repair && targets?.get(repair.target);
+    if (repair === undefined || repair.changes.size === 0 || target?.uid !== repair.uid) return false;
+    return [...repair.changes].every(([path, { after }]) => {
+      const made = target.fields.get(path)?.find(({ value }) => isDeepStrictEqual(value, after));
+      return made !== undefined && this.#waitMs(made) > 0;
+    });
   }
 
   /** The step was made; `undone` when the response says that it had no effect. `stored` is what the core has now. */
@@ -102,26 +124,38 @@ export class UndoneRepairs {
     const repair = repairOf(step);
     if (repair === undefined) return;
     this.#forget();
-    const made = this.#bySource.get(source) ?? new Map<string, Made>();
-    const { target, change, fields } = repair;
-    const before = made.get(target);
-    const times = (before?.change === change ? before.times : 0) + 1;
+    const targets = this.#bySource.get(source) ?? new Map<string, Target>();
+    const { target, uid, changes } = repair;
+    const known = targets.get(target);
+    const fields: Target["fields"] = known?.uid === uid ? known.fields : new Map();
     const kept = undoneFields(step, stored(target));
-    const hasNoEffect = undone || kept.length > 0;
-    made.set(target, {
-      change,
+    for (const [path, change] of changes) {
       // Others of the same write may have had their effect.
-      fields: kept.length > 0 ? kept : fields,
-      times: hasNoEffect ? Math.max(times, AT_ONCE) : times,
-      atMs: this.#nowMs(),
-    });
+      const hasNoEffect = kept.length > 0 ? kept.includes(path) : undone;
+      fields.set(path, this.#withChange(fields.get(path) ?? [], change, hasNoEffect));
+    }
+    targets.set(target, { uid, fields });
     this.#bySource.delete(source);
-    this.#bySource.set(source, made);
+    this.#bySource.set(source, targets);
+  }
+
+  /**
+   * Several values of a field are remembered, because somebody may undo them in turn. Where the last one is still
+   * there, nobody undoes any: the source asks for another one.
+   */
+  #withChange(values: readonly Made[], { before, after }: Change, hasNoEffect: boolean): readonly Made[] {
+    const isFollowed = isDeepStrictEqual(values.at(-1)?.value, before);
+    const known = isFollowed ? undefined : values.find(({ value }) => isDeepStrictEqual(value, after));
+    const times = (known?.times ?? 0) + 1;
+    const made = { value: after, times: hasNoEffect ? Math.max(times, AT_ONCE) : times, atMs: this.#nowMs() };
+    const others = isFollowed ? [] : values.filter((one) => one !== known).slice(1 - MAX_VALUES);
+    return [...others, made];
   }
 
   /** Milliseconds until the next repair of the source that waits; undefined when none does. */
   nextMs(source: string): number | undefined {
-    const waits = [...(this.#bySource.get(source)?.values() ?? [])].map((made) => this.#waitMs(made));
+    const targets = [...(this.#bySource.get(source)?.values() ?? [])];
+    const waits = targets.flatMap(({ fields }) => [...fields.values()].flat()).map((made) => this.#waitMs(made));
     const positive = waits.filter((waitMs) => waitMs > 0);
     return positive.length === 0 ? undefined : Math.min(...positive);
   }
@@ -129,8 +163,9 @@ export class UndoneRepairs {
   /** What has no effect on this source and its protectors, for people. */
   why(source: string): string | undefined {
     this.#forget();
-    for (const [target, { fields, times }] of this.#bySource.get(source) ?? []) {
-      if (times < AT_ONCE) continue;
+    for (const [target, { fields: made }] of this.#bySource.get(source) ?? []) {
+      const fields = [...made.keys()].filter((path) => made.get(path)?.some(({ times }) => times >= AT_ONCE));
+      if (fields.length === 0) continue;
       const what = target === "/" ? source : `protector ${target.replace(/\/.*/, "")}`;
       const more = fields.length > MAX_NAMED ? ` and ${fields.length - MAX_NAMED} more` : "";
       const named = `${fields.slice(0, MAX_NAMED).join(", ")}${more}`;
@@ -149,9 +184,16 @@ export class UndoneRepairs {
 
   #forget(): void {
     const sinceMs = this.#nowMs() - FORGET_MS;
-    for (const [source, made] of this.#bySource) {
-      for (const [target, { atMs }] of made) if (atMs < sinceMs) made.delete(target);
-      if (made.size > 0) break;
+    for (const [source, targets] of this.#bySource) {
+      for (const [target, { fields }] of targets) {
+        for (const [path, values] of fields) {
+          const young = values.filter(({ atMs }) => atMs >= sinceMs);
+          if (young.length > 0) fields.set(path, young);
+          else fields.delete(path);
+        }
+        if (fields.size === 0) targets.delete(target);
+      }
+      if (targets.size > 0) break;
       this.#bySource.delete(source);
     }
   }

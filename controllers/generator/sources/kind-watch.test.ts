@@ -14,13 +14,14 @@ class Server implements Transport {
   resources: object[] = [];
   spec: object = { selector: {}, minAvailable: 1 };
   isDown = false;
+  isDenied = false;
   readonly requests: string[] = [];
   readonly #open: ScriptedStream[] = [];
 
   async request({ path }: ApiRequest): Promise<ApiResponse> {
     const [plain = ""] = path.split("?");
     this.requests.push(plain);
-    if (this.isDown) return { status: 503, headers: {}, body: "" };
+    if (this.isDown || this.isDenied) return { status: this.isDown ? 503 : 403, headers: {}, body: "" };
     const version = plain.split("/")[3] ?? "";
     if (!this.served.includes(version)) return { status: 404, headers: {}, body: "404 page not found" };
     const isDiscovery = plain.split("/").length === 4;
@@ -107,6 +108,27 @@ class Harness {
 
 let harness: Harness;
 afterEach(() => harness.stop());
+
+test("a kind that this process may not list is told of once the denials are no apiserver's start", async () => {
+  harness = new Harness("daemonset");
+  const { server, watch, events } = harness;
+  server.served = ["v1"];
+  server.isDenied = true;
+  await harness.run(0);
+  expect([watch.isDenied, events]).toEqual([false, []]);
+  await harness.run(60_000);
+  expect([watch.ready, watch.isDenied, events]).toEqual([false, true, ["ready"]]);
+  server.isDenied = false;
+  await harness.run(60_000);
+  expect([watch.ready, watch.isDenied, events]).toEqual([true, false, ["ready", "- > web", "ready"]]);
+});
+
+test("a kind that can't be listed in an outage is not denied", async () => {
+  harness = new Harness("daemonset");
+  harness.server.isDown = true;
+  await harness.run(60_000);
+  expect([harness.watch.isDenied, harness.events]).toEqual([false, []]);
+});
 
 describe("an optional kind", () => {
   test("is ready while it is not installed; discovery asks often at first and rarely later", async () => {

@@ -13,8 +13,8 @@ import { collectionPath, type ProtectionSource, type SourceKind, type SourcePlug
 
 /** Frequent after a start, when CRDs are likely to be installed; later four times a minute. */
 const DISCOVERY_BACKOFF = { initialMs: 1_000, maxMs: 15_000, factor: 1.5, jitter: 0.3 };
-/** A single 404 may come from an apiserver that is starting. */
-const UNINSTALLED_AFTER_404S = 3;
+/** A single 404 or 403 may come from an apiserver that is starting. */
+const MEANT_AFTER = 3;
 
 export interface KindWatchOptions {
   readonly plugin: SourcePlugin;
@@ -25,7 +25,7 @@ export interface KindWatchOptions {
   readonly timeoutMs: number;
   readonly onWatch: (event: ReflectorEvent) => void;
   readonly onChanged: (before: ProtectionSource | undefined, after: ProtectionSource | undefined) => void;
-  /** {@link KindWatch.ready} has become true. */
+  /** {@link KindWatch.ready} or {@link KindWatch.isDenied} has become true. */
   readonly onReady: () => void;
   readonly onServed: (served: boolean, kind: SourceKind) => void;
 }
@@ -36,6 +36,7 @@ export class KindWatch {
   #servedKind: SourceKind | undefined;
   #watch: Reflector<ProtectionSource> | undefined;
   #isNotServed = false;
+  #denials = 0;
   /** UIDs of sources whose deletion leaves their pods. The finalizer that says so may be gone in a millisecond. */
   readonly #leaving = new Set<string>();
 
@@ -52,6 +53,11 @@ export class KindWatch {
   /** All objects are listed, or the cluster does not serve the kind. */
   get ready(): boolean {
     return this.#isNotServed || this.#watch?.synced === true;
+  }
+
+  /** This process may not list the kind. */
+  get isDenied(): boolean {
+    return this.#denials >= MEANT_AFTER;
   }
 
   /** `--scalable` names this resource, and the cluster does not serve it, or without what the generator needs. */
@@ -133,10 +139,12 @@ export class KindWatch {
       unparsable: "keepLast",
       onEvent: (event) => {
         onWatch(event);
-        if (event.kind === "listed" || event.kind === "watching") notServed = 0;
-        if (event.kind !== "failed" || event.tag !== "not-served" || !isOptional) return;
+        if (event.kind === "listed" || event.kind === "watching") notServed = this.#denials = 0;
+        if (event.kind !== "failed") return;
+        if (event.tag === "forbidden" && ++this.#denials === MEANT_AFTER) onReady();
+        if (event.tag !== "not-served" || !isOptional) return;
         notServed += 1;
-        if (notServed >= UNINSTALLED_AFTER_404S) end();
+        if (notServed >= MEANT_AFTER) end();
       },
     });
     watch.subscribe({

@@ -63,6 +63,7 @@ function read(name: string, metadata: object = {}, from: readonly SourcePlugin[]
   return plugin.interpret(object(name, metadata));
 }
 
+const declining = (annotations: object) => ({ labels: { [PROTECT]: "false" }, annotations });
 const requires = (source: ProtectionSource): boolean => source.protectors.length > 0 || source.need !== undefined;
 const DELETED = { deletionTimestamp: "2026-01-01T00:00:00Z" };
 
@@ -121,6 +122,16 @@ describe.each(Object.keys(SPECS))("%s", (name) => {
     expect(source.decision).toBe(selected ? (ignored ? "Ignored" : "Protected") : otherwise);
     expect(requires(source)).toBe(selected && !ignored);
     expect(source.why === undefined).toBe(!(selected && ignored));
+  });
+
+  test.each<[string, object, string]>([
+    ["nothing", {}, "Protected"],
+    ["the label false", { labels: { [PROTECT]: "false" } }, "Declined"],
+    ["the label false and the annotation adopted", declining({ [PROTECT]: "adopted" }), "Declined"],
+    ["the label false and the annotation true", declining({ [PROTECT]: "true" }), "Protected"],
+  ])("with %s, where a selector takes all objects", (_, metadata, decision) => {
+    const source = read(name, { labels: {}, ...metadata }, lenient);
+    expect(source.decision).toBe(ignored && decision === "Protected" ? "Ignored" : decision);
   });
 
   test.each<[string, object]>([

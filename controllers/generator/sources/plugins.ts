@@ -137,7 +137,10 @@ export function coveredNamespaces({
   return (namespace) => namespace !== "" && !excluded.has(namespace) && (only.size === 0 || only.has(namespace));
 }
 
-/** Selects objects by namespace, by label, and by an annotation that overrides the label. */
+/**
+ * Selects objects by namespace and by label. The annotation overrides the labels, of which `protect=false` overrides
+ * the selector.
+ */
 function selection(
   { protectSelector }: PluginOptions,
   covers: (namespace: string) => boolean,
@@ -148,8 +151,7 @@ function selection(
   return ({ namespace = "", labels = {}, annotations = {} }) => {
     if (!covers(namespace)) return "OutOfScope";
     const stated = annotations[PROTECT_ANNOTATION];
-    if (stated === "true" || (stated !== "false" && matches(labels))) return "Selected";
-    if (stated === "false" || labels[PROTECT_LABEL] === "false") return "Declined";
-    return stated === ADOPTED ? "Selected" : "NotSelected";
+    if (stated !== "true" && (stated === "false" || labels[PROTECT_LABEL] === "false")) return "Declined";
+    return stated === "true" || stated === ADOPTED || matches(labels) ? "Selected" : "NotSelected";
   };
 }

@@ -15,7 +15,7 @@ const Page = checker(
 );
 /** ConfigMaps of one page: they may be large. */
 const PAGE_SIZE = 10;
-/** No selector of this project selects more pages. A list of more fails: its rest is unknown. */
+/** No selector of a cell selects more pages. A list of more fails: its rest is unknown. */
 const MAX_PAGES = 100;
 /**
  * The most characters that a cell stores: 256 ConfigMaps of backups with 256 Ki each, and what {@link TEXT_CHARACTERS}
@@ -38,24 +38,28 @@ function charactersOf(value: unknown): number {
   return characters;
 }
 
-/** Lists all ConfigMaps of a namespace with these labels, by quorum reads. */
+/**
+ * Lists all ConfigMaps of a namespace with these labels, by quorum reads. `times` is how many times the limits they may
+ * have.
+ */
 export async function listConfigMaps(
   api: Pick<ApiClient, "get">,
   namespace: string,
   labelSelector: string,
   options: CallOptions,
+  times = 1,
 ): Promise<{ readonly kind: "ok"; readonly object: readonly ConfigMap[] } | ApiFailure> {
   const found: ConfigMap[] = [];
   let token: string | undefined;
   let characters = 0;
-  for (let page = 0; page < MAX_PAGES; page++) {
+  for (let page = 0; page < MAX_PAGES * times; page++) {
     const query = { labelSelector, limit: PAGE_SIZE, continue: token };
     const result = await api.get(withQuery(configMapPath(namespace), query), Page, options);
     if (result.kind !== "ok") return result;
     for (const item of result.object.items) {
       const kept = keptOf(item);
       characters += charactersOf(kept);
-      if (characters > MAX_CHARACTERS)
+      if (characters > MAX_CHARACTERS * times)
         return { kind: "rejected", status: 200, message: `more than ${MAX_CHARACTERS} characters` };
       found.push(kept);
     }

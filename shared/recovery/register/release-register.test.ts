@@ -191,6 +191,29 @@ test("a denial of the register is no answer while it may be one of an apiserver 
   expect([await readAfter(9_999, "refused"), await readAfter(1, denial)]).toEqual([false, false]);
 });
 
+test("a register that grows because cells do not acknowledge it is read to its end", async () => {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  for (let pages = 0; pages < 101; pages++) transport.lists.push(page("9", [], "more"));
+  transport.lists.push(page("9", [segment(["last"], "8")]));
+  expect([await register.refresh({ timeoutMs: 1_000 }), register.has("last")]).toEqual([true, true]);
+});
+
+test.each([
+  ["too long", page("9", [], "more"), 1_000],
+  ["changed while it was read", statusAnswer(410), 1],
+])("a register that is %s is not denied", async (_what, answer, pages) => {
+  const time = new VirtualTime();
+  const transport = new ScriptedTransport();
+  const register = new ReleaseRegister({ core: "core", transport, ports: time, namespace: "system" });
+  for (const afterMs of [0, 10_000, 10_000]) {
+    await time.advance(afterMs);
+    for (let read = 0; read < pages; read++) transport.lists.push(answer);
+    expect(await register.refresh({ timeoutMs: 1_000 })).toBe(false);
+  }
+});
+
 test("a later protector of the name ends the earlier ones once a read or the watch shows its release", async () => {
   const time = new VirtualTime();
   const transport = new ScriptedTransport();

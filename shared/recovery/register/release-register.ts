@@ -32,6 +32,8 @@ const MAX_REMEMBERED = 100_000;
  * have no known order, so neither ends the other: an extra protector protects too much, a missing one protects nothing.
  */
 const CLOCKS_APART_MS = 30_000;
+/** Cells that acknowledge nothing let a register grow, which its core serves all the same. */
+const LIMITS = 10;
 const SELECTOR = `${REGISTER_LABEL}=${REGISTER_LABEL_VALUE}`;
 /**
  * Nothing but denials for this long mean that this process can't read the register: one comes from an apiserver that
@@ -71,7 +73,7 @@ export class ReleaseRegister {
     this.#onReleased = onReleased;
     this.#nowMs = () => ports.clock.monotonicMs();
     const api = new ApiClient(transport);
-    this.#refresh = (options) => listConfigMaps(api, namespace, SELECTOR, options);
+    this.#refresh = (options) => listConfigMaps(api, namespace, SELECTOR, options, LIMITS);
     this.segments = new Reflector<ConfigMap>({
       name: `releases of ${core}`,
       transport,
@@ -129,7 +131,7 @@ export class ReleaseRegister {
       for (const segment of result.object) this.#learn(segment);
       this.#settleDoubt(result.object, sentMs);
     }
-    if (result.kind === "ok" || result.kind === "unavailable") {
+    if (result.kind !== "rejected" || result.status !== 403) {
       this.#denied = undefined;
       return result.kind === "ok";
     }

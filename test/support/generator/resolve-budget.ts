@@ -56,6 +56,8 @@ export interface GivenBudget {
     | { readonly total: number; readonly controllers: readonly WorkloadRef[]; readonly jobPods?: number }
     | undefined;
   readonly notReady?: boolean;
+  /** The plugin of a kind that the generator may not list. */
+  readonly denied?: string;
   /** Responses by path without query. */
   readonly answers?: Readonly<Record<string, unknown>>;
   readonly present?: number;
@@ -95,7 +97,11 @@ function resolverOf(given: GivenBudget): { readonly resolver: Resolver; readonly
   const kinds = new Map(
     all.map(({ name }) => [
       name,
-      { ready: given.notReady !== true, get: (key: string) => objects.get(`${name}/${key}`) },
+      {
+        ready: given.notReady !== true && given.denied !== name,
+        isDenied: given.denied === name,
+        get: (key: string) => objects.get(`${name}/${key}`),
+      },
     ]),
   );
   const { clock } = new VirtualTime();
