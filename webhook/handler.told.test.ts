@@ -52,6 +52,17 @@ test.each<[Partial<PodProtectorSpec>["suspend"], string]>([
   expect(records).toMatchObject([{ outcome: "suspended" }]);
 });
 
+test("a deletion is told no more of the end of a suspension than a time takes, whatever its author wrote", async () => {
+  const { ask } = handler(
+    await verdictOf({ suspend: { enabled: true, until: `${until.slice(0, -1)}.${"0".repeat(1e5)}Z` } }),
+  );
+  const response = responseOf(await ask(deletion()));
+  expect(String(response.warnings)).toMatch(
+    /is suspended until 2030-05-01T12:00:00\.0+: it does not protect pod web-0$/,
+  );
+  expect(String(response.warnings).length).toBeLessThan(256);
+});
+
 const FORCE_DELETE = "podseidon.kubewharf.io/force-delete";
 const annotated = (value: string): string =>
   deletion(podJson({ metadata: { annotations: { [FORCE_DELETE]: value } } }));
