@@ -228,7 +228,12 @@ export class AdmissionHandler {
     };
     return chain(this.#options.pipeline.decide(disruption), (verdict) => {
       if (isPinned && verdict.kind === "failed") return this.#unpinned(target, verdict, deadlineMs);
-      const isHeldBack = isUncovered(verdict, target) && bypass?.forced !== true && holdsUncovered(target);
+      // Where a core is out of reach, nobody knows a protector that would let it go.
+      const isAlone =
+        verdict.kind === "failed"
+          ? this.#options.pipeline.onlyWarns?.(target.pod) !== true
+          : isUncovered(verdict, target);
+      const isHeldBack = isAlone && bypass?.forced !== true && holdsUncovered(target);
       if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
       if (isHeldBack) return this.#inMode(heldBack(target, bypass));
       if (target.isUnbound === true && (verdict.kind === "allowed" || verdict.kind === "denied")) {
