@@ -24,7 +24,7 @@ const KB = 1000;
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
-  webhook: { entry: "webhook/main.ts", budget: 408 * KB },
+  webhook: { entry: "webhook/main.ts", budget: 409 * KB },
   generator: { entry: "controllers/generator/main.ts", budget: 373 * KB },
   aggregator: { entry: "controllers/aggregator/main.ts", budget: 409 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },

@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Pod } from "../shared/schema/pod.ts";
+import type { PodProtectorSpec } from "../shared/schema/podprotector.ts";
+import { noncesOf, protector } from "../test/support/webhook/fixtures.ts";
 import {
   ALLOWED,
   DENIED,
@@ -10,6 +12,7 @@ import {
   type JsonObject,
   responseOf,
 } from "../test/support/webhook/handler-harness.ts";
+import { world } from "../test/support/webhook/pipeline-harness.ts";
 import type { LiveRead } from "./request/cell-client.ts";
 import type { Verdict } from "./reserve/verdict.ts";
 
@@ -29,6 +32,13 @@ describe("the eviction of a pending pod that cannot be pinned", () => {
     expect(asked[0]?.deadlineMs).toBe(3_000);
   });
 });
+
+/** A pipeline over one protector that has no pod to spare, and the UIDs of the pods that it has recorded. */
+function stored(spec: Partial<PodProtectorSpec>) {
+  const { decide, stores } = world([{ core: "core", object: protector(10, { spec }) }]);
+  const recorded = () => [...stores.values()].flatMap(({ object }) => [...noncesOf(object).keys()]);
+  return { pipeline: { decide }, recorded };
+}
 
 describe("evictions that need no protector", () => {
   test.each<[string, string, LiveRead | undefined, JsonObject | number]>([
@@ -74,9 +84,36 @@ describe("evictions that need no protector", () => {
     expect(JSON.stringify(responseOf(await ask(eviction())))).toContain("UnboundEviction");
   });
 
+  test.each<[string, Partial<PodProtectorSpec>, string, boolean]>([
+    ["only warns", { enforcement: "Warn" }, "dryRunDenied", true],
+    ["is suspended", { suspend: { enabled: true } }, "suspended", true],
+    ["promises nothing", { minAvailable: 0 }, "allowed", true],
+    ["asks for no evictions", { protectedOperations: ["DELETE"] }, "allowed", false],
+  ])("such an eviction is allowed by a protector that %s, with its record", async (_, spec, outcome, isRecorded) => {
+    const { pipeline, recorded } = stored(spec);
+    const { ask, records } = handler(ALLOWED, { requireBoundEvictions: true, pipeline }, found());
+    expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: true });
+    expect(records).toMatchObject([{ outcome }]);
+    expect(recorded()).toEqual(isRecorded ? ["u"] : []);
+    expect(responseOf(await ask(eviction({}, { dryRun: true })))).toMatchObject({ allowed: true });
+  });
+
+  test.each([
+    [{}, ["u"]],
+    [{ dryRun: true }, []],
+  ])("in dry-run mode, such an eviction is told, allowed and recorded: %j", async (request, expected) => {
+    const { pipeline, recorded } = stored({});
+    const options = { requireBoundEvictions: true, dryRunMode: true, pipeline };
+    const { ask } = handler(ALLOWED, options, found());
+    const response = responseOf(await ask(eviction({}, request)));
+    expect(response).toMatchObject({ allowed: true, auditAnnotations: { "dry-run": "true" } });
+    expect(String(response.warnings)).toContain("not bound to the pod's UID");
+    expect(recorded()).toEqual(expected);
+  });
+
   test("where no protector covers the pod, such an eviction is allowed, and fails where nobody can tell", async () => {
     const failed: Verdict = { kind: "failed", tag: "core-unavailable", message: "no answer" };
-    const { ask } = handler([ALLOWED, failed], { requireBoundEvictions: true }, found());
+    const { ask } = handler([ALLOWED, ALLOWED, failed], { requireBoundEvictions: true }, found());
     expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: true });
     expect((await ask(eviction())).status).toBe(500);
   });

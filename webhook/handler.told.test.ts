@@ -4,6 +4,7 @@ import { parseAnyPod } from "../shared/schema/pod.ts";
 import type { PodProtectorSpec } from "../shared/schema/podprotector.ts";
 import { disruption, pod, protector } from "../test/support/webhook/fixtures.ts";
 import {
+  ALLOWED,
   admissionReview,
   deletion,
   found,
@@ -50,6 +51,17 @@ test.each<[Partial<PodProtectorSpec>["suspend"], string]>([
     auditAnnotations: { decision: "core/default/web=Suspended", suspended: "default/web" },
   });
   expect(records).toMatchObject([{ outcome: "suspended" }]);
+});
+
+test("a deletion is told no more of the end of a suspension than a time takes, whatever its author wrote", async () => {
+  const { ask } = handler(
+    await verdictOf({ suspend: { enabled: true, until: `${until.slice(0, -1)}.${"0".repeat(1e5)}Z` } }),
+  );
+  const response = responseOf(await ask(deletion()));
+  expect(String(response.warnings)).toMatch(
+    /is suspended until 2030-05-01T12:00:00\.0+: it does not protect pod web-0$/,
+  );
+  expect(String(response.warnings).length).toBeLessThan(256);
 });
 
 const FORCE_DELETE = "podseidon.kubewharf.io/force-delete";
@@ -112,6 +124,27 @@ test.each<[string, Partial<PodProtectorSpec>]>([
     });
   },
 );
+
+test.each<[string, readonly Partial<PodProtectorSpec>[], number]>([
+  ["keeps a pod while its core is out of reach", [{}], 200],
+  ["keeps a pod while the core is out of reach that may have its protector", [], 200],
+  ["leaves a pod to failurePolicy then, of which is only known that it is warned of", [{ enforcement: "Warn" }], 500],
+  ["keeps a pod then that another protector keeps", [{ enforcement: "Warn" }, {}], 200],
+])("a pre-activity %s", async (_, specs, status) => {
+  const protectors = specs.map((spec, index) => ({
+    core: "core",
+    object: protector(10, { name: `web-${index}`, spec }),
+  }));
+  const { pipeline, problems } = world([...protectors, { core: "other", object: protector(1, { name: "api" }) }]);
+  problems.set("core", "no answer").set("other", "no answer");
+  const waiting = podJson({
+    metadata: { annotations: { "pre-activity.xpdb.form3.tech/copy": "" }, labels: { api: "left" } },
+  });
+  const { ask } = handler(ALLOWED, { pipeline });
+  const reply = await ask(deletion(waiting));
+  expect(reply.status).toBe(status);
+  if (status === 200) expect(responseOf(reply)).toMatchObject({ allowed: false, status: { code: 429 } });
+});
 
 test("a forged pre-activity with a name of a megabyte is repeated by none of the pod's protectors", async () => {
   const annotations = {

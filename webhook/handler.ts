@@ -27,7 +27,7 @@ import { bindEviction } from "./request/evict-precondition.ts";
 import { claimsBypass, type Exemption, exemptionOf } from "./request/exemption.ts";
 import { ReviewedDeletions } from "./request/reviewed-deletions.ts";
 import type { Disruption } from "./reserve/pipeline.ts";
-import type { Verdict } from "./reserve/verdict.ts";
+import type { Allowance, Verdict } from "./reserve/verdict.ts";
 import {
   type AdmissionKind,
   type AdmissionRecord,
@@ -210,10 +210,11 @@ export class AdmissionHandler {
   }
 
   #decide(
-    { request, cell, call, arrivedMs, deadlineMs }: ParsedCall,
+    parsed: ParsedCall,
     target: DisruptionTarget,
     { bypass, criterionPermitted, isPinned }: Permissions,
   ): MaybePromise<AdmissionResponse> {
+    const { request, cell, call, arrivedMs, deadlineMs } = parsed;
     const disruption: Disruption = {
       ...target,
       criterionPermitted,
@@ -227,13 +228,21 @@ export class AdmissionHandler {
     };
     return chain(this.#options.pipeline.decide(disruption), (verdict) => {
       if (isPinned && verdict.kind === "failed") return this.#unpinned(target, verdict, deadlineMs);
-      const isHeldBack = isUncovered(verdict, target) && bypass?.forced !== true && holdsUncovered(target);
+      // Where a core is out of reach, nobody knows a protector that would let it go.
+      const isAlone =
+        verdict.kind === "failed"
+          ? this.#options.pipeline.onlyWarns?.(target.pod) !== true
+          : isUncovered(verdict, target);
+      const isHeldBack = isAlone && bypass?.forced !== true && holdsUncovered(target);
       if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
       if (isHeldBack) return this.#inMode(heldBack(target, bypass));
-      // Another pod of the name may be evicted in its place. A platform may leave namespaces out of binding.
-      if (target.isUnbound === true && covers(verdict)) {
+      if (target.isUnbound === true && (verdict.kind === "allowed" || verdict.kind === "denied")) {
+        const mayGo = verdict.kind === "allowed" && !verdict.decisions.some(mayDeny);
+        if (mayGo) return this.#validate(parsed, { ...target, isUnbound: false });
+        // Another pod of the name may be evicted in its place. A platform may leave namespaces out of binding.
         const { namespace, name } = target.pod;
-        return this.#inMode(responseWithoutTarget({ kind: "unbound", namespace, name }));
+        const unbound = responseWithoutTarget({ kind: "unbound", namespace, name });
+        return this.#inMode({ ...unbound, decisions: [] }, [{ ...disruption, dryRun: target.dryRun }]);
       }
       const context = (): DenialContext => this.#denialContext(cell.id, request.user.username);
       const response = responseToVerdict(verdict, target, bypass, context);
@@ -330,9 +339,10 @@ function isUncovered(verdict: Verdict, target: DisruptionTarget): boolean {
   );
 }
 
-/** A protector matches. */
-function covers(verdict: Verdict): boolean {
-  return verdict.kind === "denied" || (verdict.kind === "allowed" && verdict.decisions.length > 0);
+/** The protector enforces its decisions on the operation, and promises something. */
+function mayDeny({ decision: { decision, version } }: Allowance): boolean {
+  const { warnsOnly, minAvailable } = version.state.spec;
+  return !warnsOnly && minAvailable > 0 && decision.reason !== "Suspended" && decision.reason !== "NotProtected";
 }
 
 /** As with x-pdb, pre-activities deny the deletion or eviction of a pod even if no protector covers it. */

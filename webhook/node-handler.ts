@@ -34,6 +34,7 @@ export interface NodeDeletion extends Pick<Disruption, "arrivedMs" | "deadlineMs
     readonly decide: (disruption: Disruption) => MaybePromise<Verdict>;
     readonly protectsNothing?: (cell: string) => boolean;
     readonly countsUnready?: (pod: Pod) => boolean;
+    readonly onlyWarns?: (pod: Pod) => boolean;
     readonly protectorsOf?: (pod: Pod) => number;
   };
   readonly context: DenialContext;

@@ -184,6 +184,17 @@ describe("why", () => {
     expect(holders.map((holder) => holder.pod)).toEqual(names);
   });
 
+  test.each([
+    ["alone", []],
+    ["beside that of the pod, in packed form", packed([held("uid-web-1", 3)])],
+    ["beside that of the pod", [held("uid-web-1", 3)]],
+  ])("names a packed reservation of its predecessor of the same name, %s", (_, own) => {
+    const before = packed([{ ...held("uid-before", 12), podName: "web-1" }]);
+    const protector = named(makeProtector([makeCell("a", 5, [...before, ...own])]), "web");
+    const { holders } = opinionOf(protector, pod, "delete", "a", [], NOW_MS);
+    expect(holders.map((holder) => [holder.pod, holder.firstAgeMs])).toEqual([["web-1", 12_000]]);
+  });
+
   test("names no pod as missing that has ended, and those that are not Ready for long enough", () => {
     const ended = Array.from({ length: 20 }, (_, index) => makePod(`old-${index}`, { phase: "Failed" }));
     const others = [

@@ -1,6 +1,6 @@
 /** A protector for people: its minimum, the available pods, the reservations that use quota, and their ages. Pure. */
 
-import { orderedRecords } from "../../shared/decide/ledger/reservation.ts";
+import { orderedRecords, type Reservation } from "../../shared/decide/ledger/reservation.ts";
 import { estimate, isReliable } from "../../shared/decide/state/estimate.ts";
 import { holdWrittenMs } from "../../shared/decide/state/hold.ts";
 import { type CellState, type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
@@ -171,22 +171,18 @@ function cellStateOf(cell: CellState, heartbeatAgeMs: number | undefined): CellV
   return heartbeatAgeMs !== undefined && heartbeatAgeMs > STALE_AFTER_MS ? "stale" : "ok";
 }
 
+/** One view for each record of the reservation. */
+export function viewReservation(cell: string, reservation: Reservation, nowMs: number): ReservationView[] {
+  const { podName: pod, uid, weight } = reservation;
+  return orderedRecords(reservation).map(([operation, { paid, startMicros, firstMicros }]) => ({
+    ...{ cell, pod, uid, operation, weight, paid },
+    ageMs: nowMs - startMicros / 1000,
+    firstAgeMs: nowMs - firstMicros / 1000,
+  }));
+}
+
 function viewReservations({ cellID, ledger }: CellState, nowMs: number): ReservationView[] {
-  const views: ReservationView[] = [];
-  for (const reservation of ledger.reservations()) {
-    for (const [operation, record] of orderedRecords(reservation)) {
-      views.push({
-        cell: cellID,
-        pod: reservation.podName,
-        uid: reservation.uid,
-        operation,
-        weight: reservation.weight,
-        paid: record.paid,
-        ageMs: nowMs - record.startMicros / 1000,
-        firstAgeMs: nowMs - record.firstMicros / 1000,
-      });
-    }
-  }
+  const views = [...ledger.reservations()].flatMap((one) => viewReservation(cellID, one, nowMs));
   for (const { weight, startMicros, endMicros } of ledger.ranges) {
     const ages = { ageMs: nowMs - endMicros / 1000, firstAgeMs: nowMs - startMicros / 1000 };
     views.push({ cell: cellID, pod: undefined, uid: undefined, operation: "RANGE", weight, paid: true, ...ages });

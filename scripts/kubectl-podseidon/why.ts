@@ -29,7 +29,7 @@ import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.t
 import { age, fields, inLine, plural, table } from "./invocation/output.ts";
 import { reservationText } from "./status.ts";
 import { isUnprotected } from "./unprotected.ts";
-import { isOverdue, type ProtectorView, type ReservationView, viewProtector } from "./view.ts";
+import { isOverdue, type ProtectorView, type ReservationView, viewProtector, viewReservation } from "./view.ts";
 
 const MAX_UNAVAILABLE_SHOWN = 10;
 
@@ -68,11 +68,17 @@ function unavailableReason(pod: Pod, spec: SpecFacts): string {
 
 /**
  * True for a reservation of `pod`. Its predecessor, and a pod of another cell, may have the same name: as in a
- * StatefulSet. A packed record has no UID.
+ * StatefulSet. A packed record has only a hash of the UID, by which the ledger finds that of the pod.
  */
-function isOf(reservation: ReservationView, pod: Pod, cell: string | undefined): boolean {
-  if (reservation.uid !== undefined) return reservation.uid === pod.uid;
-  return reservation.pod === pod.name && (cell === undefined || reservation.cell === cell);
+function isOf(
+  { uid, pod: name, cell, operation, firstAgeMs }: ReservationView,
+  pod: Pod,
+  known: string | undefined,
+  ofPod: (cell: string) => readonly ReservationView[],
+): boolean {
+  if (uid !== undefined) return uid === pod.uid;
+  if (name !== pod.name || (known !== undefined && cell !== known)) return false;
+  return ofPod(cell).some((own) => own.operation === operation && own.firstAgeMs === firstAgeMs);
 }
 
 /** The decision of one protector about the pod, by its stored state. Pure. */
@@ -92,7 +98,11 @@ export function opinionOf(
     .filter((one) => !isAvailable(one, state.spec, maturityCutoffMs(nowMs, state.spec)))
     .map((one) => ({ pod: one.name, why: unavailableReason(one, state.spec) }));
   const known = cell ?? (view.cells.length === 1 ? view.cells[0]?.cell : undefined);
-  const holders = view.reservations.filter((one) => one.weight > 0 && !isOf(one, pod, known));
+  const ofPod = (id: string): readonly ReservationView[] => {
+    const own = state.cells.get(id)?.ledger.get(pod.uid, pod.name);
+    return own === undefined ? [] : viewReservation(id, own, nowMs);
+  };
+  const holders = view.reservations.filter((one) => one.weight > 0 && !isOf(one, pod, known, ofPod));
   if (known === undefined) {
     const text = "it is not known which cell this cluster is: name it by --cell";
     return { view, allowed: undefined, text, holders, unavailable };

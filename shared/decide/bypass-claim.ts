@@ -22,7 +22,8 @@ const STRUCTURED = "{";
 const MAX_REASON = 200;
 /** Kubernetes' limit for all annotations of a pod. A forged pod may have megabytes of JSON. */
 const MAX_LENGTH = 256 * 1024;
-const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$/;
+/** With nanoseconds at most: responses repeat the time. */
+const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$/;
 const KNOWN_KEYS: ReadonlySet<string> = new Set(["until", "reason"]);
 
 function field(fields: ReadonlyMap<string, unknown>, name: string): string | undefined {

@@ -4,7 +4,7 @@ import { makeCell, makePod, makeProtector, makeRequest, makeSpec } from "../../t
 import { decideLost } from "../recovery/lost-protector.ts";
 import { SOURCE_KIND_LABEL } from "../schema/annotations.ts";
 import { OPERATIONS, type PodProtectorSpec } from "../schema/podprotector.ts";
-import { leftOutMark } from "./availability/availability.ts";
+import { isTakenOut, leftOutMark } from "./availability/availability.ts";
 import { specFacts } from "./availability/spec-facts.ts";
 import { type DisruptionRequest, decide } from "./quota.ts";
 import { parseProtector } from "./state/protector-state.ts";
@@ -69,7 +69,7 @@ test.each<[DisruptionRequest["operation"], string]>([
   },
 );
 
-test("each of the pod's labels is looked at once, however many protectors decide, and again for another prefix", () => {
+test("each of the pod's labels is looked at once, however many protectors decide, whatever their prefixes are", () => {
   let looks = 0;
   const labels = new Proxy<Record<string, string>>(
     { app: "web", "away/x": "" },
@@ -88,6 +88,17 @@ test("each of the pod's labels is looked at once, however many protectors decide
     return decision.allowed ? decision.reason : decision.cause;
   };
   expect(Array.from({ length: 50 }, () => reasonUnder("out/"))).toEqual(Array(50).fill("AtMinimum"));
-  expect(looks).toBe(1);
   expect([reasonUnder("away/"), reasonUnder("out/")]).toEqual(["Unavailable", "AtMinimum"]);
+  expect(looks).toBe(1);
+});
+
+test("a pod is taken out by exactly the prefixes of its labels, in whatever order they are", () => {
+  const keys = ["b/x", "a", "B/", "b0", "c/", "b/y", "ab/z"];
+  for (const some of [keys, keys.toReversed(), keys.slice(0, 1), []]) {
+    const labels = Object.fromEntries(some.map((key) => [key, ""]));
+    for (const prefix of ["a", "b/", "b/x", "b/xx", "b/y", "b", "B", "c/", "c/z", "A", "d"]) {
+      const expected = some.some((key) => key.startsWith(prefix));
+      expect(isTakenOut({ labels }, { unavailableLabelPrefix: prefix }), `${prefix} of ${some}`).toBe(expected);
+    }
+  }
 });

@@ -82,9 +82,12 @@ test("complete requests keep their slots until their response; one more gets 503
   );
   const waiting = [await call(REQUEST), await call(REQUEST)];
   await expect.poll(() => server.inFlight).toBe(2);
-  await expect.poll((await call(REQUEST)).heard).toMatch(/^HTTP\/1\.1 503 /);
+  const refused = await call(REQUEST);
+  await expect.poll(refused.heard).toMatch(/^HTTP\/1\.1 503 /);
   gate.resolve();
   for (const { heard } of waiting) await expect.poll(heard).toMatch(/^HTTP\/1\.1 200 /);
+  // So that the caller's next request may reach another replica.
+  expect(refused.heard()).toMatch(REFUSED);
   await expect.poll(() => server.bodyBytes).toBe(0);
   await expect.poll((await call(REQUEST)).heard).toMatch(/^HTTP\/1\.1 200 /);
 });

@@ -304,11 +304,7 @@ export class WebhookServer {
     if (service === undefined) return this.#text(503, "this replica is starting, try another one");
     if (isTooLarge(incoming, MAX_REQUEST_BYTES)) throw tooLarge(MAX_REQUEST_BYTES);
     const body = incoming instanceof ReceivedRequest ? incoming.received : undefined;
-    if (body === undefined) {
-      const { status, message } = tooManyRequests();
-      service.rejected(status, message);
-      return this.#text(status, message);
-    }
+    if (body === undefined) throw tooManyRequests();
     if (body instanceof HttpError) throw body;
     const call: AdmissionCall = {
       cell,
@@ -343,8 +339,9 @@ export class WebhookServer {
 
   #reject(context: Context<Env, string>, { status, message }: HttpError): Response {
     this.#service?.rejected(status, message);
-    // The rest of the body is not read: the connection ends with this response.
-    if (!context.env.incoming.complete) return new Response(`${message}\n`, { status, headers: CLOSING_TEXT_HEADERS });
+    // The rest of the body is not read, or this replica is full: the next request may reach another one.
+    if (!context.env.incoming.complete || status === 503)
+      return new Response(`${message}\n`, { status, headers: CLOSING_TEXT_HEADERS });
     return this.#text(status, message, status === 405 ? { allow: "POST" } : undefined);
   }
 

@@ -115,6 +115,12 @@ describe("the force-delete annotation", () => {
     async (until) => expect(await judged(JSON.stringify({ until }))).toBe("malformed"),
   );
 
+  test("until a time of more digits than nanoseconds is malformed, because responses repeat it", async () => {
+    const until = (digits: string) => JSON.stringify({ until: `2030-05-01T12:00:00.${digits}Z` });
+    expect(await judged(until("123456789"))).toMatch(/^forced/);
+    expect(await judged(until("0".repeat(100_000)))).toBe("malformed");
+  });
+
   test("of a length that no apiserver stores is malformed, and not read", async () => {
     expect(readClaim(JSON.stringify({ reason: "x".repeat(200_000) }))).toMatchObject({ kind: "claimed" });
     expect(readClaim(JSON.stringify({ reason: "x".repeat(300_000) }))).toEqual({ kind: "malformed" });

@@ -159,6 +159,12 @@ export class Pipeline {
     return this.#options.cores.some((core) => core.match(pod).some(counts));
   }
 
+  /** True when protectors match, and the newest known version of each enforces nothing, however old that is. */
+  onlyWarns(pod: Pod): boolean {
+    const matches = this.#options.cores.flatMap((core) => core.match(pod));
+    return matches.length > 0 && matches.every((match) => versionOf(match)?.state.spec.warnsOnly === true);
+  }
+
   protectorsOf(pod: Pod): number {
     return this.#options.cores.reduce((sum, core) => sum + core.match(pod).length, 0);
   }

@@ -1,3 +1,4 @@
+import { decide } from "../../shared/decide/quota.ts";
 import { encodeStatus } from "../../shared/decide/state/encode-status.ts";
 import { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import type { Unavailable } from "../../shared/kube/client/api-result.ts";
@@ -120,7 +121,7 @@ export class ProtectorCalls {
       this.#pacing.conflicted(tookMs);
       await this.read("conflict");
     } else if (result.kind === "gone") this.#absent();
-    else if (result.kind === "rejected") this.#rejected(this.#refusedWith(writes), result.message);
+    else if (result.kind === "rejected") await this.#refused(batch, result.message);
     else await this.#unavailable(result, decisions.keys());
   }
 
@@ -137,9 +138,16 @@ export class ProtectorCalls {
     }
   }
 
-  /** Without its hold, nothing is reserved either. */
-  #refusedWith(writes: readonly PendingRequest[]): readonly PendingRequest[] {
-    return writes.some(({ kind }) => kind === "reassert") ? this.#queue.all() : writes;
+  /** Without its hold, nothing is reserved either. A denial by the stored state is told, once a read confirms it. */
+  async #refused({ base, writes }: Batch, message: string): Promise<void> {
+    if (!writes.some(({ kind }) => kind === "reassert")) return this.#rejected(writes, message);
+    const isDenied = (one: PendingRequest): boolean =>
+      one.kind === "reserve" && !decide(base.state, one.request).allowed;
+    this.#rejected(
+      this.#queue.all().filter((one) => !isDenied(one)),
+      message,
+    );
+    if (this.#queue.size > 0) await this.read("confirm");
   }
 
   /** Nothing was written, and the server would reject a repetition, too. */

@@ -6,8 +6,8 @@ import { ask, type Setup, setup } from "../../test/support/webhook/writer-harnes
 const FOR_MS = 60_000;
 
 /** A writer that has noticed lost history, and has to put its cell on hold. */
-function lost(forMs = FOR_MS): Setup {
-  const made = setup(1);
+function lost(forMs = FOR_MS, minAvailable = 1): Setup {
+  const made = setup(minAvailable);
   const nowMs = made.time.clock.monotonicMs();
   const timed = { arrivedMs: nowMs, deadlineMs: nowMs + forMs };
   made.writer.submit({ kind: "reassert", reassertions: [], cells: ["cell-1"], hold: "WentBack/1-t", ...timed });
@@ -53,6 +53,18 @@ describe("a hold that the core does not take", () => {
     ask(time, writer, pod("web-0"));
     await time.advance(1_000);
     expect(store.object.status?.cells[0]?.aggregation?.hold).toBe(written);
+  });
+
+  test("keeps no denial from being told that the stored counts ask for", async () => {
+    const { time, writer, store } = lost(FOR_MS, 10);
+    store.faults.push("rejected", "rejected", "rejected");
+    await time.advance(1_000);
+    const asked = [ask(time, writer, pod("web-0")), ask(time, writer, pod("web-1"))];
+    await time.advance(1_000);
+    const denied = { kind: "denied", decision: { kind: "Denial", cause: "AtMinimum" } };
+    expect(asked.map(({ decision }) => decision)).toMatchObject([denied, denied]);
+    // It is confirmed by a read (L6), and the core is not asked again and again to take the hold.
+    expect([store.reads, store.faults.length]).toEqual([1, 0]);
   });
 
   test("lets nothing be reserved while the core refuses it again, and is written once", async () => {

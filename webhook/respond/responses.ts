@@ -9,7 +9,7 @@ import type { AdmissionResponse } from "./admission-response.ts";
 import type { DenialContext } from "./denial-outlook.ts";
 import { denied, denyStatus, MAX_LISTED, preconditionFailed, withBypass } from "./deny-status.ts";
 
-/** Longest reason of a suspension in a warning: kube-apiserver cuts a warning at 256 characters. */
+/** Longest reason and end of a suspension in a warning: kube-apiserver cuts a warning at 256 characters. */
 const MAX_REASON = 80;
 
 /** kube-apiserver tells its client the text of an HTTP 500. Of a 503 or 504 it tells words of its own instead. */
@@ -104,7 +104,7 @@ function allowed(decisions: readonly Allowance[], pod: Pod, bypass: BypassResult
 export function suspensionWarning({ protector, decision }: Allowance, what: string): string {
   const { object, state } = decision.version;
   const { suspendedUntilMs, suspendReason: reason } = state.spec;
-  const ends = Number.isFinite(suspendedUntilMs) ? ` until ${object.spec.suspend?.until}` : "";
+  const ends = Number.isFinite(suspendedUntilMs) ? ` until ${object.spec.suspend?.until?.slice(0, MAX_REASON)}` : "";
   const why = reason === undefined || reason === "" ? "" : ` (${reason.slice(0, MAX_REASON)})`;
   return `PodProtector ${namespacedName(protector)} is suspended${ends}${why}: it does not protect ${what}`;
 }

@@ -119,8 +119,8 @@ function knownSinceMs(sinceMs: number | undefined): number | undefined {
   return sinceMs === 0 ? LATEST_MS : sinceMs;
 }
 
-/** Of each set of labels, by the last prefix: a pod may have 40,000 labels, and be decided on by many protectors. */
-const takenOut = new WeakMap<Pod["labels"], { readonly prefix: string; readonly isOut: boolean }>();
+/** The keys of each set of labels, in order: a pod may have 40,000 labels, and be decided on by many protectors. */
+const sortedKeys = new WeakMap<Pod["labels"], readonly string[]>();
 
 /** True where labels make the pod unavailable, Ready or not (docs/design.md#unavailable-labels). */
 export function isTakenOut(
@@ -128,12 +128,15 @@ export function isTakenOut(
   { unavailableLabelPrefix: prefix }: Pick<SpecFacts, "unavailableLabelPrefix">,
 ): boolean {
   if (prefix === undefined) return false;
-  let known = takenOut.get(labels);
-  if (known?.prefix !== prefix) {
-    known = { prefix, isOut: Object.keys(labels).some((key) => key.startsWith(prefix)) };
-    takenOut.set(labels, known);
+  const keys = sortedKeys.get(labels) ?? Object.keys(labels).sort();
+  sortedKeys.set(labels, keys);
+  let low = 0;
+  for (let high = keys.length; low < high; ) {
+    const middle = (low + high) >>> 1;
+    if ((keys[middle] ?? "") < prefix) low = middle + 1;
+    else high = middle;
   }
-  return known.isOut;
+  return keys[low]?.startsWith(prefix) === true;
 }
 
 /**
