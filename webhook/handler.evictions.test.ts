@@ -86,8 +86,6 @@ describe("evictions that need no protector", () => {
 
   test.each<[string, Partial<PodProtectorSpec>, string, boolean]>([
     ["only warns", { enforcement: "Warn" }, "dryRunDenied", true],
-    ["is suspended", { suspend: { enabled: true } }, "suspended", true],
-    ["promises nothing", { minAvailable: 0 }, "allowed", true],
     ["asks for no evictions", { protectedOperations: ["DELETE"] }, "allowed", false],
   ])("such an eviction is allowed by a protector that %s, with its record", async (_, spec, outcome, isRecorded) => {
     const { pipeline, recorded } = stored(spec);
@@ -96,6 +94,16 @@ describe("evictions that need no protector", () => {
     expect(records).toMatchObject([{ outcome }]);
     expect(recorded()).toEqual(isRecorded ? ["u"] : []);
     expect(responseOf(await ask(eviction({}, { dryRun: true })))).toMatchObject({ allowed: true });
+  });
+
+  test.each<[string, Partial<PodProtectorSpec>]>([
+    ["is suspended", { suspend: { enabled: true } }],
+    ["promises nothing", { minAvailable: 0 }],
+  ])("such an eviction is denied by a protector that %s, which may end before the pod is gone", async (_, spec) => {
+    const { pipeline, recorded } = stored(spec);
+    const { ask } = handler(ALLOWED, { requireBoundEvictions: true, pipeline }, found());
+    expect(responseOf(await ask(eviction()))).toMatchObject({ allowed: false, status: { code: 429 } });
+    expect(recorded()).toEqual([]);
   });
 
   test.each([

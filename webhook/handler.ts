@@ -339,10 +339,9 @@ function isUncovered(verdict: Verdict, target: DisruptionTarget): boolean {
   );
 }
 
-/** The protector enforces its decisions on the operation, and promises something. */
+/** The protector enforces its decisions on the operation. One that is suspended may do so before the pod is gone. */
 function mayDeny({ decision: { decision, version } }: Allowance): boolean {
-  const { warnsOnly, minAvailable } = version.state.spec;
-  return !warnsOnly && minAvailable > 0 && decision.reason !== "Suspended" && decision.reason !== "NotProtected";
+  return !version.state.spec.warnsOnly && decision.reason !== "NotProtected";
 }
 
 /** As with x-pdb, pre-activities deny the deletion or eviction of a pod even if no protector covers it. */
