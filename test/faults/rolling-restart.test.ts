@@ -9,6 +9,8 @@ import { ApiserverClient } from "../../scripts/control-plane/api-client.ts";
 import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
 import type { WebhookReplica } from "../../scripts/environment/webhook-process.ts";
+import { DISMISSAL } from "../../webhook/http/server.ts";
+import { OtherWebhook } from "../support/cluster/other-webhook.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, waitUntilSettled } from "../support/cluster/protectors.ts";
 
@@ -110,4 +112,26 @@ test("a rolling restart under load fails no admission request", async () => {
   for (const { component } of environment.webhooks.slice(0, -1)) {
     expect(await component.metric("podseidon_webhook_reviews_total")).toBeGreaterThan(0);
   }
+});
+
+test("kube-apiserver repeats a request that crosses the end of its connection", async () => {
+  await using other = await OtherWebhook.start(environment.core);
+  await other.register(environment.core);
+  const [first = "", second = ""] = await createReadyPods(environment.core, {
+    namespace: "default",
+    prefix: "crossing",
+    count: 2,
+    labels: { app: "crossing" },
+  });
+  const dryRun = (name: string) => environment.core.admin.request("DELETE", `${PODS}/${name}?dryRun=All`);
+  await environment.core.waitFor("the other webhook to be asked", async () => {
+    await dryRun(first);
+    return other.requests > 0;
+  });
+  const before = other.requests;
+  other.lastWords = DISMISSAL;
+  other.opinion = () => false;
+  const answer = await dryRun(second);
+  // Its failurePolicy is Ignore: without the repetition the deletion would be allowed.
+  expect([answer.status, other.requests - before]).toEqual([403, 2]);
 });

@@ -4,9 +4,14 @@ import type { Socket } from "node:net";
 interface Connection {
   /** The socket as it was accepted. The TLS socket comes with the handshake, or never. */
   readonly socket: Socket;
+  secured?: Socket;
   requests: number;
   isOutdated: boolean;
+  isDismissed: boolean;
 }
+
+/** How long a client may take to close its connection. */
+const DISMISSAL_MS = 1_000;
 
 /** Identifies a connection before and after its handshake, when Node hands out two different sockets. */
 function addressOf({ remoteAddress, remotePort, localAddress }: Socket): string | undefined {
@@ -64,6 +69,28 @@ export class ConnectionLimiter {
     return (this.#secured.get(socket)?.requests ?? 0) > 0;
   }
 
+  /** Nothing that comes on this connection is answered any more. */
+  isDismissed(socket: Socket): boolean {
+    return this.#secured.get(socket)?.isDismissed === true;
+  }
+
+  /**
+   * Sends `words` as the end of each connection without a request in flight. A request that crosses them has them for
+   * its response. Resolves when these connections are closed: by their clients, or a second after the last byte.
+   */
+  async dismissIdle(words: string): Promise<void> {
+    const closed: Promise<void>[] = [];
+    for (const connection of this.#all) {
+      const { secured, requests } = connection;
+      if (secured === undefined || requests > 0) continue;
+      connection.isDismissed = true;
+      closed.push(new Promise((resolve) => secured.once("close", () => resolve())));
+      secured.end(words);
+      secured.setTimeout(DISMISSAL_MS, () => secured.destroy());
+    }
+    await Promise.all(closed);
+  }
+
   /** `closeAllConnections` of Node leaves out those without a handshake, for which it waits two minutes. */
   closeAll(): void {
     for (const { socket } of this.#all) socket.destroy();
@@ -77,7 +104,7 @@ export class ConnectionLimiter {
       socket.destroy();
       return;
     }
-    const connection = { socket, requests: 0, isOutdated: false };
+    const connection = { socket, requests: 0, isOutdated: false, isDismissed: false };
     this.#all.add(connection);
     this.#unused.add(connection);
     this.#byAddress.set(address, connection);
@@ -93,6 +120,7 @@ export class ConnectionLimiter {
     const connection = this.#byAddress.get(address);
     if (connection === undefined) return;
     this.#byAddress.delete(address);
+    connection.secured = socket;
     this.#secured.set(socket, connection);
   }
 

@@ -79,6 +79,13 @@ const TEXT_HEADERS = { "content-type": "text/plain; charset=utf-8" };
 const CLOSING_JSON_HEADERS = { ...JSON_HEADERS, connection: "close" };
 const CLOSING_TEXT_HEADERS = { ...TEXT_HEADERS, connection: "close" };
 
+/**
+ * The end of an idle connection. An apiserver whose request crosses it repeats the request at once on another
+ * connection, as client-go does after `Retry-After`. Without a response, the request would fail: Go repeats no POST.
+ */
+export const DISMISSAL =
+  "HTTP/1.1 503 Service Unavailable\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
 /** A resumed session would spare a client certificate that has expired its verification. Apiservers resume none. */
 function contextOf(certificate: ServingCertificate): SecureContextOptions {
   const secureOptions = certificate.ca === undefined ? 0 : constants.SSL_OP_NO_TICKET;
@@ -188,11 +195,12 @@ export class WebhookServer {
     this.#draining = true;
   }
 
-  /** Retires, accepts no more connections, closes idle ones, and resolves when no request is in flight. */
+  /** Retires, ends idle connections, accepts no more, and resolves when no request is in flight. */
   async drain(): Promise<void> {
     this.retire();
     // On a busy machine, requests on idle connections have arrived and are not read yet.
     await this.#flush.reached();
+    await this.#connections.dismissIdle(DISMISSAL);
     this.#server.close();
     if (this.#inFlight === 0) return;
     await new Promise<void>((resolve) => {
@@ -235,6 +243,7 @@ export class WebhookServer {
    */
   #receive(incoming: ReceivedRequest, outgoing: ServerResponse): void {
     const { socket } = incoming;
+    if (this.#connections.isDismissed(socket)) return void incoming.resume();
     if (this.#connections.isOutdated(socket)) {
       // No apiserver sends a request before the response to the one before.
       if (this.#connections.isBusy(socket)) return void socket.destroy();

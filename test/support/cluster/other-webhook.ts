@@ -13,7 +13,7 @@ const PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurati
 /** Decides on `namespace/name` of a pod, from `oldObject` or from the request. */
 type OtherOpinion = (pod: string) => boolean | Promise<boolean>;
 
-export class OtherWebhook {
+export class OtherWebhook implements AsyncDisposable {
   readonly #server: Server;
   readonly #caPem: string;
   readonly #sockets = new Set<Socket>();
@@ -21,6 +21,8 @@ export class OtherWebhook {
   opinion: OtherOpinion = () => true;
   /** Number of admission requests so far. */
   requests = 0;
+  /** The raw response to the next request, after which its connection ends. */
+  lastWords: string | undefined;
 
   private constructor(server: Server, caPem: string) {
     this.#server = server;
@@ -35,6 +37,13 @@ export class OtherWebhook {
         body += chunk.toString();
       });
       incoming.on("end", () => {
+        const { lastWords } = this;
+        this.lastWords = undefined;
+        if (lastWords !== undefined) {
+          this.requests += 1;
+          incoming.socket.end(lastWords);
+          return;
+        }
         void this.#decide(field(JSON.parse(body), "request")).then((response) => {
           outgoing.setHeader("content-type", "application/json");
           outgoing.end(response);
@@ -83,6 +92,10 @@ export class OtherWebhook {
 
   async unregister(cell: Cluster): Promise<void> {
     await cell.admin.call("DELETE", `${PATH}/${NAME}`);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
   }
 
   async stop(): Promise<void> {
