@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type ApiAnswer, field } from "../../scripts/control-plane/api-client.ts";
+import { field } from "../../scripts/control-plane/api-client.ts";
 import { BARE, Cluster } from "../../scripts/control-plane/cluster.ts";
 import { root } from "../../scripts/root.ts";
 import { parsePodProtector } from "../../shared/schema/podprotector.ts";
@@ -29,10 +29,6 @@ const WIDE = {
     ...{ key: `k${key}`, operator: "In", values: Array.from({ length: 205 }, (_, value) => `v${value}`) },
   })),
 };
-
-function times<T>(count: number, item: (index: number) => T): T[] {
-  return Array.from({ length: count }, (_, index) => item(index));
-}
 
 /** All fields of upstream. */
 const FULL = {
@@ -229,56 +225,6 @@ describe("kubectl apply", () => {
     };
     await cluster.apply([object("added", spec)]);
     expect(field(await cluster.admin.get(`${PATH}/added`), "spec")).toEqual(spec);
-  });
-});
-
-describe.each(["selector", "aggregationSelector", "ignoredPodSelector"])("spec.%s", (path) => {
-  const ofMany = (count: number): object => Object.fromEntries(times(count, (index) => [`k${index}`, "v"]));
-  const required = (rest: object): object => ({ matchExpressions: [{ key: "a", ...rest }] });
-  const values = (...given: readonly string[]): object => required({ operator: "In", values: given });
-  const keyed = (key: string): object => required({ key, operator: "Exists" });
-  const exist = (count: number): object => ({
-    matchExpressions: times(count, (index) => ({ key: `k${index}`, operator: "Exists" })),
-  });
-  const [prefix, name] = ["p".repeat(253), "n".repeat(63)];
-  const dryRun = (selector: object): Promise<ApiAnswer> =>
-    cluster.admin.request("POST", `${PATH}?dryRun=All`, object("selects", { ...FULL.spec, [path]: selector }));
-
-  test.each<[string, object]>([
-    ["64 labels with values of 63 characters", { matchLabels: { ...ofMany(63), a: name } }],
-    ["no value", { matchLabels: { app: "" } }],
-    ["the longest key", keyed(`${prefix}/${name}`)],
-    ["64 requirements", exist(64)],
-    ["256 values, one of them of 63 characters", values(name, ...times(255, (index) => `v${index}`))],
-  ])("takes %s", async (_, selector) => {
-    const answer = await dryRun(selector);
-    expect([answer.status, field(answer.body, "message")]).toEqual([201, undefined]);
-  });
-
-  test.each<[string, object, string]>([
-    ["65 labels", { matchLabels: ofMany(65) }, "matchLabels: Too many"],
-    ["a value of 64 characters", { matchLabels: { a: `${name}n` } }, "matchLabels.a: Too long"],
-    ["a value that no label has", { matchLabels: { a: "-" } }, "matchLabels.a: Invalid value"],
-    ["an empty key", keyed(""), "matchExpressions[0].key: Invalid value"],
-    ["a key that no label has", keyed("a/b/c"), "matchExpressions[0].key: Invalid value"],
-    ["a key of 318 characters", keyed(`${prefix}/${name}n`), "matchExpressions[0].key: Too long"],
-    ["an unknown operator", required({ operator: "Near" }), "operator: Unsupported value"],
-    ["65 requirements", exist(65), "matchExpressions: Too many"],
-    ["257 values", values(...times(257, (index) => `v${index}`)), "matchExpressions[0].values: Too many"],
-    ["1,025 values in all", WIDE, "must have at most 1024 values in all"],
-    ["an item of 64 characters", values(`${name}n`), "matchExpressions[0].values[0]: Too long"],
-    ["an item that no label has", values("a b"), "matchExpressions[0].values[0]: Invalid value"],
-    ["In without values", required({ operator: "In" }), "values: Invalid value"],
-    ["NotIn with an empty list", required({ operator: "NotIn", values: [] }), "values: Invalid value"],
-    ["Exists with values", required({ operator: "Exists", values: ["b"] }), "must be empty when operator is Exists"],
-    ["DoesNotExist with values", required({ operator: "DoesNotExist", values: ["b"] }), "values: Invalid value"],
-  ])("refuses %s", async (_, selector, message) => {
-    const answer = await dryRun(selector);
-    expect([answer.status, field(answer.body, "message")]).toEqual([
-      422,
-      expect.stringContaining(`spec.${path}.match`),
-    ]);
-    expect(field(answer.body, "message")).toContain(message);
   });
 });
 
