@@ -60,13 +60,13 @@ export async function listConfigMaps(
       const kept = keptOf(item);
       characters += charactersOf(kept);
       if (characters > MAX_CHARACTERS * times)
-        return { kind: "rejected", status: 200, message: `more than ${MAX_CHARACTERS} characters` };
+        return { kind: "rejected", status: 200, message: `more than ${MAX_CHARACTERS * times} characters` };
       found.push(kept);
     }
     token = result.object.metadata.continue;
     if (token === undefined || token === "") return { kind: "ok", object: found };
   }
-  return { kind: "rejected", status: 200, message: `more than ${MAX_PAGES} pages` };
+  return { kind: "rejected", status: 200, message: `more than ${MAX_PAGES * times} pages` };
 }
 
 interface ConfigMapMetadata {
