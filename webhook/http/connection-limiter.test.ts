@@ -4,7 +4,7 @@ import { connect } from "node:tls";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { authority, certificate } from "../../test/support/webhook/loopback-certificate.ts";
 import type { HttpResponse } from "./call.ts";
-import { WebhookServer } from "./server.ts";
+import { DISMISSAL, WebhookServer } from "./server.ts";
 
 const REQUEST =
   "POST /webhook/east HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
@@ -111,4 +111,31 @@ test("the end of the server closes a connection that has made no handshake, too"
   const silent = await stranger();
   await server.close();
   await expect.poll(() => silent.closed).toBe(true);
+});
+
+test("a request that crosses the end of an idle connection gets a response, and no verdict", async () => {
+  let decided = 0;
+  answer = () => {
+    decided++;
+    return { status: 200, body: "{}" };
+  };
+  const socket = await caller();
+  expect(await request(socket)).toMatch(/^HTTP\/1\.1 200 /);
+  let said = "";
+  socket.on("data", (text) => {
+    said += text;
+    socket.write(REQUEST);
+  });
+  const closed = once(socket, "close");
+  await server.drain();
+  await closed;
+  // client-go repeats the request at once, on another connection.
+  expect(said).toBe(DISMISSAL);
+  expect(decided).toBe(1);
+});
+
+test("a client that does not close its idle connection keeps no replica from its end", async () => {
+  const socket = await caller();
+  socket.pause();
+  await server.drain();
 });

@@ -292,45 +292,6 @@ describe("shutdown", () => {
     expect(answers.join("")).toMatch(/^HTTP\/1\.1 200 OK\r\n.*fine$/s);
   });
 
-  test("an idle connection ends with a response, for a request that crosses its end, and that is not decided", async () => {
-    let decided = 0;
-    const running = await start(() => {
-      decided++;
-      return { status: 200, body: "fine" };
-    });
-    const socket = connect({ port: running.port, host: "127.0.0.1", ca: authority.certificatePem });
-    socket.setEncoding("utf8");
-    await once(socket, "secureConnect");
-    socket.write(REQUEST);
-    await once(socket, "data");
-    let answer = "";
-    socket.on("data", (text) => {
-      answer += text;
-      socket.write(REQUEST);
-    });
-    const closed = once(socket, "close");
-    await running.drain();
-    await closed;
-    // client-go repeats such a request at once, on another connection.
-    expect(answer).toBe(
-      "HTTP/1.1 503 Service Unavailable\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
-    );
-    expect(decided).toBe(1);
-  });
-
-  test("a client that does not close its idle connection keeps no replica from its end", async () => {
-    const running = await start(() => ({ status: 200, body: "fine" }));
-    const socket = connect({
-      port: running.port,
-      host: "127.0.0.1",
-      ca: authority.certificatePem,
-    });
-    await once(socket, "secureConnect");
-    await running.drain();
-    await running.close();
-    socket.destroy();
-  });
-
   test("listening on a port in use rejects", async () => {
     const { port } = await start(() => ({ status: 200, body: "" }));
     const second = new WebhookServer({ certificate: await issue(), pathPrefix: "/webhook", cells: new Set() });
