@@ -82,7 +82,7 @@ export class ConnectionLimiter {
     const closed: Promise<void>[] = [];
     for (const connection of this.#all) {
       const { secured, requests } = connection;
-      if (secured === undefined || requests > 0) continue;
+      if (secured === undefined || secured.destroyed || requests > 0) continue;
       connection.isDismissed = true;
       closed.push(new Promise((resolve) => secured.once("close", () => resolve())));
       secured.end(words);
