@@ -229,15 +229,16 @@ export class AdmissionHandler {
     return chain(this.#options.pipeline.decide(disruption), (verdict) => {
       if (isPinned && verdict.kind === "failed") return this.#unpinned(target, verdict, deadlineMs);
       // Where a core is out of reach, nobody knows a protector that would let it go.
-      const isAlone =
+      const preActivityDecides =
         verdict.kind === "failed"
           ? this.#options.pipeline.onlyWarns?.(target.pod) !== true
           : isUncovered(verdict, target);
-      const isHeldBack = isAlone && bypass?.forced !== true && holdsUncovered(target);
+      const isHeldBack = preActivityDecides && bypass?.forced !== true && holdsUncovered(target);
       if ((isHeldBack || waitsForPreActivity(verdict)) && !target.dryRun) cell.markPending?.(target.pod);
       if (isHeldBack) return this.#inMode(heldBack(target, bypass));
       if (target.isUnbound === true && (verdict.kind === "allowed" || verdict.kind === "denied")) {
         const mayGo = verdict.kind === "allowed" && !verdict.decisions.some(mayDeny);
+        // Again, with its record.
         if (mayGo) return this.#validate(parsed, { ...target, isUnbound: false });
         // Another pod of the name may be evicted in its place. A platform may leave namespaces out of binding.
         const { namespace, name } = target.pod;

@@ -205,6 +205,20 @@ test("nor does one that was restored without an answer", async () => {
   });
 });
 
+/** The workload's protector is created, and is lost from the core then. Returns what it was. */
+async function lose(core: FakeCore, time: VirtualTime): Promise<Stored> {
+  await time.advance(500);
+  core.show("deployments", "MODIFIED", core.get("deployments", "web"));
+  const made = core.get("podprotectors", "deployment-web") as Stored;
+  core.show("podprotectors", "ADDED", made);
+  await time.advance(500);
+  core.forget("podprotectors", "deployment-web");
+  core.version += 1;
+  const resourceVersion = `${core.version}`;
+  core.show("podprotectors", "DELETED", { ...made, metadata: { ...made.metadata, resourceVersion } });
+  return made;
+}
+
 test.each([
   ["is deleted", { deletionTimestamp: "2026-01-01T00:00:00Z" }, 0],
   ["declines protection", { annotations: { "podseidon.kubewharf.io/protect": "false" } }, 3],
@@ -213,15 +227,7 @@ test.each([
   async (...given) => {
     const [, change, replicas] = given;
     await leading(async (core, time) => {
-      await time.advance(500);
-      core.show("deployments", "MODIFIED", core.get("deployments", "web"));
-      const made = core.get("podprotectors", "deployment-web") as Stored;
-      core.show("podprotectors", "ADDED", made);
-      await time.advance(500);
-      core.forget("podprotectors", "deployment-web");
-      core.version += 1;
-      const resourceVersion = `${core.version}`;
-      core.show("podprotectors", "DELETED", { ...made, metadata: { ...made.metadata, resourceVersion } });
+      const made = await lose(core, time);
       const held = core.put("deployments", deployment({ finalizers: [GENERATOR], ...change }, replicas));
       core.show("deployments", "MODIFIED", held);
       await time.advance(2_000);
@@ -241,15 +247,7 @@ test.each([
 
 test("a protector of somebody else under the name of a lost one is not looked for in a storm", async () => {
   await leading(async (core, time) => {
-    await time.advance(500);
-    core.show("deployments", "MODIFIED", core.get("deployments", "web"));
-    const made = core.get("podprotectors", "deployment-web") as Stored;
-    core.show("podprotectors", "ADDED", made);
-    await time.advance(500);
-    core.forget("podprotectors", "deployment-web");
-    core.version += 1;
-    const resourceVersion = `${core.version}`;
-    core.show("podprotectors", "DELETED", { ...made, metadata: { ...made.metadata, resourceVersion } });
+    const made = await lose(core, time);
     core.put("podprotectors", { ...made, metadata: { name: "deployment-web", uid: "other" } });
     const annotations = { "podseidon.kubewharf.io/protect": "false" };
     core.show(
