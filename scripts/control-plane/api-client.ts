@@ -17,7 +17,7 @@ export interface ApiCallOptions {
   /** `application/json` by default; for PATCH `application/merge-patch+json`. */
   readonly contentType?: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** For the whole call; 30 s by default. */
+  /** For the whole call; 75 s by default. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
 }
@@ -41,7 +41,8 @@ export class ApiError extends Error {
   }
 }
 
-const CALL_TIMEOUT_MS = 30_000;
+/** Against what hangs: an apiserver itself gives a request up after 60 s, and says so. */
+const CALL_TIMEOUT_MS = 75_000;
 /** Idle connections are closed before the apiserver closes them (after 90 s), so that no call uses a closing one. */
 const IDLE_SOCKET_MS = 60_000;
 
