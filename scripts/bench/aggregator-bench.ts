@@ -12,7 +12,6 @@ import {
   changeLatencies,
   clearStatuses,
   eventLoopDelayMs,
-  type LoadFigures,
   restoreReadiness,
   timeToCounted,
   underLoad,
@@ -45,18 +44,6 @@ const HELP = `usage: npm run bench -- aggregator [options]
 ${UPSTREAM_HELP}${BEFORE_HELP}`;
 
 const MEGABYTE = 1024 * 1024;
-
-interface Figures {
-  readonly countedMs: number;
-  readonly countedCpuMs: number;
-  readonly peakBytes: number;
-  readonly loopDelayMs: number | undefined;
-  readonly flipsMs: readonly number[] | undefined;
-  readonly flipLoopDelayMs: number | undefined;
-  readonly load: LoadFigures | undefined;
-  readonly loadLoopDelayMs: number | undefined;
-  readonly finalBytes: number;
-}
 
 const PARTS = ["start", "changes", "load", "large"] as const;
 type Part = (typeof PARTS)[number];
@@ -153,12 +140,9 @@ async function compare(
   report(contenders, results, work);
 }
 
-async function measure(
-  cluster: Cluster,
-  contender: AggregatorContender,
-  work: Work,
-  isLong: boolean,
-): Promise<Figures> {
+type Figures = Awaited<ReturnType<typeof measure>>;
+
+async function measure(cluster: Cluster, contender: AggregatorContender, work: Work, isLong: boolean) {
   const { admin } = cluster;
   await using watch = await ProtectorWatch.start(cluster.kubeconfig, CELL);
   const { process: aggregator, component } = await contender.process();
