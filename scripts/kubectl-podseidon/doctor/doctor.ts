@@ -12,6 +12,7 @@ import {
   GROUP,
   PLURAL,
 } from "../../../shared/schema/annotations.ts";
+import { valueAt } from "../../../shared/schema/check.ts";
 import { parseAnyPod } from "../../../shared/schema/pod.ts";
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../disruption-dry-run.ts";
@@ -74,7 +75,7 @@ import {
 } from "./webhook-configuration-findings.ts";
 
 const MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
+const Data = v.fallback(v.record(v.string(), v.string()), {});
 
 async function storedPolicy(core: ClusterClient, name: string): Promise<StoredPolicy> {
   const policy = await core.find(`${ADMISSION_API}/validatingadmissionpolicies/${name}`);
@@ -311,8 +312,8 @@ class Doctor {
   }
 
   async #secret(cluster: ClusterClient, name: string, key: string): Promise<string | undefined> {
-    const parsed = v.safeParse(Secret, await cluster.find(corePath("secrets", this.#system, name)));
-    const data = parsed.success ? parsed.output.data[key] : undefined;
+    const secret = await cluster.find(corePath("secrets", this.#system, name));
+    const { [key]: data } = v.parse(Data, valueAt(secret, "data"));
     return data === undefined ? undefined : Buffer.from(data, "base64").toString("utf8");
   }
 
