@@ -2,10 +2,10 @@
 import { dump } from "js-yaml";
 import { OWN_NAMESPACE } from "../../../shared/recovery/register/register-format.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
-import { type ClusterClient, chosenKubeconfig, connect } from "./cluster.ts";
+import { type ClusterClient, connect } from "./cluster.ts";
 import { CommandError, type ExitCode } from "./errors.ts";
 import type { Flag } from "./flag.ts";
-import type { Kubeconfig, PluginEnvironment } from "./kubeconfig.ts";
+import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfigs } from "./kubeconfig.ts";
 import { IMPERSONATION_FLAGS, KUBECTL_FLAGS, overridesOf, PLACE_FLAGS } from "./kubectl-flags.ts";
 import { parseDuration } from "./output.ts";
 import { flagsText } from "./printed-commands.ts";
@@ -150,7 +150,8 @@ export class Context {
   }
 
   kubeconfig(): Promise<Kubeconfig> {
-    this.#config ??= chosenKubeconfig(this.text("kubeconfig"), this.#environment);
+    const flag = this.text("kubeconfig");
+    this.#config ??= readKubeconfigs(kubeconfigPaths(flag, this.#environment), flag !== undefined);
     return this.#config;
   }
 

@@ -7,20 +7,14 @@ export const PAGE_ROWS = 50;
 export interface RowFilter {
   /** Words, each of which is in the name or the namespace. */
   readonly text: string;
-  readonly health: Health | undefined;
-  readonly state: HealthState | undefined;
-  readonly namespace: string | undefined;
+  readonly health?: Health | undefined;
+  readonly state?: HealthState | undefined;
+  readonly namespace?: string | undefined;
   /** Index in the list of cells. */
-  readonly cell: number | undefined;
+  readonly cell?: number | undefined;
 }
 
-export const NO_FILTER: RowFilter = {
-  text: "",
-  health: undefined,
-  state: undefined,
-  namespace: undefined,
-  cell: undefined,
-};
+export const NO_FILTER: RowFilter = { text: "" };
 
 export type SortKey = "state" | "name" | "spare" | "reserved" | "oldest";
 
