@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import * as names from "../shared/schema/annotations.ts";
+import { valueAt } from "../shared/schema/check.ts";
 import { podProtectorCrd } from "../shared/schema/crd.ts";
 import { root } from "./root.ts";
 
@@ -18,12 +19,6 @@ const Schema = v.looseObject({
   additionalProperties: v.optional(v.unknown()),
 });
 type Schema = v.InferOutput<typeof Schema>;
-
-const Crd = v.looseObject({
-  spec: v.looseObject({
-    versions: v.tuple([v.looseObject({ schema: v.looseObject({ openAPIV3Schema: v.unknown() }) })]),
-  }),
-});
 
 function read(raw: unknown): Schema {
   return v.parse(Schema, raw);
@@ -89,7 +84,7 @@ function namesTable(): string {
 }
 
 export function apiReference(): string {
-  const schema = read(v.parse(Crd, podProtectorCrd()).spec.versions[0].schema.openAPIV3Schema);
+  const schema = read(valueAt(podProtectorCrd(), "spec", "versions", 0, "schema", "openAPIV3Schema"));
   const part = (name: string): string => section(name, read(schema.properties?.[name]));
   const kind = `\`PodProtector\`, \`${names.GROUP}/${names.VERSION}\``;
   return `<!-- Made by \`npm run generate\` from shared/schema. -->

@@ -12,7 +12,6 @@ import {
   changeLatencies,
   clearStatuses,
   eventLoopDelayMs,
-  type LoadFigures,
   restoreReadiness,
   timeToCounted,
   underLoad,
@@ -22,11 +21,9 @@ import {
   type AggregatorContender,
   BEFORE_HELP,
   CELL,
-  earlierBundles,
+  otherSide,
   ownAggregator,
   UPSTREAM_HELP,
-  upstreamAggregator,
-  upstreamBinaries,
 } from "./fixture/contenders.ts";
 import { median, processFigures, quantile, ratio, table } from "./fixture/figures.ts";
 import { ProtectorWatch } from "./fixture/protector-watch.ts";
@@ -45,18 +42,6 @@ const HELP = `usage: npm run bench -- aggregator [options]
 ${UPSTREAM_HELP}${BEFORE_HELP}`;
 
 const MEGABYTE = 1024 * 1024;
-
-interface Figures {
-  readonly countedMs: number;
-  readonly countedCpuMs: number;
-  readonly peakBytes: number;
-  readonly loopDelayMs: number | undefined;
-  readonly flipsMs: readonly number[] | undefined;
-  readonly flipLoopDelayMs: number | undefined;
-  readonly load: LoadFigures | undefined;
-  readonly loadLoopDelayMs: number | undefined;
-  readonly finalBytes: number;
-}
 
 const PARTS = ["start", "changes", "load", "large"] as const;
 type Part = (typeof PARTS)[number];
@@ -95,19 +80,12 @@ export async function run(args: readonly string[]): Promise<number> {
     rate: number(options.rate, 200, 200),
     seconds: number(options.seconds, 10, 60),
   };
-  const upstream = upstreamBinaries(options["upstream-dir"]);
-  const before = earlierBundles(options.before);
-  if (upstream === undefined && before === undefined)
-    process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
+  const other = otherSide(options["upstream-dir"], options.before)?.aggregator;
   await using bundles = await mkdtempDisposable(join(tmpdir(), "podseidon-bench-"));
   await build({ only: ["aggregator"], outdir: bundles.path });
   await using cluster = await bareCluster();
   const own = ownAggregator(cluster, bundles.path);
-  const other =
-    before === undefined
-      ? upstream && upstreamAggregator(cluster, upstream.aggregator)
-      : ownAggregator(cluster, before, "before");
-  const contenders = other === undefined ? [own] : [own, other];
+  const contenders = other === undefined ? [own] : [own, other(cluster)];
   const rounds = work.parts.has("start") ? number(options.rounds, 2, 3) : 1;
   if (work.parts.size > 1 || !work.parts.has("large")) {
     await fill(cluster, work.size);
@@ -153,12 +131,9 @@ async function compare(
   report(contenders, results, work);
 }
 
-async function measure(
-  cluster: Cluster,
-  contender: AggregatorContender,
-  work: Work,
-  isLong: boolean,
-): Promise<Figures> {
+type Figures = Awaited<ReturnType<typeof measure>>;
+
+async function measure(cluster: Cluster, contender: AggregatorContender, work: Work, isLong: boolean) {
   const { admin } = cluster;
   await using watch = await ProtectorWatch.start(cluster.kubeconfig, CELL);
   const { process: aggregator, component } = await contender.process();

@@ -59,15 +59,6 @@ export async function changeLatencies(
   return latencies;
 }
 
-export interface LoadFigures {
-  readonly sentPerSecond: number;
-  readonly writesPerSecond: number;
-  /** From the last change to the last right status. */
-  readonly backlogMs: number;
-  readonly cpuPercent: number;
-  readonly latenciesMs: readonly number[];
-}
-
 /** `rate` readiness changes a second for `seconds`, spread over all protectors; some are timed. */
 export async function underLoad(
   admin: ApiserverClient,
@@ -76,7 +67,7 @@ export async function underLoad(
   rate: number,
   seconds: number,
   pid: number,
-): Promise<LoadFigures> {
+) {
   const want = size.pods / size.protectors;
   const total = rate * seconds;
   const writesBefore = watch.changes;
@@ -123,6 +114,7 @@ export async function underLoad(
   return {
     sentPerSecond: (total * 1000) / (sentMs - startMs),
     writesPerSecond: ((watch.changes - writesBefore) * 1000) / (endMs - startMs),
+    // From the last change to the last right status.
     backlogMs: settled ? endMs - sentMs : Number.NaN,
     cpuPercent: ((processFigures(pid).cpuMs - cpuBefore) * 100) / (endMs - startMs),
     latenciesMs: await Promise.all(timed),

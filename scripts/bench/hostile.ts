@@ -5,7 +5,7 @@
 import { request } from "node:https";
 import { setTimeout as delay } from "node:timers/promises";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
-import { startWebhook } from "../environment/webhook-process.ts";
+import { startWebhook, type WebhookReplica } from "../environment/webhook-process.ts";
 import { bareCluster } from "./fixture/cell-fixture.ts";
 import { processFigures, quantile, ratio, table } from "./fixture/figures.ts";
 import { deleteReview, ReviewClient } from "./fixture/review-client.ts";
@@ -42,10 +42,7 @@ const KINDS: Readonly<Record<string, () => string>> = {
   "DELETE, one text": () => large("DELETE", { note: "x".repeat(5_000_000) }),
 };
 
-interface Target {
-  readonly url: string;
-  readonly caPem: string;
-}
+type Target = Pick<WebhookReplica, "url" | "caPem">;
 
 /** The status of the answer; 0 where the connection was closed first. */
 function send({ url, caPem }: Target, body: Buffer, pauseMs: number): Promise<number> {

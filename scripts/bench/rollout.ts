@@ -110,10 +110,7 @@ const ROLLED = 200;
 const DRAINED = 150;
 const CELL = { nodes: 3 };
 
-interface RolloutAndDrain {
-  readonly rolled: RolloutFigures;
-  readonly drained: RolloutFigures;
-}
+type RolloutAndDrain = Readonly<Record<"rolled" | "drained", RolloutFigures>>;
 
 /** Compares a cluster with the project and one without it, one after the other. */
 export async function rolloutTable(): Promise<string> {

@@ -14,14 +14,11 @@ import { bareCluster, createProtector, each } from "./fixture/cell-fixture.ts";
 import {
   type AggregatorContender,
   BEFORE_HELP,
-  earlierBundles,
+  type OtherSide,
+  otherSide,
   ownAggregator,
   ownWebhooks,
   UPSTREAM_HELP,
-  type UpstreamBinaries,
-  upstreamAggregator,
-  upstreamBinaries,
-  upstreamWebhooks,
   type WebhookContender,
 } from "./fixture/contenders.ts";
 import { HEADER, median, processFigures, row, table } from "./fixture/figures.ts";
@@ -92,14 +89,12 @@ export async function run(args: readonly string[]): Promise<number> {
   const unknown = [...wanted].filter((name) => ![...USUAL, ...LONG].includes(name));
   if (unknown.length > 0) return misused(`--only: unknown work: ${unknown.join(", ")}`, HELP);
   const description = machine();
-  const upstream = upstreamBinaries(options["upstream-dir"]);
-  const before = earlierBundles(options.before);
-  if (upstream === undefined && before === undefined)
-    process.stdout.write("without upstream (--upstream-dir): measuring this project alone\n");
+  const { before } = options;
+  const other = otherSide(options["upstream-dir"], before);
   await using directory = await mkdtempDisposable(join(tmpdir(), "podseidon-bench-"));
   const generator = await buildLoadGenerator(directory.path);
   await build({ only: ["webhook", "aggregator"] });
-  const rows = await sideBySide(wanted, Number(options.rounds), generator, upstream, before);
+  const rows = await sideBySide(wanted, Number(options.rounds), generator, other);
   // The goals are ratios to upstream.
   const shown = before === undefined ? rows : rows.map((cells) => cells.slice(0, WITHOUT_GOALS));
   const header = before === undefined ? HEADER : BEFORE_HEADER;
@@ -113,13 +108,12 @@ async function sideBySide(
   wanted: ReadonlySet<string>,
   rounds: number,
   generator: string,
-  binaries: UpstreamBinaries | undefined,
-  before: string | undefined,
+  side: OtherSide | undefined,
 ): Promise<string[][]> {
   if ([...wanted].every((name) => name === "rollout" || name === "hostile")) return [];
   await using cluster = await bareCluster();
   const own = await ownWebhooks(cluster);
-  const upstream = await otherWebhooks(cluster, binaries, before);
+  const upstream = await side?.webhooks(cluster);
   const rows: string[][] = [];
   for (const work of WORKS)
     if (wanted.has(work.name)) rows.push(...(await compare(work, rounds, generator, cluster, own, upstream)));
@@ -129,24 +123,11 @@ async function sideBySide(
       webhook: new URL(urls[0] ?? "").origin,
       aggregator,
     });
-    const aggregator =
-      before === undefined
-        ? upstreamAggregator(cluster, binaries?.aggregator ?? "")
-        : ownAggregator(cluster, before, "before");
-    const other = upstream === undefined ? undefined : pair(upstream, aggregator);
+    const other = side && upstream && pair(upstream, side.aggregator(cluster));
     rows.push(...(await quotaFreeRows(cluster, pair(own, ownAggregator(cluster, join(root, "dist"))), other)));
   }
   if (wanted.has("memory")) rows.push(...(await memoryAfterReviews(cluster, generator, own, upstream)));
   return rows;
-}
-
-async function otherWebhooks(
-  cluster: Cluster,
-  binaries: UpstreamBinaries | undefined,
-  before: string | undefined,
-): Promise<WebhookContender | undefined> {
-  if (before !== undefined) return await ownWebhooks(cluster, before);
-  return binaries === undefined ? undefined : await upstreamWebhooks(binaries.webhook, cluster);
 }
 
 function machine(): string {

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { Agent, request } from "node:https";
+import * as v from "valibot";
 import { valueAt as field } from "../../shared/schema/check.ts";
 import { type HttpsAnswer, httpsCall } from "./https-call.ts";
 
@@ -83,7 +84,7 @@ export class ApiserverClient {
       ...options.headers,
     };
     const answer = await httpsCall(`${this.url}${path}`, { method, agent: this.#agent, signal, headers }, payload);
-    return { ...answer, body: parse(answer.text) };
+    return { ...answer, body: v.parse(Json, answer.text) };
   }
 
   /** Resolves with the body of an answer below 400; rejects with {@link ApiError} otherwise. */
@@ -125,13 +126,4 @@ export function conditionStatus(object: unknown, type: string): string | undefin
   const found = items(field(object, "status"), "conditions").find((condition) => field(condition, "type") === type);
   const status = field(found, "status");
   return typeof status === "string" ? status : undefined;
-}
-
-function parse(text: string): unknown {
-  try {
-    const value: unknown = JSON.parse(text);
-    return value;
-  } catch {
-    return undefined;
-  }
 }

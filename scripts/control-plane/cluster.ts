@@ -57,11 +57,9 @@ export interface KubeconfigOptions {
   readonly path?: string;
 }
 
-/** One more kube-apiserver of a cluster. */
 export interface AnotherApiserver {
   readonly url: string;
   readonly process: ManagedProcess;
-  /** Calls it as the administrator. */
   readonly admin: ApiserverClient;
 }
 
@@ -271,18 +269,12 @@ export class Cluster implements AsyncDisposable {
    * started again, as etcd's documentation requires; `keepApiserver` leaves it running with its caches.
    */
   async restoreEtcd(snapshot: EtcdSnapshot, options: { readonly keepApiserver?: boolean } = {}): Promise<void> {
-    const { "kube-apiserver": apiserver } = this.processes;
-    if (options.keepApiserver !== true) await apiserver.kill();
-    await this.#replaceEtcd(snapshot);
-    if (options.keepApiserver !== true) await apiserver.start();
+    await this.#replaceEtcd(snapshot, options.keepApiserver);
   }
 
   /** Empties etcd, as after the loss of its disks. The apiserver starts again and creates only its own objects. */
   async wipeEtcd(): Promise<void> {
-    const { "kube-apiserver": apiserver } = this.processes;
-    await apiserver.kill();
     await this.#replaceEtcd();
-    await apiserver.start();
   }
 
   /** How often etcd's data was replaced: revisions of two histories are not comparable. */
@@ -291,14 +283,16 @@ export class Cluster implements AsyncDisposable {
   }
 
   /** Kills etcd, replaces its data by `snapshot`, which can be reused, or by nothing, and starts etcd. */
-  async #replaceEtcd(snapshot?: EtcdSnapshot): Promise<void> {
-    const { etcd } = this.processes;
+  async #replaceEtcd(snapshot?: EtcdSnapshot, keepApiserver = false): Promise<void> {
+    const { etcd, "kube-apiserver": apiserver } = this.processes;
     const data = this.#setting.etcdDataDirectory;
+    if (!keepApiserver) await apiserver.kill();
     await etcd.kill();
     this.#etcdHistory++;
     rmSync(data, { recursive: true, force: true });
     if (snapshot !== undefined) cpSync(snapshot.directory, data, { recursive: true });
     await etcd.start();
+    if (!keepApiserver) await apiserver.start();
   }
 
   /**

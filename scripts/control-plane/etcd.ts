@@ -13,7 +13,7 @@ export class EtcdClient {
   /** The newest revision, which resourceVersions count. */
   async revision(): Promise<bigint> {
     const answer = await this.#post("/v3/kv/range", { key: encode("/"), limit: "1", keys_only: true });
-    return revisionIn(answer);
+    return BigInt(String(field(answer, "header", "revision")));
   }
 
   /** Forgets all states older than `revision`, by default the newest. Resolves with the revision. */
@@ -105,12 +105,6 @@ function prefixEnd(prefix: string): string {
   const end = Buffer.from(prefix, "utf8");
   end[end.length - 1] = (end.at(-1) ?? 0) + 1;
   return end.toString("base64");
-}
-
-function revisionIn(answer: unknown): bigint {
-  const revision = field(answer, "header", "revision");
-  if (typeof revision !== "string") throw new Error(`etcd answered without a revision: ${JSON.stringify(answer)}`);
-  return BigInt(revision);
 }
 
 export interface EtcdSnapshot {

@@ -161,9 +161,7 @@ function base64(text: string): string {
 }
 
 export type KubeconfigUserEntry =
-  | { readonly token: string }
-  /** Clients read the file again when it changes. */
-  | { readonly tokenFile: string }
+  | Exclude<Credential, { readonly clientCertificate: KeyAndCertificate }>
   | { readonly user: string; readonly groups?: readonly string[]; readonly lifetimeMs?: number }
   | {
       readonly serviceAccount: { readonly namespace: string; readonly name: string };

@@ -1,6 +1,5 @@
 import { type ExecFileOptions, execFile } from "node:child_process";
-import { childEnvironment } from "./child-environment.ts";
-import { theReaper } from "./reaper.ts";
+import { childEnvironment, theReaper } from "./reaper.ts";
 
 export interface KubectlOptions {
   readonly kubeconfig?: string;

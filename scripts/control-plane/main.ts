@@ -85,9 +85,9 @@ function isWholeNumber(value: number, least: number, most: number): boolean {
 async function ensure(args: readonly string[]): Promise<number> {
   const options = readOptions(args, HELP, {});
   if (typeof options === "number") return options;
-  const { versions, origin, ...paths } = await ensureBinaries();
+  const { origin, ...paths } = await ensureBinaries();
   process.stderr.write(
-    `control plane: Kubernetes ${versions.kubernetes}, etcd ${versions.etcd}, KWOK ${versions.kwok}: ${origin}\n`,
+    `control plane: Kubernetes ${VERSIONS.kubernetes}, etcd ${VERSIONS.etcd}, KWOK ${VERSIONS.kwok}: ${origin}\n`,
   );
   for (const [name, path] of Object.entries(paths)) process.stdout.write(`${name}\t${path}\n`);
   return 0;

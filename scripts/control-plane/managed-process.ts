@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
-import { childEnvironment } from "./child-environment.ts";
+import { childEnvironment } from "./reaper.ts";
 
 /** The command line of one start; the next start may have another. */
 export interface Launch {

@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -23,15 +23,15 @@ export interface Reaper {
 const MARK_VARIABLE = "PODSEIDON_CONTROL_PLANE_RUNNER";
 const REAPER_MAIN = fileURLToPath(new URL("reaper-main.ts", import.meta.url));
 
-let shared: { readonly reaper: Reaper; readonly child: ChildProcess } | undefined;
+let shared: Reaper | undefined;
 
 /** The reaper of this process, started on first use. It does not keep this process alive. */
 export function theReaper(): Reaper {
   shared ??= start();
-  return shared.reaper;
+  return shared;
 }
 
-function start(): { reaper: Reaper; child: ChildProcess } {
+function start(): Reaper {
   const directory = mkdtempSync(join(tmpdir(), "podseidon-control-plane-"));
   const mark = `${process.pid}-${randomBytes(12).toString("hex")}`;
   // In its own session, so that Ctrl-C in a terminal reaches only the runner.
@@ -47,10 +47,19 @@ function start(): { reaper: Reaper; child: ChildProcess } {
   const pipe = child.stdin;
   pipe.on("error", () => {});
   if ("unref" in pipe && typeof pipe.unref === "function") pipe.unref();
-  const reaper: Reaper = {
+  return {
     directory,
     environment: { [MARK_VARIABLE]: mark },
     removeAtEnd: (path) => pipe.write(`${resolve(path)}\n`),
   };
-  return { reaper, child };
+}
+
+/** Percent. With less garbage collection a control plane starts a second sooner, and kubectl costs a quarter less. */
+const GOGC = "300";
+
+/** The few environment variables that every process of a cluster, and kubectl, gets. */
+export function childEnvironment(home: string): Record<string, string> {
+  const { PATH = "", NODE_COMPILE_CACHE } = process.env;
+  const cache = NODE_COMPILE_CACHE === undefined ? {} : { NODE_COMPILE_CACHE };
+  return { ...theReaper().environment, HOME: home, PATH, GOGC, ...cache };
 }

@@ -1,5 +1,6 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { styleText } from "node:util";
 import type { Cluster } from "../control-plane/cluster.ts";
 import { type Asker, askersOf, type Recorder } from "../report/record.ts";
 
@@ -19,10 +20,6 @@ export interface Narrator {
 const LOG_INTERVAL_MS = 1_000;
 const INDENT = "         ";
 const FALLBACK_COLUMNS = 120;
-
-function paint(code: number, text: string): string {
-  return process.stdout.isTTY ? `\x1b[${code}m${text}\x1b[0m` : text;
-}
 
 /** Folds at blanks, so that no line is longer than `width`; those at the beginning stay. */
 export function fold(text: string, width: number): string[] {
@@ -53,14 +50,15 @@ export function narrator(): Narrator {
   const width = (): number => Math.min(process.stdout.columns ?? FALLBACK_COLUMNS, FALLBACK_COLUMNS) - INDENT.length;
   const paragraph = (text: string): string => fold(text, width()).join(`\n${INDENT}`);
   return {
-    heading: (text) => print(`\n${paint(1, `${time()}  ${text}`)}`),
+    heading: (text) => print(`\n${styleText("bold", `${time()}  ${text}`)}`),
     say: (text) => print(`${time()}  ${paragraph(text)}`),
-    command: (text) => print(`${INDENT}${paint(36, `$ ${text}`)}`),
+    command: (text) => print(`${INDENT}${styleText("cyan", `$ ${text}`)}`),
     quote: (text) => {
       for (const line of text.trimEnd().split("\n"))
-        print(`${INDENT}${paint(2, fold(line, width()).join(`\n${INDENT}  `))}`);
+        print(`${INDENT}${styleText("dim", fold(line, width()).join(`\n${INDENT}  `))}`);
     },
-    verdict: (held, text) => print(`${time()}  ${held ? paint(32, "HELD") : paint(31, "BROKEN")}  ${text}`),
+    verdict: (held, text) =>
+      print(`${time()}  ${held ? styleText("green", "HELD") : styleText("red", "BROKEN")}  ${text}`),
     counts: (text) => {
       const nowMs = performance.now();
       if (text === last || (!terminal && nowMs - lastMs < LOG_INTERVAL_MS)) return;

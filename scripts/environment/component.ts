@@ -103,21 +103,10 @@ export class Component implements AsyncDisposable {
   }
 }
 
-export interface ServingFiles {
-  readonly certFile: string;
-  readonly keyFile: string;
-  readonly caPem: string;
-}
-
-/** A serving certificate for a webhook, issued by the cluster's CA. */
-export async function servingFiles(
-  cluster: Cluster,
-  directory: string,
-  dnsNames: readonly string[],
-  addresses: readonly string[],
-): Promise<ServingFiles> {
+/** A serving certificate for a webhook on 127.0.0.1, issued by the cluster's CA. */
+export async function servingFiles(cluster: Cluster, directory: string) {
   mkdirSync(directory, { recursive: true });
-  const { certificatePem, privateKeyPem } = await cluster.identity.servingCertificate(dnsNames, addresses);
+  const { certificatePem, privateKeyPem } = await cluster.identity.servingCertificate(["localhost"], ["127.0.0.1"]);
   const certFile = join(directory, "tls.crt");
   const keyFile = join(directory, "tls.key");
   writeFileSync(certFile, certificatePem);

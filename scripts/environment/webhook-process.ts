@@ -25,7 +25,7 @@ export interface WebhookReplica {
 export async function startWebhook(options: WebhookProcessOptions): Promise<WebhookReplica> {
   const port = await reservePort(ADDRESS);
   const folder = `${options.directory}/${options.name}-tls`;
-  const files = await servingFiles(options.authority, folder, ["localhost"], [ADDRESS]);
+  const files = await servingFiles(options.authority, folder);
   const args = [
     ...Object.entries(options.cores).flatMap(([name, kubeconfig]) => ["--core", `${name}=${kubeconfig}`]),
     ...Object.entries(options.cells).flatMap(([id, file]) => ["--cell", file === "" ? id : `${id}=${file}`]),

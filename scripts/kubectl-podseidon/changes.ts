@@ -19,7 +19,8 @@ import {
   SOURCE_RESOURCE_LABEL,
   SUSPENSION_CHANGED_BY_ANNOTATION,
 } from "../../shared/schema/annotations.ts";
-import { type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
+import { valueAt } from "../../shared/schema/check.ts";
+import { namespacedName, type PodProtector, parsePodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs, LATEST_MS } from "../../shared/schema/time.ts";
 import { ownName, requireProtector, sourceName } from "./find-protectors.ts";
 import { waitForGenerator } from "./generator-wait.ts";
@@ -86,9 +87,7 @@ export function tryPatch(
   return core.api.patch(path, "application/merge-patch+json", body, (raw) => raw, options);
 }
 
-export function idOf({ metadata }: PodProtector): string {
-  return `${metadata.namespace ?? ""}/${metadata.name}`;
-}
+export const idOf = ({ metadata }: PodProtector): string => namespacedName(metadata);
 
 /** Only the generator acts on most annotations, and only for its own protectors. */
 export function isManaged({ metadata }: PodProtector): boolean {
@@ -157,19 +156,15 @@ async function refuseMerged(
   );
 }
 
-const SelfSubjectReview = v.looseObject({
-  status: v.looseObject({ userInfo: v.looseObject({ username: v.string() }) }),
-});
-
 /**
  * The generator's Events name the user who suspends or resumes: the API's managed fields only have the client's name.
  */
 async function changedBy(core: ClusterClient): Promise<Readonly<Record<string, string>>> {
   const body = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
   const path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-  const parse = (raw: unknown): string => v.parse(SelfSubjectReview, raw).status.userInfo.username;
-  const result = await core.api.create(path, body, parse, { timeoutMs: CALL_TIMEOUT_MS });
-  const who = result.kind === "ok" ? result.object : "somebody";
+  const username = (raw: unknown): unknown => valueAt(raw, "status", "userInfo", "username");
+  const result = await core.api.create(path, body, username, { timeoutMs: CALL_TIMEOUT_MS });
+  const who = (result.kind === "ok" && result.object) || "somebody";
   return { [SUSPENSION_CHANGED_BY_ANNOTATION]: `${who} at ${formatMs(core.nowMs())}` };
 }
 

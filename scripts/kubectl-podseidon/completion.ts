@@ -1,6 +1,6 @@
 /** Shell completion: the candidates for a word, and the scripts that request them. */
-import * as v from "valibot";
 import { podPath } from "../../shared/kube/client/api-path.ts";
+import { valueAt } from "../../shared/schema/check.ts";
 import { type Command, type Context, GLOBAL_FLAGS } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode } from "./invocation/errors.ts";
 import type { Flag } from "./invocation/flag.ts";
@@ -49,12 +49,7 @@ async function objects(kind: Command["completes"], context: Context | undefined)
   return [...new Set(protectors.flatMap(({ status }) => status?.cells?.map(({ cellID }) => cellID) ?? []))];
 }
 
-const Named = v.looseObject({ metadata: v.looseObject({ name: v.string() }) });
-
-function nameOf(raw: unknown): string {
-  const named = v.safeParse(Named, raw);
-  return named.success ? named.output.metadata.name : "";
-}
+const nameOf = (object: unknown): string => String(valueAt(object, "metadata", "name") ?? "");
 
 const BASH = `# bash completion of kubectl-podseidon: source <(kubectl podseidon completion bash)
 _kubectl_podseidon() {

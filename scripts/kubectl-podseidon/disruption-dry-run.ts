@@ -15,6 +15,7 @@ import {
   HEALTH_CRITERION_ANNOTATION,
   NO_PROTECT_ANNOTATION,
 } from "../../shared/schema/annotations.ts";
+import { valueAt } from "../../shared/schema/check.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import { formatMs } from "../../shared/schema/time.ts";
@@ -87,7 +88,6 @@ function verdictOf(status: number, message: string): Exclude<DryRunResult["verdi
   return status === 403 && / is forbidden: User "[^"]*" cannot /.test(message) ? "forbidden" : "rejected";
 }
 
-/** The protectors whose selector covers the pod. */
 export function covering(protectors: readonly PodProtector[], pod: Pod): readonly PodProtector[] {
   return protectors.filter(
     ({ metadata, spec }) =>
@@ -155,20 +155,17 @@ const REFUSED: Readonly<Record<Extract<Decision, { allowed: false }>["cause"], s
   RefreshedTooLong: "its deletion was repeated for too long and has to settle first",
 };
 
-const WebhookConfiguration = v.looseObject({
-  webhooks: v.optional(
-    v.array(
-      v.looseObject({
-        name: v.string(),
-        clientConfig: v.looseObject({
-          url: v.optional(v.string()),
-          service: v.nullish(v.looseObject({ path: v.optional(v.string()) })),
-        }),
+const Webhooks = v.fallback(
+  v.array(
+    v.looseObject({
+      clientConfig: v.looseObject({
+        url: v.optional(v.string()),
+        service: v.nullish(v.looseObject({ path: v.optional(v.string()) })),
       }),
-    ),
-    [],
+    }),
   ),
-});
+  [],
+);
 
 export const VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
@@ -183,9 +180,7 @@ export async function webhookConfigurationOf(cluster: ClusterClient): Promise<un
 
 /** The cell id in a webhook configuration; undefined without one. */
 export function cellOfWebhookConfiguration(raw: unknown): string | undefined {
-  const parsed = v.safeParse(WebhookConfiguration, raw);
-  if (!parsed.success) return undefined;
-  for (const { clientConfig } of parsed.output.webhooks) {
+  for (const { clientConfig } of v.parse(Webhooks, valueAt(raw, "webhooks"))) {
     const { url, service } = clientConfig;
     const path = service?.path ?? (url !== undefined && URL.canParse(url) ? new URL(url).pathname : "");
     const cell = path.replace(/^\/(?:~|secret-)[^/]*/, "").split("/")[2];

@@ -5,6 +5,7 @@ import { wayOut } from "../../shared/decide/minimum/promise-less.ts";
 import { type Decision, decide } from "../../shared/decide/quota.ts";
 import { apply } from "../../shared/decide/reserve.ts";
 import { type ProtectorState, parseProtector } from "../../shared/decide/state/protector-state.ts";
+import { valueAt } from "../../shared/schema/check.ts";
 import { type Pod, parseAnyPod } from "../../shared/schema/pod.ts";
 import type { PodProtector } from "../../shared/schema/podprotector.ts";
 import {
@@ -117,18 +118,12 @@ function blockedBy(
   return { together: "waits", why: `${facts}, ${available} available, ${reserved} reserved` };
 }
 
-const Node = v.looseObject({
-  metadata: v.looseObject({ name: v.string() }),
-  spec: v.optional(v.looseObject({ unschedulable: v.optional(v.boolean(), false) }), {}),
-});
-
 /** Whether there are other nodes, but none on which the scheduler may place replacements. Pure. */
 export function othersCordoned(node: string, nodes: readonly unknown[]): boolean {
-  const others = nodes.map((raw) => v.parse(Node, raw)).filter(({ metadata }) => metadata.name !== node);
-  return others.length > 0 && others.every(({ spec }) => spec.unschedulable);
+  const others = nodes.filter((raw) => valueAt(raw, "metadata", "name") !== node);
+  return others.length > 0 && others.every((raw) => valueAt(raw, "spec", "unschedulable") === true);
 }
 
-/** True for a protected pod whose eviction was admitted. */
 function isAdmitted({ now, protectors }: DrainLine): boolean {
   return now === "admitted" && protectors.length > 0;
 }

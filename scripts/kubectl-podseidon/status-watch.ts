@@ -1,6 +1,7 @@
 /** `status --watch`: the table, then a line for each protector that changes, until a user ends it. */
 import { sleep } from "../../shared/runtime/clock.ts";
 import { messageOf } from "../../shared/runtime/errors.ts";
+import { namespacedName } from "../../shared/schema/podprotector.ts";
 import type { Context } from "./invocation/command.ts";
 import { columns } from "./invocation/output.ts";
 import { headOf, rowOf, type ShownView, type TableStyle } from "./status-table.ts";
@@ -22,16 +23,16 @@ export async function watchStatus(context: Context, { views, read, style }: Watc
   let isFirst = true;
   context.progress.end();
   for (;;) {
-    const changed = now.filter((view) => !isSame(shown.get(keyOf(view)), view, style));
-    const there = new Set(now.map(keyOf));
-    const gone = [...shown.values()].filter((view) => !there.has(keyOf(view)));
+    const changed = now.filter((view) => !isSame(shown.get(namespacedName(view)), view, style));
+    const there = new Set(now.map(namespacedName));
+    const gone = [...shown.values()].filter((view) => !there.has(namespacedName(view)));
     const deleted = gone.map((view): ShownView => ({ ...view, state: "deleted" }));
     const rows = [...changed, ...deleted].map((view) => rowOf(view, style));
     // Formats all rows together, so that the columns of later lines align with earlier ones.
     const [head = "", ...rest] = columns([headOf(style), ...rows, ...now.map((view) => rowOf(view, style))], "   ");
     const lines = [...(isFirst ? [head] : []), ...rest.slice(0, rows.length)];
     if (lines.length > 0) context.terminal.out(lines.map((line) => `${line.trimEnd()}\n`).join(""));
-    shown = new Map(now.map((view) => [keyOf(view), view]));
+    shown = new Map(now.map((view) => [namespacedName(view), view]));
     isFirst = false;
     now = await later(context, read, now);
   }
@@ -50,10 +51,6 @@ async function later(
     context.terminal.err(`error: ${messageOf(error)}; trying again\n`);
     return before;
   }
-}
-
-function keyOf({ namespace, name }: ProtectorView): string {
-  return `${namespace}/${name}`;
 }
 
 /** Ignores ages, which grow all the time. */

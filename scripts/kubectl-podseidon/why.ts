@@ -24,6 +24,7 @@ import {
   webhookConfigurationOf,
 } from "./disruption-dry-run.ts";
 import { holdText } from "./explain/explanations.ts";
+import type { ClusterClient } from "./invocation/cluster.ts";
 import { CELL, type Command, type Context, objectName } from "./invocation/command.ts";
 import { CommandError, EXIT, type ExitCode, orElse } from "./invocation/errors.ts";
 import { age, fields, inLine, plural, table } from "./invocation/output.ts";
@@ -33,7 +34,6 @@ import { isOverdue, type ProtectorView, type ReservationView, viewProtector, vie
 
 const MAX_UNAVAILABLE_SHOWN = 10;
 
-/** The decision of one protector about the pod, and the reason. */
 export interface ProtectorExplanation {
   readonly view: ProtectorView;
   /** Undefined where the cell id of the cluster is not known. */
@@ -193,8 +193,6 @@ async function run(context: Context, args: readonly string[]): Promise<ExitCode>
   return unread === undefined ? EXIT.yes : EXIT.unknown;
 }
 
-type Client = Awaited<ReturnType<Context["cluster"]>>;
-
 interface Question {
   readonly namespace: string;
   readonly name: string;
@@ -204,8 +202,8 @@ interface Question {
 }
 
 async function explain(
-  cluster: Client,
-  core: Client,
+  cluster: ClusterClient,
+  core: ClusterClient,
   { namespace, name, kind, named }: Question,
 ): Promise<Explanation> {
   const raw = await cluster.find(podPath(namespace, name));

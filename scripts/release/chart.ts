@@ -8,27 +8,26 @@ import * as v from "valibot";
 import type { ArchivedFile } from "./archive.ts";
 
 const STEPS = ["ignore", "dry-run", "enforced-namespaces", "fail"] as const;
-type Step = (typeof STEPS)[number];
-const FOLDERS: Readonly<Record<Step, string>> = {
-  ignore: "overlays/rollout/1-ignore",
-  "dry-run": "overlays/rollout/2-dry-run",
-  "enforced-namespaces": "overlays/rollout/3-enforced-namespaces",
-  fail: "overlays/rollout/4-fail",
-};
+/** Each with its overlay of a step. */
+const MODES = [
+  ["core", "core"],
+  ["single-cluster", "single-cluster"],
+  ["cell", "worker"],
+] as const;
 
 export interface ChartVariant {
   /** The name in the template: `MODE/STEP`. */
   readonly name: string;
   readonly overlay: string;
-  readonly mode: "single-cluster" | "core" | "cell";
-  readonly step: Step;
+  readonly mode: (typeof MODES)[number][0];
+  readonly step: (typeof STEPS)[number];
 }
 
-export const VARIANTS: readonly ChartVariant[] = STEPS.flatMap((step): ChartVariant[] => [
-  { name: `core/${step}`, overlay: `${FOLDERS[step]}/core`, mode: "core", step },
-  { name: `single-cluster/${step}`, overlay: `${FOLDERS[step]}/single-cluster`, mode: "single-cluster", step },
-  { name: `cell/${step}`, overlay: `${FOLDERS[step]}/worker`, mode: "cell", step },
-]);
+export const VARIANTS: readonly ChartVariant[] = STEPS.flatMap((step, index) =>
+  MODES.map(([mode, overlay]) => {
+    return { name: `${mode}/${step}`, overlay: `overlays/rollout/${index + 1}-${step}/${overlay}`, mode, step };
+  }),
+);
 
 /** Placeholder in rendered objects that a value of the chart replaces. Valid as a cell's id and in a path. */
 export const CHART_CELL = "podseidon-chart-cell-id";
@@ -47,7 +46,6 @@ export interface ChartOptions {
   readonly render: (variant: ChartVariant) => string;
 }
 
-/** The files of the chart's archive. */
 export function chartFiles({ version, image, render }: ChartOptions): readonly ArchivedFile[] {
   const variantsOf = new Map<string, string[]>();
   for (const variant of VARIANTS) {

@@ -2,6 +2,7 @@
  * Records the data of a report, which `page.ts` shows with the charts of `chart.ts`. Times are milliseconds since the
  * recording began.
  */
+import * as v from "valibot";
 
 export interface Sample {
   readonly atMs: number;
@@ -177,15 +178,19 @@ export const SUMMED: Readonly<Record<string, keyof ReviewSums>> = {
   busy: "busy",
 };
 
+const LogLine = v.fallback(v.pipe(v.string(), v.parseJson(), v.object({ outcome: v.string(), username: v.string() })), {
+  outcome: "",
+  username: "",
+});
+
 /** Reads the users from the log lines of the webhook's replicas; other lines are ignored. */
 export function askersOf(lines: Iterable<string>): readonly Asker[] {
   const sums = new Map<string, { admitted: number; refused: number; busy: number }>();
   for (const line of lines) {
     if (!line.includes('"outcome"')) continue;
-    const entry = parse(line);
-    const outcome = SUMMED[String(entry?.outcome)];
-    const name = entry?.username;
-    if (outcome === undefined || typeof name !== "string") continue;
+    const { outcome: logged, username: name } = v.parse(LogLine, line);
+    const outcome = SUMMED[logged];
+    if (outcome === undefined) continue;
     const sum = sums.get(name) ?? { admitted: 0, refused: 0, busy: 0 };
     sum[outcome] += 1;
     sums.set(name, sum);
@@ -193,13 +198,4 @@ export function askersOf(lines: Iterable<string>): readonly Asker[] {
   return [...sums]
     .map(([name, sum]) => ({ name, ...sum }))
     .sort((a, b) => b.refused + b.busy + b.admitted - (a.refused + a.busy + a.admitted));
-}
-
-function parse(line: string): Readonly<Record<string, unknown>> | undefined {
-  try {
-    const value: unknown = JSON.parse(line);
-    return typeof value === "object" && value !== null ? { ...value } : undefined;
-  } catch {
-    return undefined;
-  }
 }

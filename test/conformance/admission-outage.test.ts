@@ -154,12 +154,7 @@ describe("a configuration that cannot work ends the process with what to do", ()
     return { code, text: stderr };
   };
   const usual = async (change: Readonly<Record<string, string>>): Promise<readonly string[]> => {
-    const files = await servingFiles(
-      harness.cluster,
-      `${harness.cluster.directory}/usual`,
-      ["localhost"],
-      ["127.0.0.1"],
-    );
+    const files = await servingFiles(harness.cluster, `${harness.cluster.directory}/usual`);
     const flags = {
       core: `core=${harness.cluster.kubeconfig}`,
       cell: CELL,
@@ -181,12 +176,7 @@ describe("a configuration that cannot work ends the process with what to do", ()
     [
       "a key of another certificate",
       async () => {
-        const other = await servingFiles(
-          harness.cluster,
-          `${harness.cluster.directory}/other`,
-          ["localhost"],
-          ["127.0.0.1"],
-        );
+        const other = await servingFiles(harness.cluster, `${harness.cluster.directory}/other`);
         return usual({ "tls-private-key-file": other.keyFile });
       },
       /does not belong to the certificate/,

@@ -30,7 +30,6 @@ export interface EnsureOptions {
 }
 
 export type Binaries = BinaryPaths & {
-  readonly versions: typeof VERSIONS;
   /** Their origin, for people: `installed` or the cache's directory. */
   readonly origin: string;
 };
@@ -53,7 +52,7 @@ export async function ensureBinaries(options: EnsureOptions = {}): Promise<Binar
   const environment = options.environment ?? process.env;
   const failures: string[] = [];
   try {
-    return { ...(await installedBinaries(environment)), versions: VERSIONS, origin: "installed" };
+    return { ...(await installedBinaries(environment)), origin: "installed" };
   } catch (error) {
     failures.push(`installed (KUBEBUILDER_ASSETS, PATH): ${messageOf(error)}`);
   }
@@ -94,7 +93,7 @@ function readCache(directory: string): { readonly binaries: Binaries } | { reado
     return stat.size !== manifest.output.sizes[name] || (stat.mode & constants.S_IXUSR) === 0;
   });
   if (damaged !== undefined) return { problem: `${join(directory, damaged)} is not as it was left` };
-  return { binaries: { ...pathsIn(directory), versions: VERSIONS, origin: directory } };
+  return { binaries: { ...pathsIn(directory), origin: directory } };
 }
 
 async function prepare(
@@ -119,7 +118,7 @@ async function prepare(
       progress.step(
         `etcd ${VERSIONS.etcd}, Kubernetes ${VERSIONS.kubernetes} and KWOK ${VERSIONS.kwok} are in ${directory}`,
       );
-      return { ...pathsIn(directory), versions: VERSIONS, origin: directory };
+      return { ...pathsIn(directory), origin: directory };
     } catch (error) {
       problems.push(`${way.name}: ${messageOf(error)}`);
       progress.step(`${way.name} did not work: ${messageOf(error).split("\n", 1)[0]}`);

@@ -17,17 +17,12 @@ import { type BinaryName, goArchitecture, VERSIONS } from "./versions.ts";
  */
 
 /** The publishers' servers; tests use their own. */
-export interface ReleaseSites {
-  readonly kubernetes: string;
-  readonly etcd: string;
-  readonly kwok: string;
-}
-
-const OFFICIAL_SITES: ReleaseSites = {
+const OFFICIAL_SITES = {
   kubernetes: "https://dl.k8s.io",
   etcd: "https://github.com/etcd-io/etcd/releases/download",
   kwok: "https://github.com/kubernetes-sigs/kwok/releases/download",
 };
+export type ReleaseSites = Readonly<typeof OFFICIAL_SITES>;
 
 /** SHA-256 by file names, which contain version and architecture. */
 const PINNED_SHA256: Readonly<Record<string, string>> = {

@@ -33,12 +33,7 @@ interface Module {
   readonly kubernetes?: () => string;
 }
 
-export type ModuleName =
-  | ("kubernetes" | "oldest-kubernetes" | "cert-manager" | "promtool" | "helm" | "glua")
-  | ("kruise" | "descheduler" | "argo-rollouts" | "karpenter")
-  | ("kustomize-controller" | "vertical-pod-autoscaler");
-
-const MODULES: Readonly<Record<ModuleName, Module>> = {
+const MODULES = {
   // One module for all, so that shared packages (client-go, the API types) are compiled once.
   kubernetes: {
     packages: [
@@ -49,11 +44,11 @@ const MODULES: Readonly<Record<ModuleName, Module>> = {
       "k8s.io/kubernetes/cmd/kubectl",
       "sigs.k8s.io/kwok/cmd/kwok",
     ],
-    kubernetes: () => VERSIONS.kubernetes,
+    kubernetes: (): string => VERSIONS.kubernetes,
   },
   "oldest-kubernetes": {
     packages: ["k8s.io/kubernetes/cmd/kube-apiserver"],
-    kubernetes: () => pinnedVersion("oldest-kubernetes", "k8s.io/kubernetes"),
+    kubernetes: (): string => pinnedVersion("oldest-kubernetes", "k8s.io/kubernetes"),
   },
   "cert-manager": {
     packages: [
@@ -70,7 +65,8 @@ const MODULES: Readonly<Record<ModuleName, Module>> = {
   helm: { packages: ["helm.sh/helm/v3/cmd/helm"] },
   glua: { packages: ["github.com/yuin/gopher-lua/cmd/glua"] },
   promtool: { packages: ["github.com/prometheus/prometheus/cmd/promtool"] },
-};
+} satisfies Readonly<Record<string, Module>>;
+export type ModuleName = keyof typeof MODULES;
 
 function directoryOf(module: ModuleName): string {
   return join(import.meta.dirname, "build", module);
@@ -113,7 +109,7 @@ export async function copySources(
  * is no Go.
  */
 export async function buildModule(name: ModuleName, directory: string, progress: BuildProgress): Promise<void> {
-  const { packages, kubernetes } = MODULES[name];
+  const { packages, kubernetes }: Module = MODULES[name];
   const dependencies = await go(["list", "-deps", ...packages], name, (line) => progress.detail(line));
   const total = dependencies.length;
   const names = packages.map((path) => path.split("/").at(-1)).join(", ");

@@ -4,20 +4,9 @@ import { KWOK_ANNOTATIONS as annotation, TIMER_CONDITION } from "./annotations.t
  * Decides the state of a pod, and so the stage that applies. KWOK picks a stage at random when several match, and fires
  * an outdated stage when none does. A single expression with exactly one result excludes both.
  */
-const POD_STATES = [
-  "start",
-  "become-ready",
-  "become-unready",
-  "lapse",
-  "gates-met",
-  "gates-unmet",
-  "sync",
-  "delete",
-  "terminate",
-  "rest",
-] as const;
-
-export type PodState = (typeof POD_STATES)[number];
+export type PodState =
+  | ("start" | "become-ready" | "become-unready" | "lapse" | "gates-met" | "gates-unmet")
+  | ("sync" | "delete" | "terminate" | "rest");
 
 /** jq definitions shared by all expressions on pods. */
 const POD_DEFINITIONS = `

@@ -13,11 +13,7 @@ export interface Seen {
 }
 
 /** A cell of one protector, for the sums by cell. */
-export interface CellShare {
-  readonly cell: string;
-  readonly state: CellView["state"];
-  readonly available: number;
-  readonly reserved: number;
+export interface CellShare extends Pick<CellView, "cell" | "state" | "available" | "reserved"> {
   readonly heartbeatMs: number;
 }
 
@@ -43,16 +39,8 @@ export function sharesOf(view: ProtectorView, nowMs: number): readonly CellShare
 export function reservationsOf(view: ProtectorView, { core, nowMs }: Seen): ReservationRow[] {
   const { namespace, name } = view;
   return view.reservations.slice(0, MAX_RESERVATIONS).map(({ cell, pod, operation, weight, firstAgeMs }) => {
-    return {
-      core,
-      namespace,
-      name,
-      cell,
-      pod: pod ?? "(packed)",
-      operation,
-      weight,
-      sinceMs: since(nowMs, firstAgeMs),
-    };
+    const place = { core, namespace, name, cell, pod: pod ?? "(packed)" };
+    return { ...place, operation, weight, sinceMs: since(nowMs, firstAgeMs) };
   });
 }
 

@@ -1,6 +1,7 @@
 /** The findings of `doctor` about the backups of protectors that an aggregator keeps in its cell. Pure. */
 import * as v from "valibot";
 import { readBackup, VERSIONS_KEY } from "../../../shared/recovery/backup/backup-format.ts";
+import { valueAt } from "../../../shared/schema/check.ts";
 import { ConfigMap } from "../../../shared/schema/config-map.ts";
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { age, firstNames, plural } from "../invocation/output.ts";
@@ -12,11 +13,7 @@ const OLD_AFTER_MS = 5 * 60_000;
 const MAX_NAMED = 3;
 const LOSS = "what the core loses, this cell can't restore";
 
-const Written = v.looseObject({
-  metadata: v.looseObject({
-    managedFields: v.optional(v.array(v.looseObject({ time: v.optional(v.string(), "") })), []),
-  }),
-});
+const Times = v.fallback(v.array(v.looseObject({ time: v.optional(v.string(), "") })), []);
 
 /**
  * `counted` are the protectors with pods in this cluster: only they need a backup there. `maps` are the ConfigMaps with
@@ -60,8 +57,7 @@ export function backupFindings(
 
 /** Unix milliseconds; infinite for an object that does not say when it was written. */
 function lastWriteMs(map: ConfigMap): number {
-  const parsed = v.safeParse(Written, map);
-  const times = parsed.success ? parsed.output.metadata.managedFields.map(({ time }) => Date.parse(time)) : [];
-  const known = times.filter(Number.isFinite);
+  const written = v.parse(Times, valueAt(map, "metadata", "managedFields"));
+  const known = written.map(({ time }) => Date.parse(time)).filter(Number.isFinite);
   return known.length === 0 ? Number.POSITIVE_INFINITY : Math.max(...known);
 }

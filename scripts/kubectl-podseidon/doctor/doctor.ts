@@ -12,6 +12,7 @@ import {
   GROUP,
   PLURAL,
 } from "../../../shared/schema/annotations.ts";
+import { valueAt } from "../../../shared/schema/check.ts";
 import { parseAnyPod } from "../../../shared/schema/pod.ts";
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { askAboutNoPod, cellOfWebhookConfiguration, covering, VALIDATING } from "../disruption-dry-run.ts";
@@ -74,7 +75,7 @@ import {
 } from "./webhook-configuration-findings.ts";
 
 const MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-const Secret = v.looseObject({ data: v.optional(v.record(v.string(), v.string()), {}) });
+const Data = v.fallback(v.record(v.string(), v.string()), {});
 
 async function storedPolicy(core: ClusterClient, name: string): Promise<StoredPolicy> {
   const policy = await core.find(`${ADMISSION_API}/validatingadmissionpolicies/${name}`);
@@ -163,7 +164,6 @@ class Doctor {
     await this.#check(cluster, "permissions", () => permissionFindings(cluster, this.#system, CELL_PERMISSIONS));
   }
 
-  /** Checks what runs in a cluster. */
   async #processes(cluster: ClusterClient): Promise<void> {
     await this.#check(cluster, "components", () => this.#components(cluster));
     await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
@@ -171,7 +171,6 @@ class Doctor {
       await this.#check(cluster, "flow control", () => flowControlFinding(cluster, this.#system));
   }
 
-  /** Checks the versions in all checked clusters. */
   async versions(): Promise<void> {
     const deployments = [...this.#deployments.values()].flat();
     if (deployments.length > 0) await this.#add(this.#core, [versionFinding(deployments)]);
@@ -265,7 +264,6 @@ class Doctor {
     return this.#views.some(({ cells }) => cells.some(isIt));
   }
 
-  /** The protectors of these views. */
   #of(views: readonly ProtectorView[]): readonly PodProtector[] {
     const ids = new Set(views.map(namespacedName));
     return this.#protectors.filter(({ metadata }) => ids.has(namespacedName(metadata)));
@@ -311,8 +309,8 @@ class Doctor {
   }
 
   async #secret(cluster: ClusterClient, name: string, key: string): Promise<string | undefined> {
-    const parsed = v.safeParse(Secret, await cluster.find(corePath("secrets", this.#system, name)));
-    const data = parsed.success ? parsed.output.data[key] : undefined;
+    const secret = await cluster.find(corePath("secrets", this.#system, name));
+    const { [key]: data } = v.parse(Data, valueAt(secret, "data"));
     return data === undefined ? undefined : Buffer.from(data, "base64").toString("utf8");
   }
 

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { splitCertificates } from "../../../shared/certificates/ca-bundle.ts";
 import { PROMISE_LESS } from "../../../shared/decide/minimum/promise-less.ts";
 import { VERSION } from "../../../shared/schema/annotations.ts";
-import { isRecord } from "../../../shared/schema/check.ts";
+import { isRecord, valueAt } from "../../../shared/schema/check.ts";
 import { podProtectorCrd } from "../../../shared/schema/crd.ts";
 import { namespacedName, STALE_AFTER_MS } from "../../../shared/schema/podprotector.ts";
 import { SKEW_MS } from "../invocation/cluster.ts";
@@ -67,22 +67,20 @@ export function clockFinding(dateHeader: string | undefined, nowMs: number): Fin
   );
 }
 
-const Schema = v.looseObject({
-  spec: v.looseObject({
-    versions: v.array(
-      v.looseObject({
-        name: v.string(),
-        served: v.optional(v.boolean()),
-        schema: v.optional(v.looseObject({ openAPIV3Schema: v.unknown() })),
-        subresources: v.optional(v.looseObject({ status: v.optional(v.unknown()) })),
-      }),
-    ),
-  }),
-});
+const Versions = v.fallback(
+  v.array(
+    v.looseObject({
+      name: v.string(),
+      served: v.optional(v.boolean()),
+      schema: v.optional(v.looseObject({ openAPIV3Schema: v.unknown() })),
+      subresources: v.optional(v.looseObject({ status: v.optional(v.unknown()) })),
+    }),
+  ),
+  [],
+);
 
-const Deleting = v.looseObject({ metadata: v.looseObject({ deletionTimestamp: v.string() }) });
+const versionsOf = (crd: unknown) => v.parse(Versions, valueAt(crd, "spec", "versions"));
 
-/** Every field that the schema has, as a path. */
 function fieldPaths(schema: unknown, prefix = ""): string[] {
   if (!isRecord(schema)) return [];
   const properties = isRecord(schema.properties) ? schema.properties : {};
@@ -94,21 +92,19 @@ function fieldPaths(schema: unknown, prefix = ""): string[] {
 }
 
 function crdFields(crd: unknown): readonly string[] {
-  const parsed = v.safeParse(Schema, crd);
-  return parsed.success ? parsed.output.spec.versions.flatMap(({ schema }) => fieldPaths(schema?.openAPIV3Schema)) : [];
+  return versionsOf(crd).flatMap(({ schema }) => fieldPaths(schema?.openAPIV3Schema));
 }
 
 /** Whether protectors can be read, and their status written. */
 function servesStatus(crd: unknown): boolean {
-  const parsed = v.safeParse(Schema, crd);
-  const version = parsed.success ? parsed.output.spec.versions.find(({ name }) => name === VERSION) : undefined;
+  const version = versionsOf(crd).find(({ name }) => name === VERSION);
   return version?.served !== false && version?.subresources?.status !== undefined;
 }
 
 /** Whether the core serves protectors, and keeps every field that this version writes. */
 export function crdFinding(installed: unknown): Finding {
   if (installed === undefined) return problem("crd", "PodProtector is not installed", "kubectl apply -k crds");
-  if (v.is(Deleting, installed))
+  if (valueAt(installed, "metadata", "deletionTimestamp") !== undefined)
     return problem(
       "crd",
       "is being deleted: protectors stay in force, and no workload gets a new one",
@@ -224,7 +220,6 @@ interface CellFacts {
   readonly heartbeatAgeMs: number | undefined;
   /** Protectors in which it is on hold. */
   readonly held: number;
-  /** The longest silence. */
   readonly silentMs: number;
   readonly protectors: number;
 }

@@ -1,6 +1,7 @@
 /** The findings of `doctor` about the policies that restrict each cell, and each component, to its own writes. Pure. */
 import { hash } from "node:crypto";
 import * as v from "valibot";
+import { valueAt } from "../../../shared/schema/check.ts";
 import { type Finding, ok, problem, warning } from "./findings.ts";
 import type { Permission } from "./permission-findings.ts";
 
@@ -17,7 +18,7 @@ const DIGESTS: Readonly<Record<string, string>> = {
 };
 export const POLICIES = Object.keys(DIGESTS);
 
-const Served = v.looseObject({ resources: v.array(v.looseObject({ name: v.string() })) });
+const Resources = v.fallback(v.array(v.looseObject({ name: v.string() })), []);
 const Expressions = v.optional(v.array(v.looseObject({ expression: v.string() })), []);
 const Texts = v.optional(v.array(v.string()), []);
 const Rule = v.object({
@@ -51,15 +52,13 @@ const Binding = v.looseObject({
  * Whether the API group has such policies, as in kube-apiserver from 1.30 on. `raw` is the group's list of resources.
  */
 export function servesPolicies(raw: unknown): boolean {
-  const served = v.safeParse(Served, raw);
-  return served.success && served.output.resources.some(({ name }) => name === "validatingadmissionpolicies");
+  const resources = v.parse(Resources, valueAt(raw, "resources"));
+  return resources.some(({ name }) => name === "validatingadmissionpolicies");
 }
-
-const Account = v.looseObject({ metadata: v.looseObject({ name: v.string() }) });
 
 /** Whether a worker cluster has joined: one of these ServiceAccounts belongs to a cell's webhook. */
 export function hasCellAccounts(accounts: readonly unknown[]): boolean {
-  return accounts.some((raw) => v.is(Account, raw) && raw.metadata.name.startsWith("podseidon-webhook."));
+  return accounts.some((raw) => String(valueAt(raw, "metadata", "name")).startsWith("podseidon-webhook."));
 }
 
 /** A stored policy and its binding; undefined where they are missing. */

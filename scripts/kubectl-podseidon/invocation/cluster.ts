@@ -25,7 +25,7 @@ import { version } from "../../../shared/runtime/version.ts";
 import { GROUP } from "../../../shared/schema/annotations.ts";
 import { type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
 import { CommandError } from "./errors.ts";
-import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfigs } from "./kubeconfig.ts";
+import type { Kubeconfig, PluginEnvironment } from "./kubeconfig.ts";
 import { type KubectlOverrides, withPlace } from "./kubectl-flags.ts";
 
 /** Longer than an apiserver waits for a webhook. */
@@ -184,10 +184,6 @@ export function listFailure(path: string, response: ApiResponse): string {
   if (isOwn && response.status === 404) return `GET ${path}: ${advice}`;
   const hint = isOwn && response.status === 403 ? "; if it is not the core cluster, name that by --core-context" : "";
   return `GET ${path}: ${statusOf(response).message}${hint}`;
-}
-
-export function chosenKubeconfig(flag: string | undefined, environment: PluginEnvironment): Promise<Kubeconfig> {
-  return readKubeconfigs(kubeconfigPaths(flag, environment), flag !== undefined && flag !== "");
 }
 
 /** The user has no credentials that the server accepts. */

@@ -2,10 +2,10 @@
 import { dump } from "js-yaml";
 import { OWN_NAMESPACE } from "../../../shared/recovery/register/register-format.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
-import { type ClusterClient, chosenKubeconfig, connect } from "./cluster.ts";
+import { type ClusterClient, connect } from "./cluster.ts";
 import { CommandError, type ExitCode } from "./errors.ts";
-import type { Flag } from "./flag.ts";
-import type { Kubeconfig, PluginEnvironment } from "./kubeconfig.ts";
+import type { Flag, GivenFlags } from "./flag.ts";
+import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfigs } from "./kubeconfig.ts";
 import { IMPERSONATION_FLAGS, KUBECTL_FLAGS, overridesOf, PLACE_FLAGS } from "./kubectl-flags.ts";
 import { parseDuration } from "./output.ts";
 import { flagsText } from "./printed-commands.ts";
@@ -80,8 +80,7 @@ export interface Surroundings {
   readonly environment: PluginEnvironment;
 }
 
-/** One invocation. */
-export class Context {
+export class Context implements GivenFlags {
   readonly flags: FlagValues;
   readonly terminal: Terminal;
   readonly ports: Ports;
@@ -100,7 +99,6 @@ export class Context {
     this.#environment = environment;
   }
 
-  /** A flag's text; undefined when it was not given. */
   text(name: string): string | undefined {
     const value = this.flags[name];
     return typeof value === "string" && value !== "" ? value : undefined;
@@ -115,7 +113,6 @@ export class Context {
     return ms;
   }
 
-  /** The cell that the user names. */
   get cell(): string | undefined {
     const text = this.text("cell");
     return text === undefined ? undefined : cellId(text);
@@ -125,7 +122,6 @@ export class Context {
     return this.flags[name] === true;
   }
 
-  /** Whether the output is for a program. */
   get isForPrograms(): boolean {
     return this.text("output") === "json" || this.text("output") === "yaml";
   }
@@ -150,7 +146,8 @@ export class Context {
   }
 
   kubeconfig(): Promise<Kubeconfig> {
-    this.#config ??= chosenKubeconfig(this.text("kubeconfig"), this.#environment);
+    const flag = this.text("kubeconfig");
+    this.#config ??= readKubeconfigs(kubeconfigPaths(flag, this.#environment), flag !== undefined);
     return this.#config;
   }
 
@@ -173,7 +170,6 @@ export class Context {
     return this.text("core-context") ?? (this.#environment[CORE_CONTEXT_VARIABLE] || undefined);
   }
 
-  /** The texts of a flag that may be given several times. */
   texts(name: string): readonly string[] {
     const value = this.flags[name];
     return Array.isArray(value) ? value.filter((text) => text !== "") : [];

@@ -11,7 +11,6 @@ export interface Terminal {
   err(text: string): void;
   /** Whether standard error is a terminal, where a line can be erased. */
   readonly interactive: boolean;
-  /** Whether standard output shows colours. */
   readonly colours?: boolean;
   /** How wide standard error is now; undefined where it is no terminal. */
   width?(): number | undefined;
@@ -49,7 +48,6 @@ export class ProgressLine {
   readonly #steps: Step[] = [];
   #timer: Timer | undefined;
   #sinceMs = 0;
-  /** The step that the line shows. */
   #shown: Step | undefined;
 
   constructor(terminal: Terminal, ports: Pick<Ports, "timers" | "clock">) {

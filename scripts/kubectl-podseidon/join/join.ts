@@ -61,7 +61,6 @@ const ApiObject = v.looseObject({
 type ApiObject = v.InferOutput<typeof ApiObject>;
 const parseObject = (raw: unknown): ApiObject => v.parse(ApiObject, raw);
 
-/** The result for one object. */
 export interface Step {
   readonly cluster: string;
   readonly object: string;
@@ -79,7 +78,6 @@ export async function tellingSteps(done: () => readonly Step[], work: () => Prom
   }
 }
 
-/** The clusters and the cell of one call. */
 export interface JoinTarget {
   readonly cell: string;
   readonly core: ClusterClient;

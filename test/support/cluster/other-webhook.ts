@@ -53,7 +53,7 @@ export class OtherWebhook implements AsyncDisposable {
   }
 
   static async start(authority: Cluster): Promise<OtherWebhook> {
-    const files = await servingFiles(authority, join(authority.directory, NAME), ["localhost"], ["127.0.0.1"]);
+    const files = await servingFiles(authority, join(authority.directory, NAME));
     const server = createServer({ cert: readFileSync(files.certFile), key: readFileSync(files.keyFile) });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     return new OtherWebhook(server, files.caPem);

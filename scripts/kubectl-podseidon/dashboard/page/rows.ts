@@ -7,20 +7,14 @@ export const PAGE_ROWS = 50;
 export interface RowFilter {
   /** Words, each of which is in the name or the namespace. */
   readonly text: string;
-  readonly health: Health | undefined;
-  readonly state: HealthState | undefined;
-  readonly namespace: string | undefined;
+  readonly health?: Health | undefined;
+  readonly state?: HealthState | undefined;
+  readonly namespace?: string | undefined;
   /** Index in the list of cells. */
-  readonly cell: number | undefined;
+  readonly cell?: number | undefined;
 }
 
-export const NO_FILTER: RowFilter = {
-  text: "",
-  health: undefined,
-  state: undefined,
-  namespace: undefined,
-  cell: undefined,
-};
+export const NO_FILTER: RowFilter = { text: "" };
 
 export type SortKey = "state" | "name" | "spare" | "reserved" | "oldest";
 
@@ -74,7 +68,6 @@ export function sortRows(rows: readonly ProtectorRow[], { key, isReversed }: Row
   return rows.toSorted((a, b) => sign * compare(a, b) || byName(a, b));
 }
 
-/** How many protectors are in each state. */
 export function countStates(rows: Iterable<ProtectorRow>): ReadonlyMap<HealthState, number> {
   const counts = new Map<HealthState, number>();
   for (const { state } of rows) counts.set(state, (counts.get(state) ?? 0) + 1);
