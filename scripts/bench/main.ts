@@ -36,6 +36,10 @@ const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     about: "what each process holds after a long life: all of them, with churn",
     load: () => import("./soak-bench.ts"),
   },
+  "cold-start": {
+    about: "exec to first TLS answer and to ready, against bare node",
+    load: () => import("./cold-start-bench.ts"),
+  },
 };
 
 const [name, ...args] = process.argv.slice(2);
