@@ -70,7 +70,7 @@ async function webhookStart(
   bundles: string,
 ): Promise<{ responseMs: number; readyMs: number }> {
   const [port, healthPort] = [await reservePort("127.0.0.1"), await reservePort("127.0.0.1")];
-  const files = await servingFiles(cluster, join(cluster.directory, `cold-${round}`), ["localhost"], ["127.0.0.1"]);
+  const files = await servingFiles(cluster, join(cluster.directory, `cold-${round}`));
   const flags = [
     ...[`--core=core=${cluster.kubeconfig}`, "--cell=cell", "--bind-address=127.0.0.1", `--secure-port=${port}`],
     ...[`--tls-cert-file=${files.certFile}`, `--tls-private-key-file=${files.keyFile}`, "--metrics-bind-address=0"],

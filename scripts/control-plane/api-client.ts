@@ -42,6 +42,7 @@ export class ApiError extends Error {
   }
 }
 
+const Json = v.fallback(v.pipe(v.string(), v.parseJson()), undefined);
 /** Against what hangs: an apiserver itself gives a request up after 60 s, and says so. */
 const CALL_TIMEOUT_MS = 75_000;
 /** Idle connections are closed before the apiserver closes them (after 90 s), so that no call uses a closing one. */
