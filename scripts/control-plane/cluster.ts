@@ -57,9 +57,11 @@ export interface KubeconfigOptions {
   readonly path?: string;
 }
 
+/** One more kube-apiserver of a cluster. */
 export interface AnotherApiserver {
   readonly url: string;
   readonly process: ManagedProcess;
+  /** Calls it as the administrator. */
   readonly admin: ApiserverClient;
 }
 

@@ -52,6 +52,7 @@ export class AvailabilityJudge implements AsyncDisposable {
     return availability;
   }
 
+  /** The number of versions of pods so far. */
   get versions(): number {
     return this.#versions;
   }
@@ -94,6 +95,7 @@ export class AvailabilityJudge implements AsyncDisposable {
     );
   }
 
+  /** Begins a new period for `lowest`. */
   from(): void {
     this.#lowest = Number.POSITIVE_INFINITY;
     this.#note(this.counts().total);

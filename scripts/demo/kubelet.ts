@@ -50,6 +50,7 @@ export interface KubeletOptions {
   readonly startContainer?: (container: PlayedContainer) => Launch;
 }
 
+/** A container for a container runtime. */
 export interface PlayedContainer {
   readonly name: string;
   readonly words: readonly string[];

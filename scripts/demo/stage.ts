@@ -10,6 +10,7 @@ import type { Installation } from "./install.ts";
 import type { PlayedPod } from "./kubelet.ts";
 import type { Narrator } from "./narrator.ts";
 
+/** One promise to the viewer, and whether it held. */
 export interface Promised {
   readonly text: string;
   readonly held: boolean;
@@ -67,6 +68,7 @@ export class DemoStage {
     this.availability.listen(({ available }) => recorder.available(available));
   }
 
+  /** The sum of the responses of all webhook replicas. */
   reviews(): Promise<ReviewSums> {
     const urls = this.#installation.pods
       .filter(({ webhookPort }) => webhookPort !== undefined)
@@ -74,6 +76,7 @@ export class DemoStage {
     return scrapeReviews(urls);
   }
 
+  /** The process of a Deployment of the project in a cluster. */
   processOf({ name }: Cluster, deployment: string): PlayedPod | undefined {
     const pods = this.#installation.pods.filter((pod) => pod.deployment === deployment);
     return pods.find(({ process }) => process.name.startsWith(`${name}/`));

@@ -189,6 +189,7 @@ export class TestEnvironment implements AsyncDisposable {
     await this.cell(cell).apply(registrations({ cell, url, caPem, ...this.#options.registration }));
   }
 
+  /** Creates the webhook configuration of the counted gate in a cell. */
   async registerGate(cell: string): Promise<void> {
     const url = `https://127.0.0.1:${this.#port}`;
     await this.cell(cell).apply([gateRegistration({ cell, url, caPem: this.core.identity.certificateAuthorityPem })]);

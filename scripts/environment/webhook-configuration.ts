@@ -36,6 +36,7 @@ function shipped(
   return { apiVersion, kind, metadata: { name: metadata.name }, webhooks: webhooks.map(withUrl).flatMap(change) };
 }
 
+/** The webhook configuration of the counted gate. */
 export function gateRegistration(options: RegistrationOptions): unknown {
   const file = "components/counted-gate/webhook-configuration.yaml";
   // A second in the manifests; a busy machine must not fail a test.

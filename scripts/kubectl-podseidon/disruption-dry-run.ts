@@ -88,6 +88,7 @@ function verdictOf(status: number, message: string): Exclude<DryRunResult["verdi
   return status === 403 && / is forbidden: User "[^"]*" cannot /.test(message) ? "forbidden" : "rejected";
 }
 
+/** The protectors whose selector covers the pod. */
 export function covering(protectors: readonly PodProtector[], pod: Pod): readonly PodProtector[] {
   return protectors.filter(
     ({ metadata, spec }) =>

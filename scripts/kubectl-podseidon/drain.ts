@@ -124,6 +124,7 @@ export function othersCordoned(node: string, nodes: readonly unknown[]): boolean
   return others.length > 0 && others.every((raw) => valueAt(raw, "spec", "unschedulable") === true);
 }
 
+/** True for a protected pod whose eviction was admitted. */
 function isAdmitted({ now, protectors }: DrainLine): boolean {
   return now === "admitted" && protectors.length > 0;
 }

@@ -49,6 +49,7 @@ function cellTable(cells: readonly CellView[]): string {
   return table(head, rows, "  ");
 }
 
+/** The reservations, for `status` and `why`. */
 export function reservationText(reservations: readonly ReservationView[]): string {
   if (reservations.length === 0) return "\nReservations: none\n";
   const head = ["CELL", "POD", "OPERATION", "HOLDS", "ADMITTED", "FIRST"];

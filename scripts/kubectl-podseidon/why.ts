@@ -34,6 +34,7 @@ import { isOverdue, type ProtectorView, type ReservationView, viewProtector, vie
 
 const MAX_UNAVAILABLE_SHOWN = 10;
 
+/** The decision of one protector about the pod, and the reason. */
 export interface ProtectorExplanation {
   readonly view: ProtectorView;
   /** Undefined where the cell id of the cluster is not known. */

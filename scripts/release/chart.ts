@@ -46,6 +46,7 @@ export interface ChartOptions {
   readonly render: (variant: ChartVariant) => string;
 }
 
+/** The files of the chart's archive. */
 export function chartFiles({ version, image, render }: ChartOptions): readonly ArchivedFile[] {
   const variantsOf = new Map<string, string[]>();
   for (const variant of VARIANTS) {

@@ -20,6 +20,7 @@ import {
 import { deniedBetween, type EventAtProtector } from "./refusals.ts";
 import { type CellShare, detailOfView, reservationsOf, rowOfView, sharesOf } from "./rows.ts";
 
+/** The number of newest refusals that are kept. */
 export const MAX_REFUSALS = 200;
 /** Rows in each of the first updates of a page, so that the browser reads an update in some milliseconds. */
 const ROWS_A_PART = 250;

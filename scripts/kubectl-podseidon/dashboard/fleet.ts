@@ -60,6 +60,7 @@ export function cellRows(shown: Iterable<{ readonly core: number; readonly share
   return [...cells.values()].sort((a, b) => a.core - b.core || (a.cell < b.cell ? -1 : 1));
 }
 
+/** The oldest reservations, and the number of all. */
 export function oldestReservations(
   shown: Iterable<{ readonly reservations: readonly ReservationRow[]; readonly reservationCount: number }>,
 ): { all: number; oldest: ReservationRow[] } {

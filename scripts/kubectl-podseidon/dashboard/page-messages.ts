@@ -14,6 +14,7 @@ const text = v.string();
 const number = v.number();
 const State = v.picklist(HEALTH_STATES);
 
+/** A protector. */
 const PLACE = {
   /** Index in the list of cores. */
   core: number,
@@ -32,6 +33,7 @@ const ProtectorRow = v.object({
   /** Cells with pods of the protector, by index in the list of cells, and how many of these are counted and current. */
   cells: v.array(number),
   cellsOk: number,
+  /** The time of the oldest reservation. */
   oldestMs: number,
 });
 export type ProtectorRow = v.InferOutput<typeof ProtectorRow>;

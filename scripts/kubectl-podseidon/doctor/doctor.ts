@@ -164,6 +164,7 @@ class Doctor {
     await this.#check(cluster, "permissions", () => permissionFindings(cluster, this.#system, CELL_PERMISSIONS));
   }
 
+  /** Checks what runs in a cluster. */
   async #processes(cluster: ClusterClient): Promise<void> {
     await this.#check(cluster, "components", () => this.#components(cluster));
     await this.#check(cluster, "serving certificate", () => this.#serving(cluster));
@@ -171,6 +172,7 @@ class Doctor {
       await this.#check(cluster, "flow control", () => flowControlFinding(cluster, this.#system));
   }
 
+  /** Checks the versions in all checked clusters. */
   async versions(): Promise<void> {
     const deployments = [...this.#deployments.values()].flat();
     if (deployments.length > 0) await this.#add(this.#core, [versionFinding(deployments)]);
@@ -264,6 +266,7 @@ class Doctor {
     return this.#views.some(({ cells }) => cells.some(isIt));
   }
 
+  /** The protectors of these views. */
   #of(views: readonly ProtectorView[]): readonly PodProtector[] {
     const ids = new Set(views.map(namespacedName));
     return this.#protectors.filter(({ metadata }) => ids.has(namespacedName(metadata)));

@@ -81,6 +81,7 @@ const Versions = v.fallback(
 
 const versionsOf = (crd: unknown) => v.parse(Versions, valueAt(crd, "spec", "versions"));
 
+/** Every field that the schema has, as a path. */
 function fieldPaths(schema: unknown, prefix = ""): string[] {
   if (!isRecord(schema)) return [];
   const properties = isRecord(schema.properties) ? schema.properties : {};
@@ -220,6 +221,7 @@ interface CellFacts {
   readonly heartbeatAgeMs: number | undefined;
   /** Protectors in which it is on hold. */
   readonly held: number;
+  /** The longest silence. */
   readonly silentMs: number;
   readonly protectors: number;
 }

@@ -4,7 +4,7 @@ import { OWN_NAMESPACE } from "../../../shared/recovery/register/register-format
 import type { Ports } from "../../../shared/runtime/clock.ts";
 import { type ClusterClient, connect } from "./cluster.ts";
 import { CommandError, type ExitCode } from "./errors.ts";
-import type { Flag, GivenFlags } from "./flag.ts";
+import type { Flag } from "./flag.ts";
 import { type Kubeconfig, kubeconfigPaths, type PluginEnvironment, readKubeconfigs } from "./kubeconfig.ts";
 import { IMPERSONATION_FLAGS, KUBECTL_FLAGS, overridesOf, PLACE_FLAGS } from "./kubectl-flags.ts";
 import { parseDuration } from "./output.ts";
@@ -80,7 +80,8 @@ export interface Surroundings {
   readonly environment: PluginEnvironment;
 }
 
-export class Context implements GivenFlags {
+/** One invocation. */
+export class Context {
   readonly flags: FlagValues;
   readonly terminal: Terminal;
   readonly ports: Ports;
@@ -99,6 +100,7 @@ export class Context implements GivenFlags {
     this.#environment = environment;
   }
 
+  /** A flag's text; undefined when it was not given. */
   text(name: string): string | undefined {
     const value = this.flags[name];
     return typeof value === "string" && value !== "" ? value : undefined;
@@ -113,6 +115,7 @@ export class Context implements GivenFlags {
     return ms;
   }
 
+  /** The cell that the user names. */
   get cell(): string | undefined {
     const text = this.text("cell");
     return text === undefined ? undefined : cellId(text);
@@ -122,6 +125,7 @@ export class Context implements GivenFlags {
     return this.flags[name] === true;
   }
 
+  /** Whether the output is for a program. */
   get isForPrograms(): boolean {
     return this.text("output") === "json" || this.text("output") === "yaml";
   }
@@ -170,6 +174,7 @@ export class Context implements GivenFlags {
     return this.text("core-context") ?? (this.#environment[CORE_CONTEXT_VARIABLE] || undefined);
   }
 
+  /** The texts of a flag that may be given several times. */
   texts(name: string): readonly string[] {
     const value = this.flags[name];
     return Array.isArray(value) ? value.filter((text) => text !== "") : [];

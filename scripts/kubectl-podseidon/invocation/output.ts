@@ -87,6 +87,7 @@ export function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+/** The first names, and how many more there are. */
 export function firstNames(names: readonly string[], most: number): string {
   const others = names.length - most;
   return `${names.slice(0, most).join(", ")}${others > 0 ? ` and ${others} more` : ""}`;

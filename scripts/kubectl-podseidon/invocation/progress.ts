@@ -11,6 +11,7 @@ export interface Terminal {
   err(text: string): void;
   /** Whether standard error is a terminal, where a line can be erased. */
   readonly interactive: boolean;
+  /** Whether standard output shows colours. */
   readonly colours?: boolean;
   /** How wide standard error is now; undefined where it is no terminal. */
   width?(): number | undefined;
@@ -48,6 +49,7 @@ export class ProgressLine {
   readonly #steps: Step[] = [];
   #timer: Timer | undefined;
   #sinceMs = 0;
+  /** The step that the line shows. */
   #shown: Step | undefined;
 
   constructor(terminal: Terminal, ports: Pick<Ports, "timers" | "clock">) {

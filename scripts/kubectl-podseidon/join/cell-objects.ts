@@ -44,6 +44,7 @@ export const cellOfSecret = (name: string): string => name.replace("podseidon-ce
 /** The Secret in the worker cluster that the component mounts. */
 export const kubeconfigSecretName = (component: CellComponent): string => `podseidon-core-${component}`;
 
+/** An object to apply. */
 export interface CellObject {
   /** The name in kubectl's format: `secret/podseidon-cell.worker-2`. */
   readonly name: string;
@@ -109,6 +110,7 @@ export function accountObjects(component: CellComponent, cell: string, namespace
   ];
 }
 
+/** How the worker cluster reaches the core. */
 export interface CoreAddress {
   readonly server: string;
   /** PEM; undefined uses the machine's trust store. */
@@ -116,6 +118,7 @@ export interface CoreAddress {
   readonly serverName: string | undefined;
 }
 
+/** The kubeconfig of one component, as text. */
 export function kubeconfigText({ server, ca, serverName }: CoreAddress, user: string, token: string, home: TokenHome) {
   const cluster = {
     server,
@@ -133,6 +136,7 @@ export function kubeconfigText({ server, ca, serverName }: CoreAddress, user: st
   return `${JSON.stringify(config, null, 2)}\n`;
 }
 
+/** The Secret of one component in the worker cluster. */
 export function kubeconfigSecret(component: CellComponent, namespace: string, text: string): CellObject {
   const data = { [KUBECONFIG_KEY]: Buffer.from(text).toString("base64") };
   return coreObject("Secret", namespace, kubeconfigSecretName(component), { type: "Opaque", data });

@@ -61,6 +61,7 @@ const ApiObject = v.looseObject({
 type ApiObject = v.InferOutput<typeof ApiObject>;
 const parseObject = (raw: unknown): ApiObject => v.parse(ApiObject, raw);
 
+/** The result for one object. */
 export interface Step {
   readonly cluster: string;
   readonly object: string;
@@ -78,6 +79,7 @@ export async function tellingSteps(done: () => readonly Step[], work: () => Prom
   }
 }
 
+/** The clusters and the cell of one call. */
 export interface JoinTarget {
   readonly cell: string;
   readonly core: ClusterClient;

@@ -68,6 +68,7 @@ export function sortRows(rows: readonly ProtectorRow[], { key, isReversed }: Row
   return rows.toSorted((a, b) => sign * compare(a, b) || byName(a, b));
 }
 
+/** How many protectors are in each state. */
 export function countStates(rows: Iterable<ProtectorRow>): ReadonlyMap<HealthState, number> {
   const counts = new Map<HealthState, number>();
   for (const { state } of rows) counts.set(state, (counts.get(state) ?? 0) + 1);
