@@ -17,6 +17,7 @@ import {
 } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import { decide, intOrPercent, isProtected, type PluginContext, sourceOf } from "./interpret.ts";
+import { readySeconds } from "./kruise-rollouts.ts";
 import { entriesOf, listsOf, readTemplate, type Template } from "./object-paths.ts";
 import type { Need, PodGroup, SourcePlugin } from "./protection-source.ts";
 import { type Scalable, type ScalableResource, templatesOf } from "./scalable.ts";
@@ -43,7 +44,7 @@ export function scalablePlugin({ resource, groups }: ScalableResource, context: 
         : podGroups(raw, groups, stated);
       const decision = decide(context, metadata, replicas);
       // Same path as in Kubernetes' own kinds, Argo's Rollout and OpenKruise's CloneSet.
-      const minReadySeconds = podCount(Math.ceil(numberIn(spec, "minReadySeconds") ?? 0));
+      const minReadySeconds = podCount(Math.ceil(readySeconds(metadata, numberIn(spec, "minReadySeconds") ?? 0)));
       const ready = minReadySeconds === 0 ? {} : { minReadySeconds };
       return sourceOf(metadata, decision, isProtected(decision) ? { need: { ...need, ...ready } } : {});
     },

@@ -23,6 +23,7 @@ import {
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { controllerOf, decide, intOrPercent, isProtected, type PluginContext, sourceOf } from "./interpret.ts";
+import { readySeconds, strategyInBatches } from "./kruise-rollouts.ts";
 import {
   pluginName,
   type RequiredProtector,
@@ -121,6 +122,7 @@ const Strategy = v.optional(v.looseObject({ type: v.optional(v.string()), rollin
 const Spec = {
   replicas: v.nullish(v.number()),
   minReadySeconds: v.optional(v.number()),
+  paused: v.optional(v.unknown()),
   template: v.nullish(v.looseObject({ metadata: v.nullish(v.looseObject({ labels: Labels })) })),
   /** Used by Deployments. */
   strategy: Strategy,
@@ -203,7 +205,7 @@ export function workloadPlugin(row: WorkloadKind, context: PluginContext): Sourc
 function requiredProtector(row: WorkloadKind, workload: Workload): RequiredProtector | undefined {
   const { metadata, spec, selector, replicas } = workload;
   if (selector === undefined) return undefined;
-  const { type: strategy, rollingUpdate } = spec.strategy ?? spec.updateStrategy ?? {};
+  const { type: strategy, rollingUpdate } = strategyOf(workload);
   const stated = statedMinimum(replicas, statedLimits(metadata));
   // A rollout with Recreate deletes all pods, and would wait for ever.
   const spared = strategy === "Recreate" && stated === undefined ? { protectedOperations: ["EVICT"] } : {};
@@ -218,10 +220,17 @@ function requiredProtector(row: WorkloadKind, workload: Workload): RequiredProte
     });
   return {
     name: `${pluginName(row.kind)}-${metadata.name}`,
-    spec: { minAvailable, minReadySeconds: spec.minReadySeconds ?? 0, selector, ...spared },
+    spec: { minAvailable, minReadySeconds: readySeconds(metadata, spec.minReadySeconds ?? 0), selector, ...spared },
     derivation,
     none: whyNone(replicas, statedLimits(metadata), { minAvailable, derivation }),
   };
+}
+
+function strategyOf({ metadata, spec }: Workload): NonNullable<v.InferOutput<typeof Strategy>> {
+  const stated = spec.strategy ?? spec.updateStrategy ?? {};
+  if (stated.type !== "Recreate" || spec.paused !== true) return stated;
+  const inBatches = v.safeParse(RollingUpdate, strategyInBatches(metadata));
+  return inBatches.success ? { rollingUpdate: inBatches.output } : stated;
 }
 
 /** The limits that the annotations of a workload of any kind state. */
