@@ -8,6 +8,7 @@ import {
   type DerivedMinimum,
   daemonSetMinimum,
   deploymentMinimum,
+  type IntOrPercent,
   type Rollout,
   runningMinimum,
   type StatedLimits,
@@ -25,6 +26,7 @@ import { LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.t
 import { controllerOf, decide, intOrPercent, isProtected, type PluginContext, sourceOf } from "./interpret.ts";
 import { readySeconds, strategyInBatches } from "./kruise-rollouts.ts";
 import {
+  type PodGroup,
   pluginName,
   type RequiredProtector,
   type Scale,
@@ -36,7 +38,7 @@ import {
 import { withRunningFloor } from "./running-floor.ts";
 
 /** A Deployment's default, for kinds whose objects do not state how many of their pods may be unavailable. */
-export const DEFAULT_MAX_UNAVAILABLE = "25%";
+const DEFAULT_MAX_UNAVAILABLE = "25%";
 const withoutRollout = ({ replicas = 1 }: Rollout): DerivedMinimum => scaledMinimum(replicas, DEFAULT_MAX_UNAVAILABLE);
 
 interface WorkloadKind {
@@ -103,13 +105,26 @@ const WHY_EVICTIONS_ONLY =
   "rollouts then wait";
 
 /** No annotation says so, but a rollout may take all pods at once, as that of a StatefulSet takes its only pod. */
-export function whyNone(replicas: number, stated: StatedLimits, derived: DerivedMinimum): string | undefined {
+function whyNone(replicas: number, stated: StatedLimits, derived: DerivedMinimum): string | undefined {
   const isStated = Object.values(stated).some((limit) => limit !== undefined);
   if (isStated || replicas <= 0 || derived.minAvailable > 0) return undefined;
   return (
     `none of its pods is promised (${derived.derivation}); the annotation ${MIN_AVAILABLE_ANNOTATION} promises some, ` +
     "and its rollouts and drains then wait at that number"
   );
+}
+
+/** A group of the pods of a custom resource. */
+export function podGroup(
+  name: string,
+  replicas: number,
+  selector: LabelSelector,
+  stated: StatedLimits,
+  maxUnavailable: IntOrPercent = DEFAULT_MAX_UNAVAILABLE,
+): PodGroup {
+  const minimum = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, maxUnavailable);
+  const none = whyNone(replicas, stated, minimum);
+  return { name, replicas, selector, minimum, none, running: runningMinimum(replicas, stated) };
 }
 
 const Labels = v.nullish(v.record(v.string(), v.string()));
