@@ -1,9 +1,9 @@
 /** Reports each change of a protector as an Event and a log line, with the writer if the API shows it. */
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import type { EventNote } from "../../../shared/observe/event-recorder.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
-import type { PodProtector } from "../../../shared/schema/podprotector.ts";
+import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { GeneratorSinks } from "../observe.ts";
-import { PROTECTOR_KIND } from "../protectors/events.ts";
 import { CHANGES } from "./change-reasons.ts";
 import type { ProtectorChange } from "./protector-changes.ts";
 
@@ -40,24 +40,22 @@ export function changeReporter(options: ChangeReporterOptions) {
     questions -= 1;
     return by;
   };
-  const tell = (about: PodProtector, { reason, isWarning, message, series }: ProtectorChange, by?: string): void => {
-    const { namespace = "", name, uid } = about.metadata;
-    const text = by === undefined ? message : `${message}; by ${by}`;
-    // The generator lowers a promise only because its workload asks for fewer pods.
-    const type = isWarning && !(reason === "PromiseLowered" && by === ownName) ? "Warning" : "Normal";
+  const tell = (about: PodProtector, change: ProtectorChange, note: EventNote): void => {
+    const { reason } = change;
     counter.inc({ change: reason });
-    log.info({ protector: `${namespace}/${name}`, change: reason, message: text }, "A protector has changed");
-    const regarding = { ...PROTECTOR_KIND, namespace, name, uid };
-    events.record({ regarding, type, reason, message: text, ...(series === undefined ? {} : { series }) });
+    const protector = namespacedName(about.metadata);
+    log.info({ protector, change: reason, message: note.message }, "A protector has changed");
+    events.record(note);
   };
   return (before: PodProtector | undefined, after: PodProtector | undefined): void => {
     const about = after ?? before;
     if (about === undefined) return;
     const nowMs = clock.nowMs();
-    void texts().then(({ changesOf }) => {
+    void texts().then(({ changesOf, noteOf }) => {
       for (const change of changesOf(before, after, nowMs)) {
-        if (change.field === undefined || after === undefined) tell(about, change, change.by);
-        else void ask(after, change.field).then((by) => tell(about, change, by));
+        const told = (by = change.by): void => tell(about, change, noteOf(about, change, by, ownName));
+        if (change.field === undefined || after === undefined) told();
+        else void ask(after, change.field).then(told);
       }
     });
   };

@@ -4,6 +4,7 @@ import * as v from "valibot";
 import { isRemoved } from "../../../shared/decide/state/protector-state.ts";
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
 import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
+import type { EventNote } from "../../../shared/observe/event-recorder.ts";
 import { isMadeByHand, isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
 import { PERHAPS_RESTORED } from "../../../shared/recovery/restore-protector.ts";
 import {
@@ -14,6 +15,7 @@ import {
 } from "../../../shared/schema/annotations.ts";
 import { type Aggregation, isDeleting, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
+import { PROTECTOR_KIND } from "../protectors/events.ts";
 import type { CHANGES } from "./change-reasons.ts";
 
 export interface ProtectorChange {
@@ -155,6 +157,22 @@ function holds(before: PodProtector, after: PodProtector): ProtectorChange[] {
 function holdText(cellID: string, hold: NonNullable<Aggregation["hold"]>): string {
   const [reason = ""] = hold.split("/");
   return `cell ${cellID} is on hold (${reason}): admissions may be lost, so none of its available pods may go`;
+}
+
+/** The Event about a change. The generator, `ownName`, lowers a promise only because its workload asks for fewer pods. */
+export function noteOf(
+  { metadata: { namespace = "", name, uid } }: PodProtector,
+  { reason, isWarning, message, series }: ProtectorChange,
+  by: string | undefined,
+  ownName: string,
+): EventNote {
+  return {
+    regarding: { ...PROTECTOR_KIND, namespace, name, uid },
+    type: isWarning && !(reason === "PromiseLowered" && by === ownName) ? "Warning" : "Normal",
+    reason,
+    message: by === undefined ? message : `${message}; by ${by}`,
+    ...(series === undefined ? {} : { series }),
+  };
 }
 
 const TIMEOUT_MS = 5_000;
