@@ -1,11 +1,9 @@
 /** Reports each change of a protector as an Event and a log line, with the writer if the API shows it. */
 import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
-import type { EventNote } from "../../../shared/observe/event-recorder.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import { namespacedName, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import type { GeneratorSinks } from "../observe.ts";
 import { CHANGES } from "./change-reasons.ts";
-import type { ProtectorChange } from "./protector-changes.ts";
 
 interface ChangeReporterOptions extends Pick<GeneratorSinks, "events" | "log" | "metrics"> {
   readonly api: Pick<ApiClient, "get">;
@@ -40,22 +38,24 @@ export function changeReporter(options: ChangeReporterOptions) {
     questions -= 1;
     return by;
   };
-  const tell = (about: PodProtector, change: ProtectorChange, note: EventNote): void => {
-    const { reason } = change;
-    counter.inc({ change: reason });
-    const protector = namespacedName(about.metadata);
-    log.info({ protector, change: reason, message: note.message }, "A protector has changed");
-    events.record(note);
-  };
   return (before: PodProtector | undefined, after: PodProtector | undefined): void => {
     const about = after ?? before;
     if (about === undefined) return;
     const nowMs = clock.nowMs();
     void texts().then(({ changesOf, noteOf }) => {
       for (const change of changesOf(before, after, nowMs)) {
-        const told = (by = change.by): void => tell(about, change, noteOf(about, change, by, ownName));
-        if (change.field === undefined || after === undefined) told();
-        else void ask(after, change.field).then(told);
+        const { reason } = change;
+        const tell = (by = change.by): void => {
+          const note = noteOf(about, change, by, ownName);
+          counter.inc({ change: reason });
+          log.info(
+            { protector: namespacedName(about.metadata), change: reason, message: note.message },
+            "A protector has changed",
+          );
+          events.record(note);
+        };
+        if (change.field === undefined || after === undefined) tell();
+        else void ask(after, change.field).then(tell);
       }
     });
   };

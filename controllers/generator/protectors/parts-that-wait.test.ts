@@ -36,13 +36,17 @@ function present(required: RequiredProtector, changes: Partial<PodProtector["met
 const last = (path: string): string => path.split("/").at(-1) ?? "";
 
 /** What the core is asked to write, of which it refuses what `refuses` says. */
-async function reconcile(of: ProtectionSource, own: readonly PodProtector[], refuses: (asked: string) => string) {
+async function reconcile(
+  of: ProtectionSource | undefined,
+  own: readonly PodProtector[],
+  refuses: (asked: string) => string,
+) {
   const asked: string[] = [];
   const events: GeneratorEvent[] = [];
   const request = async ({ method, path, body }: ApiRequest): Promise<ApiResponse> => {
     const sent = JSON.parse(body ?? "{}");
     const what = `${method} ${sent.metadata?.name ?? last(path)}`;
-    if (!path.includes("/databases/")) asked.push(what);
+    asked.push(what);
     const message = refuses(what);
     if (message !== "") return { status: 403, headers: {}, body: JSON.stringify({ kind: "Status", message }) };
     const found = own.find(({ metadata }) => metadata.name === last(path));
@@ -115,4 +119,23 @@ test("nothing is released while the core refuses what takes its place", async ()
   const refuses = (what: string): string => (what.startsWith("POST ") ? "exceeded quota: objects" : "");
   const { asked } = await reconcile(source(a), [present(b)], refuses);
   expect(asked).toEqual(["POST database-web-a"]);
+});
+
+test("a source on which a policy allows no finalizer has the numbers of its protectors, and gets no new one", async () => {
+  const refuses = (what: string): string => (what === "PATCH web" ? "no finalizers on databases" : "");
+  const of = { ...source(a, shard("b", 1)), finalizers: [] };
+  const { asked, outcome, told } = await reconcile(of, [present(b), present(c)], refuses);
+  expect(asked).toEqual(["PATCH web", "PATCH database-web-b"]);
+  expect(outcome).toMatchObject({ kind: "failed", retriable: true });
+  expect(told).toEqual([
+    expect.stringMatching(/^refused: add the finalizer to the source: .* no finalizers on databases$/),
+  ]);
+});
+
+test("what the core refuses of the protectors of a source that vanished keeps no other of them", async () => {
+  const released = present(a, { annotations: { "podseidon.kubewharf.io/released": "by hand" } });
+  const deleted = present(b, { deletionTimestamp: "2026-01-01T00:00:00Z" });
+  const refuses = (what: string): string => (what === "DELETE database-web-a" ? "no deletions" : "");
+  const { asked } = await reconcile(undefined, [released, deleted], refuses);
+  expect(asked).toEqual(["DELETE database-web-a", "POST database-web-b", "PUT database-web-b", "POST database-web-b"]);
 });

@@ -100,8 +100,10 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
   };
 }
 
-/** What the other steps of a source wait for, or what waits for them; the rest is of one of its protectors alone. */
-const IN_ORDER: ReadonlySet<StepKind> = new Set(["addSourceFinalizer", "adopt", "release", "removeSourceFinalizer"]);
+/** These wait for all steps before them; the others are of one protector alone. */
+const LAST: readonly StepKind[] = ["release", "removeSourceFinalizer"];
+/** These wait for the finalizer of the source. */
+const NEW: readonly StepKind[] = ["create", "restore"];
 
 interface Makers {
   readonly report: (problem: Problem, why: string) => void;
@@ -120,10 +122,10 @@ async function makeAll(
 ): Promise<ReconcileOutcome | undefined> {
   const { options } = work;
   let end: ReconcileOutcome | undefined;
+  let isHeld = true;
   for (const step of steps) {
     if (!options.mayWrite()) return DONE;
-    const isInOrder = IN_ORDER.has(step.kind);
-    if (end !== undefined && isInOrder) continue;
+    if ((end !== undefined && LAST.includes(step.kind)) || (!isHeld && NEW.includes(step.kind))) continue;
     const outcome = await perform(work, step);
     if (outcome.kind === "done" || outcome.kind === "undone") {
       made(step, outcome.kind === "undone");
@@ -136,7 +138,8 @@ async function makeAll(
       if (isRefused(outcome)) report("refused", outcome.error.message);
       end = outcome.kind === "failed" ? afterRefusal(outcome, failures, options) : sooner(end ?? outcome, outcome);
     }
-    if (isInOrder || (outcome.kind === "failed" && !isRejected(outcome))) break;
+    if (outcome.kind === "failed" && !isRejected(outcome)) break;
+    isHeld &&= step.kind !== "addSourceFinalizer";
   }
   return end;
 }

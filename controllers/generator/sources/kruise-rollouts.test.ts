@@ -54,6 +54,7 @@ describe("a workload by whose minReadySeconds no pod ever becomes available", ()
     ["counts them by its former one", never, original('{"maxUnavailable":"25%","minReadySeconds":30}'), 30],
     ["counts them once they are Ready", never, original('{"maxUnavailable":"25%"}'), 0],
     ["counts them where the former one can't be read", never, original("{"), 0],
+    ["counts them where the former one is no number of seconds", never, original('{"minReadySeconds":-1.5}'), 0],
     ["counts them without a former one", never, {}, 0],
     ["counts them where it was always so", never, original('{"minReadySeconds":2147483646}'), 0],
     ["is no other one", { minReadySeconds: 3_600 }, original('{"minReadySeconds":30}'), 3_600],

@@ -17,8 +17,8 @@ export function strategyInBatches({ annotations }: ObjectMeta): unknown {
 /** A pod that never counted could be deleted at any time. */
 export function readySeconds({ annotations }: ObjectMeta, stated: number): number {
   if (stated !== NEVER) return stated;
-  const { minReadySeconds } = kept(annotations?.[`${PREFIX}original-deployment-strategy`]);
-  return typeof minReadySeconds === "number" && minReadySeconds < NEVER ? minReadySeconds : 0;
+  const former = Number(kept(annotations?.[`${PREFIX}original-deployment-strategy`]).minReadySeconds);
+  return Number.isInteger(former) && former > 0 && former < NEVER ? former : 0;
 }
 
 function kept(text = ""): Readonly<Record<string, unknown>> {
