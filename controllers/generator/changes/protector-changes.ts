@@ -159,7 +159,7 @@ function holdText(cellID: string, hold: NonNullable<Aggregation["hold"]>): strin
   return `cell ${cellID} is on hold (${reason}): admissions may be lost, so none of its available pods may go`;
 }
 
-/** The Event about a change. The generator, `ownName`, lowers a promise only because its workload asks for fewer pods. */
+/** The Event about a change. The generator, `ownName`, only lowers a promise because its workload asks for fewer. */
 export function noteOf(
   { metadata: { namespace = "", name, uid } }: PodProtector,
   { reason, isWarning, message, series }: ProtectorChange,

@@ -121,7 +121,7 @@ test("nothing is released while the core refuses what takes its place", async ()
   expect(asked).toEqual(["POST database-web-a"]);
 });
 
-test("a source on which a policy allows no finalizer has the numbers of its protectors, and gets no new one", async () => {
+test("a source that may have no finalizer has the numbers of its protectors, and gets no new one", async () => {
   const refuses = (what: string): string => (what === "PATCH web" ? "no finalizers on databases" : "");
   const of = { ...source(a, shard("b", 1)), finalizers: [] };
   const { asked, outcome, told } = await reconcile(of, [present(b), present(c)], refuses);

@@ -9,7 +9,7 @@ const PREFIX = "rollouts.kruise.io/";
 /** Rollouts' `MaxReadySeconds`: no pod ever becomes available for its controller, which then keeps the former pods. */
 const NEVER = 2_147_483_646;
 
-/** The strategy by which Rollouts replace the pods of a Deployment whose controller they have paused, under Recreate. */
+/** The strategy by which Rollouts replace the pods of a Deployment that they have paused, under Recreate. */
 export function strategyInBatches({ annotations }: ObjectMeta): unknown {
   return kept(annotations?.[`${PREFIX}deployment-strategy`]).rollingUpdate;
 }
