@@ -7,14 +7,7 @@ import {
   readableMinimum,
   strictestMinimum,
 } from "../../../shared/decide/minimum/budget-minimum.ts";
-import {
-  type DerivedMinimum,
-  INT32_MAX,
-  podCount,
-  runningMinimum,
-  scaledMinimum,
-  statedMinimum,
-} from "../../../shared/decide/minimum/workload-minimum.ts";
+import { type DerivedMinimum, INT32_MAX, podCount } from "../../../shared/decide/minimum/workload-minimum.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
 import { DERIVATION_ANNOTATION } from "../../../shared/schema/annotations.ts";
@@ -28,7 +21,7 @@ import {
   type SourceKind,
 } from "../sources/protection-source.ts";
 import { withRunningFloor } from "../sources/running-floor.ts";
-import { DEFAULT_MAX_UNAVAILABLE, whyNone } from "../sources/workload-kinds.ts";
+import { podGroup } from "../sources/workload-kinds.ts";
 import type { BudgetPods } from "./budget-pods.ts";
 import {
   areUncounted,
@@ -116,21 +109,19 @@ export class Resolver {
     }
   }
 
-  async #byScale({ kind, source, signal }: ResolveRequest, need: NeedOf<"scale">): Promise<Resolution> {
+  async #byScale(request: ResolveRequest, need: NeedOf<"scale">): Promise<Resolution> {
+    const { kind, source, signal } = request;
     const found = await this.#options.workloads.polled.read(kind, source.namespace, source.name, signal);
     if (found.kind === "missing") return { kind: "unresolved", why: found.why };
     if (found.kind !== "found") return found;
-    if (source.deleting && found.replicas <= 0) return resolved([]);
     const { replicas, what } = found;
-    const { stated, maxUnavailable = DEFAULT_MAX_UNAVAILABLE, selector = found.selector, minReadySeconds = 0 } = need;
+    if (source.deleting && replicas <= 0) return resolved([]);
+    const { stated, maxUnavailable, selector = found.selector } = need;
     if (selector === undefined) {
       return { kind: "unresolved", why: `the scale subresource of ${what} has no selector in its status` };
     }
-    const { minAvailable, derivation } = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, maxUnavailable);
-    const spec = { minAvailable, minReadySeconds, selector };
-    const none = whyNone(replicas, stated, { minAvailable, derivation });
-    const required = { name: `${pluginName(kind)}-${source.name}`, spec, derivation, none };
-    return resolved(withRunningFloor(required, runningMinimum(replicas, stated)));
+    const groups = [podGroup("", replicas, selector, stated, maxUnavailable)];
+    return byGroups(request, { ...need, kind: "groups", groups, problem: undefined });
   }
 
   async #byBudget(request: BudgetRequest): Promise<Resolution> {

@@ -1,6 +1,10 @@
-/** The changes between two versions of a protector, as texts for people. Pure. */
+/** The changes between two versions of a protector, as texts for people, and who made them. */
 import { isDeepStrictEqual } from "node:util";
+import * as v from "valibot";
 import { isRemoved } from "../../../shared/decide/state/protector-state.ts";
+import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
+import type { EventNote } from "../../../shared/observe/event-recorder.ts";
 import { isMadeByHand, isMarkedReleased } from "../../../shared/recovery/lost-protector.ts";
 import { PERHAPS_RESTORED } from "../../../shared/recovery/restore-protector.ts";
 import {
@@ -11,6 +15,7 @@ import {
 } from "../../../shared/schema/annotations.ts";
 import { type Aggregation, isDeleting, type PodProtector } from "../../../shared/schema/podprotector.ts";
 import { parseMs } from "../../../shared/schema/time.ts";
+import { PROTECTOR_KIND } from "../protectors/events.ts";
 import type { CHANGES } from "./change-reasons.ts";
 
 export interface ProtectorChange {
@@ -152,4 +157,55 @@ function holds(before: PodProtector, after: PodProtector): ProtectorChange[] {
 function holdText(cellID: string, hold: NonNullable<Aggregation["hold"]>): string {
   const [reason = ""] = hold.split("/");
   return `cell ${cellID} is on hold (${reason}): admissions may be lost, so none of its available pods may go`;
+}
+
+/** The Event about a change. The generator, `ownName`, only lowers a promise because its workload asks for fewer. */
+export function noteOf(
+  { metadata: { namespace = "", name, uid } }: PodProtector,
+  { reason, isWarning, message, series }: ProtectorChange,
+  by: string | undefined,
+  ownName: string,
+): EventNote {
+  return {
+    regarding: { ...PROTECTOR_KIND, namespace, name, uid },
+    type: isWarning && !(reason === "PromiseLowered" && by === ownName) ? "Warning" : "Normal",
+    reason,
+    message: by === undefined ? message : `${message}; by ${by}`,
+    ...(series === undefined ? {} : { series }),
+  };
+}
+
+const TIMEOUT_MS = 5_000;
+
+const FieldSet = v.record(v.string(), v.unknown());
+const ManagedObject = v.looseObject({
+  metadata: v.looseObject({
+    generation: v.optional(v.number()),
+    managedFields: v.optional(
+      v.array(
+        v.looseObject({
+          manager: v.optional(v.string()),
+          time: v.optional(v.string()),
+          fieldsV1: v.optional(v.looseObject({ "f:spec": v.optional(FieldSet) })),
+        }),
+      ),
+    ),
+  }),
+});
+type ManagedObject = v.InferOutput<typeof ManagedObject>;
+
+/** The manager that last wrote this field of the spec; undefined where the core has another version by now. */
+export async function writerOf(
+  api: Pick<ApiClient, "get">,
+  { metadata: { namespace = "", name, generation } }: PodProtector,
+  field: string,
+): Promise<string | undefined> {
+  const parse = (raw: unknown): ManagedObject => v.parse(ManagedObject, raw);
+  const options = { timeoutMs: TIMEOUT_MS, managedFields: true };
+  const result = await api.get(podProtectorPath(namespace, name), parse, options);
+  if (result.kind !== "ok" || result.object.metadata.generation !== generation) return undefined;
+  const owners = (result.object.metadata.managedFields ?? []).filter(
+    ({ fieldsV1 }) => fieldsV1?.["f:spec"]?.[`f:${field}`] !== undefined,
+  );
+  return owners.sort((one, other) => ((one.time ?? "") < (other.time ?? "") ? 1 : -1))[0]?.manager;
 }

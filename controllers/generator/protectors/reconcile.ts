@@ -18,7 +18,7 @@ import {
 import type { BudgetStatusWriter } from "./budget-status-writer.ts";
 import type { Problem, ProblemReports } from "./events.ts";
 import { alternativeName, protectorName } from "./names.ts";
-import { isRepair, plan, type SourceFacts } from "./plan.ts";
+import { isRepair, plan, type ReconcileStep, type SourceFacts, type StepKind } from "./plan.ts";
 import { isUnproven, requiredBy, withoutCountingFields } from "./protector.ts";
 import type { ProtectorIndex } from "./protector-index.ts";
 import { failedCall, isRefused, isRejected, perform, type StepContext, type StepOptions } from "./steps.ts";
@@ -85,18 +85,9 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
       steps = plan({ ...facts, waits: (step) => undone.isWaiting(key, step) });
     }
     if (isLetGo(source) && mayWrite()) await statuses?.clear({ ...work, source }, source);
-    for (const step of steps) {
-      if (!mayWrite()) return DONE;
-      const outcome = await perform({ ...work, source }, step);
-      // Only a creation shows that the namespace is terminating: the earlier steps succeed there.
-      if (step.kind === "create" && outcome.kind === "later") report("namespaceTerminating", NAMESPACE_TERMINATING);
-      if (isRefused(outcome)) {
-        report("refused", outcome.error.message);
-        return afterRefusal(outcome, failures, options);
-      }
-      if (outcome.kind !== "done" && outcome.kind !== "undone") return outcome;
-      repairs?.made(key, step, outcome.kind === "undone", facts.named);
-    }
+    const made = (step: ReconcileStep, undone: boolean): unknown => repairs?.made(key, step, undone, facts.named);
+    const end = await makeAll({ ...work, source }, steps, { report, made, failures });
+    if (end !== undefined) return end;
     report("namespaceTerminating", undefined);
     report("refused", undefined);
     report("undone", repairs?.why(key));
@@ -107,6 +98,50 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     if (statuses === undefined || source === undefined || present === undefined || !mayWrite()) return again;
     return sooner(again, await statuses.show({ ...work, source }, source, present));
   };
+}
+
+/** These wait for all steps before them; the others are of one protector alone. */
+const LAST: readonly StepKind[] = ["release", "removeSourceFinalizer"];
+/** These wait for the finalizer of the source. */
+const NEW: readonly StepKind[] = ["create", "restore"];
+
+interface Makers {
+  readonly report: (problem: Problem, why: string) => void;
+  readonly made: (step: ReconcileStep, undone: boolean) => unknown;
+  readonly failures: number;
+}
+
+/**
+ * Undefined once all steps are made. What keeps one protector from being written keeps no other, but all releases: it
+ * may take the place of the released.
+ */
+async function makeAll(
+  work: Work & StepContext,
+  steps: readonly ReconcileStep[],
+  { report, made, failures }: Makers,
+): Promise<ReconcileOutcome | undefined> {
+  const { options } = work;
+  let end: ReconcileOutcome | undefined;
+  let isHeld = true;
+  for (const step of steps) {
+    if (!options.mayWrite()) return DONE;
+    if ((end !== undefined && LAST.includes(step.kind)) || (!isHeld && NEW.includes(step.kind))) continue;
+    const outcome = await perform(work, step);
+    if (outcome.kind === "done" || outcome.kind === "undone") {
+      made(step, outcome.kind === "undone");
+      continue;
+    }
+    // Only a creation shows that the namespace is terminating: the earlier steps succeed there.
+    if (step.kind === "create" && outcome.kind === "later") report("namespaceTerminating", NAMESPACE_TERMINATING);
+    // Of several refusals the first one counts, so that an Event tells the same each time.
+    if (end?.kind !== "failed") {
+      if (isRefused(outcome)) report("refused", outcome.error.message);
+      end = outcome.kind === "failed" ? afterRefusal(outcome, failures, options) : sooner(end ?? outcome, outcome);
+    }
+    if (outcome.kind === "failed" && !isRejected(outcome)) break;
+    isHeld &&= step.kind !== "addSourceFinalizer";
+  }
+  return end;
 }
 
 async function newStatusWriter({ ports }: ReconcilerOptions): Promise<BudgetStatusWriter> {

@@ -119,12 +119,13 @@ function withUnreadable(plugin: SourcePlugin, context: PluginContext): SourcePlu
 }
 
 function whyUnreadable({ interpret }: SourcePlugin, raw: unknown): string {
+  let why = "";
   try {
     interpret(raw);
   } catch (error) {
-    return `it can't be read: ${messageOf(error)}`;
+    why = `: ${messageOf(error)}`;
   }
-  return "it can't be read";
+  return `it can't be read${why}`;
 }
 
 export function coveredNamespaces({

@@ -7,20 +7,14 @@
 import * as v from "valibot";
 import { compileSelector } from "../../../shared/decide/availability/selector.ts";
 import { parseSelectorText } from "../../../shared/decide/availability/selector-text.ts";
-import {
-  type IntOrPercent,
-  podCount,
-  runningMinimum,
-  type StatedLimits,
-  scaledMinimum,
-  statedMinimum,
-} from "../../../shared/decide/minimum/workload-minimum.ts";
+import { type IntOrPercent, podCount, type StatedLimits } from "../../../shared/decide/minimum/workload-minimum.ts";
 import { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import { decide, intOrPercent, isProtected, type PluginContext, sourceOf } from "./interpret.ts";
+import { readySeconds } from "./kruise-rollouts.ts";
 import { entriesOf, listsOf, readTemplate, type Template } from "./object-paths.ts";
 import type { Need, PodGroup, SourcePlugin } from "./protection-source.ts";
 import { type Scalable, type ScalableResource, templatesOf } from "./scalable.ts";
-import { DEFAULT_MAX_UNAVAILABLE, parseMetadata, statedLimits, whyNone } from "./workload-kinds.ts";
+import { parseMetadata, podGroup, statedLimits } from "./workload-kinds.ts";
 
 /** Groups of one object: each has a protector in the core, and any user may write such an object. */
 const MAX_GROUPS = 100;
@@ -43,7 +37,7 @@ export function scalablePlugin({ resource, groups }: ScalableResource, context: 
         : podGroups(raw, groups, stated);
       const decision = decide(context, metadata, replicas);
       // Same path as in Kubernetes' own kinds, Argo's Rollout and OpenKruise's CloneSet.
-      const minReadySeconds = podCount(Math.ceil(numberIn(spec, "minReadySeconds") ?? 0));
+      const minReadySeconds = podCount(Math.ceil(readySeconds(metadata, numberIn(spec, "minReadySeconds") ?? 0)));
       const ready = minReadySeconds === 0 ? {} : { minReadySeconds };
       return sourceOf(metadata, decision, isProtected(decision) ? { need: { ...need, ...ready } } : {});
     },
@@ -117,10 +111,7 @@ function groupOf(raw: unknown, entry: unknown, scalable: Scalable, stated: State
   }
   const selector = selectorOf(scalable.selector, raw, entry);
   if (typeof selector === "string") return name === "" ? selector : `its group ${name}: ${selector}`;
-  const limit = maxUnavailableOf(scalable, raw, entry) ?? DEFAULT_MAX_UNAVAILABLE;
-  const minimum = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, limit);
-  const none = whyNone(replicas, stated, minimum);
-  return { name, replicas, selector, minimum, none, running: runningMinimum(replicas, stated) };
+  return podGroup(name, replicas, selector, stated, maxUnavailableOf(scalable, raw, entry));
 }
 
 /** A suffix that is valid in the name of a Kubernetes object. */

@@ -8,6 +8,7 @@ import {
   type DerivedMinimum,
   daemonSetMinimum,
   deploymentMinimum,
+  type IntOrPercent,
   type Rollout,
   runningMinimum,
   type StatedLimits,
@@ -23,7 +24,9 @@ import {
 import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector, ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import { controllerOf, decide, intOrPercent, isProtected, type PluginContext, sourceOf } from "./interpret.ts";
+import { readySeconds, strategyInBatches } from "./kruise-rollouts.ts";
 import {
+  type PodGroup,
   pluginName,
   type RequiredProtector,
   type Scale,
@@ -35,7 +38,7 @@ import {
 import { withRunningFloor } from "./running-floor.ts";
 
 /** A Deployment's default, for kinds whose objects do not state how many of their pods may be unavailable. */
-export const DEFAULT_MAX_UNAVAILABLE = "25%";
+const DEFAULT_MAX_UNAVAILABLE = "25%";
 const withoutRollout = ({ replicas = 1 }: Rollout): DerivedMinimum => scaledMinimum(replicas, DEFAULT_MAX_UNAVAILABLE);
 
 interface WorkloadKind {
@@ -102,13 +105,26 @@ const WHY_EVICTIONS_ONLY =
   "rollouts then wait";
 
 /** No annotation says so, but a rollout may take all pods at once, as that of a StatefulSet takes its only pod. */
-export function whyNone(replicas: number, stated: StatedLimits, derived: DerivedMinimum): string | undefined {
+function whyNone(replicas: number, stated: StatedLimits, derived: DerivedMinimum): string | undefined {
   const isStated = Object.values(stated).some((limit) => limit !== undefined);
   if (isStated || replicas <= 0 || derived.minAvailable > 0) return undefined;
   return (
     `none of its pods is promised (${derived.derivation}); the annotation ${MIN_AVAILABLE_ANNOTATION} promises some, ` +
     "and its rollouts and drains then wait at that number"
   );
+}
+
+/** A group of the pods of a custom resource. */
+export function podGroup(
+  name: string,
+  replicas: number,
+  selector: LabelSelector,
+  stated: StatedLimits,
+  maxUnavailable: IntOrPercent = DEFAULT_MAX_UNAVAILABLE,
+): PodGroup {
+  const minimum = statedMinimum(replicas, stated) ?? scaledMinimum(replicas, maxUnavailable);
+  const none = whyNone(replicas, stated, minimum);
+  return { name, replicas, selector, minimum, none, running: runningMinimum(replicas, stated) };
 }
 
 const Labels = v.nullish(v.record(v.string(), v.string()));
@@ -121,6 +137,7 @@ const Strategy = v.optional(v.looseObject({ type: v.optional(v.string()), rollin
 const Spec = {
   replicas: v.nullish(v.number()),
   minReadySeconds: v.optional(v.number()),
+  paused: v.optional(v.unknown()),
   template: v.nullish(v.looseObject({ metadata: v.nullish(v.looseObject({ labels: Labels })) })),
   /** Used by Deployments. */
   strategy: Strategy,
@@ -203,7 +220,7 @@ export function workloadPlugin(row: WorkloadKind, context: PluginContext): Sourc
 function requiredProtector(row: WorkloadKind, workload: Workload): RequiredProtector | undefined {
   const { metadata, spec, selector, replicas } = workload;
   if (selector === undefined) return undefined;
-  const { type: strategy, rollingUpdate } = spec.strategy ?? spec.updateStrategy ?? {};
+  const { type: strategy, rollingUpdate } = strategyOf(workload);
   const stated = statedMinimum(replicas, statedLimits(metadata));
   // A rollout with Recreate deletes all pods, and would wait for ever.
   const spared = strategy === "Recreate" && stated === undefined ? { protectedOperations: ["EVICT"] } : {};
@@ -218,10 +235,17 @@ function requiredProtector(row: WorkloadKind, workload: Workload): RequiredProte
     });
   return {
     name: `${pluginName(row.kind)}-${metadata.name}`,
-    spec: { minAvailable, minReadySeconds: spec.minReadySeconds ?? 0, selector, ...spared },
+    spec: { minAvailable, minReadySeconds: readySeconds(metadata, spec.minReadySeconds ?? 0), selector, ...spared },
     derivation,
     none: whyNone(replicas, statedLimits(metadata), { minAvailable, derivation }),
   };
+}
+
+function strategyOf({ metadata, spec }: Workload): NonNullable<v.InferOutput<typeof Strategy>> {
+  const stated = spec.strategy ?? spec.updateStrategy ?? {};
+  if (stated.type !== "Recreate" || spec.paused !== true) return stated;
+  const inBatches = v.safeParse(RollingUpdate, strategyInBatches(metadata));
+  return inBatches.success ? { rollingUpdate: inBatches.output } : stated;
 }
 
 /** The limits that the annotations of a workload of any kind state. */

@@ -1,6 +1,7 @@
 /**
  * What schedulers and autoscalers send that run beside podseidon (docs/how-to/autoscalers.md), in order: Volcano's
- * evictions, Knative's revisions, a Deployment that falls to one replica. None of them runs here.
+ * evictions, Knative's revisions, OpenKruise's Rollouts, a Deployment that falls to one replica. None of them runs
+ * here.
  */
 
 import { join } from "node:path";
@@ -144,6 +145,43 @@ test("Flagger's primary has no protection from the label of its target, and has 
   });
   await eventually(environment.core, path, (one) => field(one, "spec", "minAvailable") === 2);
 });
+
+test.each([
+  [
+    "blue and green",
+    {
+      metadata: { annotations: { "rollouts.kruise.io/original-deployment-strategy": '{"maxUnavailable":1}' } },
+      spec: {
+        ...{ minReadySeconds: 2_147_483_646, progressDeadlineSeconds: 2_147_483_647 },
+        strategy: { rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } },
+      },
+    },
+  ],
+  [
+    "batches",
+    {
+      metadata: {
+        annotations: {
+          "rollouts.kruise.io/deployment-strategy": '{"rollingUpdate":{"maxUnavailable":0,"maxSurge":1},"partition":1}',
+        },
+      },
+      spec: { paused: true, strategy: { type: "Recreate", rollingUpdate: null } },
+    },
+  ],
+])(
+  "what OpenKruise's Rollouts make of a Deployment for a rollout in %s takes nothing of its promise",
+  async (how, patch) => {
+    const name = `rolled-in-${how.replaceAll(" ", "-")}`;
+    await deploy({ name, replicas: 3, maxUnavailable: 1 });
+    await environment.core.admin.call("PATCH", `${DEPLOYMENTS}/${name}`, patch);
+    const path = protectorPath(namespace, `deployment-${name}`);
+    await eventually(environment.core, path, (one) => field(one, "spec", "minAvailable") === 3);
+    await settled(name, 3);
+    const pods = await podsOf(name);
+    const answers = await Promise.all(pods.map((pod) => ask(environment.core, "DELETE", `${PODS}/${pod}`)));
+    expect(answers.map(verdictOf)).toEqual(["denial", "denial", "denial"]);
+  },
+);
 
 test("replicas that fall to one take the promise along, except that of a budget with a number", async () => {
   for (const name of ["fallen", "floored"]) await deploy({ name, replicas: 6, maxUnavailable: 1 });
