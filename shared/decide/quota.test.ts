@@ -62,6 +62,13 @@ describe("quota of an available pod", () => {
     expect(verdictLine(decide(state, makeRequest(makePod("y"), { keepsShare: true })))).toBe("Busy Reserved");
   });
 
+  test("what is reserved in a cell on hold enlarges no half that a caller leaves to others", () => {
+    const state = stateOf([makeCell("a", 4), makeCell("b", 9, [rangeBucket(9)], { hold: "Gone/1" })], {
+      minAvailable: 2,
+    });
+    expect(verdictLine(decide(state, makeRequest(makePod("x"), { keepsShare: true })))).toBe("allow Reserved w=1 paid");
+  });
+
   test("a cell that has been silent for hours is believed, until it is removed", () => {
     const silent = makeCell("b", 5, [], { heartbeatTime: formatMs(NOW_MS - 8 * 3_600_000) });
     const decided = (cells: CellStatus[]): string =>
