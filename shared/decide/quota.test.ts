@@ -28,12 +28,7 @@ describe("quota of an available pod", () => {
     ["the minimum is available and one reserved", 2, [heldBucket("uid-other")], "Denial AtMinimum"],
     ["what is reserved weighs nothing", 3, [heldBucket("uid-other", { counter: 0 })], "allow Reserved w=1 paid"],
     ["upstream reserved it in a range", 3, [rangeBucket(1)], "Busy Reserved"],
-    [
-      "upstream reserved it in a plain bucket",
-      3,
-      [{ startTime: formatMs(NOW_MS), podUID: "uid-other" }],
-      "Busy Reserved",
-    ],
+    ["in a plain bucket of upstream's", 3, [{ startTime: formatMs(NOW_MS), podUID: "uid-other" }], "Busy Reserved"],
     ["one of several is reserved", 4, [heldBucket("uid-other")], "allow Reserved w=1 paid"],
   ];
   test.each(cases)("%s", (_, available, buckets, expected) => {
@@ -58,8 +53,14 @@ describe("quota of an available pod", () => {
 
   test("a caller that leaves half to others takes nothing of it for a pod that is subtracted already", () => {
     const state = stateOf([makeCell("a", 4, [heldBucket("uid-x", { paid: false })])], { minAvailable: 3 });
-    expect(verdictLine(decide(state, makeRequest(makePod("x"), { keepsShare: true })))).toBe("allow Reserved w=1 paid");
-    expect(verdictLine(decide(state, makeRequest(makePod("y"), { keepsShare: true })))).toBe("Busy Reserved");
+    const line = (pod: string): string => verdictLine(decide(state, makeRequest(makePod(pod), { keepsShare: true })));
+    expect([line("x"), line("y")]).toEqual(["allow Reserved w=1 paid", "Busy Reserved"]);
+  });
+
+  test("what is reserved in a cell on hold enlarges no half that a caller leaves to others", () => {
+    const cells = [makeCell("a", 4), makeCell("b", 9, [rangeBucket(9)], { hold: "Gone/1" })];
+    const request = makeRequest(makePod("x"), { keepsShare: true });
+    expect(decide(stateOf(cells), request)).toMatchObject({ allowed: true, reason: "Reserved" });
   });
 
   test("a cell that has been silent for hours is believed, until it is removed", () => {

@@ -336,7 +336,8 @@ function noQuotaLeft(input: DecisionInput): Decision | undefined {
   const left = facts.estimated - delta - facts.minAvailable;
   if (left < 0 && facts.available <= facts.minAvailable) return deny(input, "Denial", "AtMinimum");
   if (left < 0) return deny(input, "Busy", left + facts.notReady >= 0 ? "NotReady" : "Reserved");
-  const kept = request.keepsShare === true ? Math.floor((left + facts.reserved + 1) / 2) : 0;
+  const whole = facts.available - facts.unreliable - facts.notReady - facts.minAvailable;
+  const kept = request.keepsShare === true ? Math.floor(whole / 2) : 0;
   return delta === 1 && left < kept ? deny(input, "Busy", "OthersShare") : undefined;
 }
 

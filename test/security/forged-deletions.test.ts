@@ -3,16 +3,21 @@
  * aggregator beside a real kube-apiserver, and a caller with an address of its own.
  */
 
+import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { BARE } from "../../scripts/control-plane/cluster.ts";
 import { httpsCall } from "../../scripts/control-plane/https-call.ts";
 import { TestEnvironment } from "../../scripts/environment/environment.ts";
+import { recordOrEmpty } from "../../shared/schema/check.ts";
 import { createReadyPods } from "../support/cluster/pods.ts";
 import { createProtector, readProtector, reservationCount, waitUntilSettled } from "../support/cluster/protectors.ts";
 import type { AdmissionAnswer } from "./attacked-webhook.ts";
 
 const PODS = 6;
 const QUOTA = 4;
+/** As many pods are made up in each round, which takes as long as the judgement of those of the round before. */
+const MADE_UP = 9;
+const ROUNDS = 3;
 /** On the loopback interface, like 127.0.0.1, from which the apiserver calls. */
 const FORGER = "127.0.0.2";
 const LABELS = { app: "web" };
@@ -33,8 +38,9 @@ afterAll(() => environment?.stop());
 const pathOf = (name: string): string => `/api/v1/namespaces/default/pods/${name}`;
 
 /** The answer to a review of a deletion that nobody asked an apiserver for. */
-async function forge(name: string): Promise<AdmissionAnswer> {
-  const oldObject = await environment.core.admin.get(pathOf(name));
+async function forge(name: string, madeUp?: { readonly name: string; readonly uid: string }): Promise<AdmissionAnswer> {
+  const pod = recordOrEmpty(await environment.core.admin.get(pathOf(name)));
+  const oldObject = { ...pod, metadata: { ...recordOrEmpty(pod.metadata), ...madeUp } };
   const resource = { group: "", version: "v1", resource: "pods" };
   const review = { uid: "1", operation: "DELETE", kind: { group: "", version: "v1", kind: "Pod" }, resource };
   const asked = { ...review, namespace: "default", name, userInfo: { username: "eve" }, oldObject };
@@ -65,6 +71,17 @@ test("whose reservations did not happen takes half of the quota, and an apiserve
   });
   process.stdout.write(`forged deletions: all ${QUOTA} held for ${(performance.now() - startedMs).toFixed(0)} ms\n`);
   expect(reservationCount(await readProtector(environment.core, "default", "web"))).toBe(QUOTA / 2);
+  // Pods that the forger makes up are gone when they are judged, but were not there before.
+  for (let round = 0; round < ROUNDS; round++) {
+    for (let index = 0; index < MADE_UP; index++) {
+      const madeUp = { name: `made-up-${round}-${index}`, uid: randomUUID() };
+      await environment.core.waitFor("a pod that is made up to be reserved", async () => {
+        return (await forge(names[0] ?? "", madeUp)).allowed;
+      });
+    }
+    answers = await forged();
+    expect(allowed(answers)).toBeLessThanOrEqual(QUOTA / 2);
+  }
   const spared = names.filter((_, index) => answers[index]?.allowed !== true).slice(0, QUOTA / 2);
   for (const name of spared) {
     // For a moment a deleted pod may be both missing from the count and reserved. Clients repeat a request then.

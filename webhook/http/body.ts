@@ -80,6 +80,7 @@ export function tooLarge(maxBytes: number): HttpError {
   return new HttpError(413, `the AdmissionReview is larger than ${maxBytes} bytes`);
 }
 
+/** Without `Retry-After`: client-go in kube-apiserver would repeat the call up to ten times, and most of them here. */
 export function tooManyRequests(): HttpError {
   return new HttpError(503, "too many admission requests are in flight here, try another replica");
 }

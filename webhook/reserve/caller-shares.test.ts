@@ -1,6 +1,7 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { expect, test } from "vitest";
+import { sleep } from "../../shared/runtime/clock.ts";
 import type { Pod } from "../../shared/schema/pod.ts";
 import { makeCell, makePod } from "../../test/support/decide/fixtures.ts";
 import { heldBucket, stateOf } from "../../test/support/decide/quota-fixtures.ts";
@@ -14,7 +15,7 @@ const EVE = { address: "10.0.0.7", username: "eve" };
 /** What the object has stored for long, and what the cell has. */
 interface Found {
   readonly stored: boolean;
-  readonly live: LiveRead["kind"] | "terminating" | "finished" | "changed" | "replaced";
+  readonly live: LiveRead["kind"] | "terminating" | "finished" | "changed" | "old" | "replaced";
 }
 
 class World {
@@ -22,32 +23,44 @@ class World {
   reads = 0;
   readonly #shares: CallerShares;
   found: Found;
+  /** What the cell has of pods whose names begin with this word. */
+  forged: Found["live"] = "found";
 
   constructor(found: Found = { stored: true, live: "found" }) {
     this.found = found;
     this.#shares = new CallerShares({
       ports: this.time,
       settleMs: SETTLE_MS,
-      cells: new Map([["a", { readPod: (_, name) => this.#readPod(name) }]]),
+      cells: new Map([
+        ["a", { readPod: (_, name) => this.#readPod(name) }],
+        ["b", { readPod: (_, __, timeoutMs) => this.#readNothing(timeoutMs) }],
+      ]),
     });
   }
 
   async #readPod(name: string): Promise<LiveRead> {
     this.reads++;
-    const { live } = this.found;
+    const live = name.startsWith("forged") ? this.forged : this.found.live;
     if (live === "gone") return { kind: "gone" };
     if (live === "failed") return { kind: "failed", message: "no answer" };
-    const changed = { terminating: live === "terminating", generation: live === "changed" ? 2 : 1 };
+    // Before Kubernetes 1.33, pods have no generation.
+    const generation = live === "changed" ? 2 : live === "old" ? 0 : 1;
+    const changed = { terminating: live === "terminating", generation };
     const phase = live === "finished" ? "Failed" : "Running";
     const pod = makePod(name);
     const uid = live === "replaced" ? "another" : pod.uid;
     return { kind: "found", pod: { ...pod, ...changed, phase, uid }, sentMs: 0 };
   }
 
-  reserve(caller: Requester, name = "x", operation: "DELETE" | "EVICT" | "UPDATE" = "DELETE"): void {
+  async #readNothing(timeoutMs: number): Promise<LiveRead> {
+    await sleep(this.time, timeoutMs);
+    return { kind: "failed", message: "no answer" };
+  }
+
+  reserve(caller: Requester, name = "x", operation: "DELETE" | "EVICT" | "UPDATE" = "DELETE", cell = "a"): void {
     const buckets = this.found.stored ? [heldBucket(`uid-${name}`, { podName: name })] : [];
-    const state = stateOf([makeCell("a", 9, buckets)]);
-    this.#shares.reserved("core/default/web", caller, { cell: "a", operation, pod: makePod(name) }, () => ({ state }));
+    const state = stateOf([makeCell(cell, 9, buckets)]);
+    this.#shares.reserved("core/default/web", caller, { cell, operation, pod: makePod(name) }, () => ({ state }));
   }
 
   reserveOf(pod: Pod): void {
@@ -82,6 +95,7 @@ test.each<[string, Found, "DELETE" | "UPDATE", number]>([
   ["has ended its pod", { stored: true, live: "finished" }, "DELETE", 1],
   ["has changed its pod", { stored: true, live: "changed" }, "UPDATE", 1],
   ["can't be told", { stored: true, live: "failed" }, "DELETE", 1],
+  ["may have changed its pod, which has no generation", { stored: true, live: "old" }, "UPDATE", 1],
 ])("a caller whose reservation %s leaves nothing", async (_, found, operation, reads) => {
   const world = new World(found);
   world.reserve(EVE, "x", operation);
@@ -100,6 +114,14 @@ test.each<[string, Found, "DELETE" | "UPDATE"]>([
   expect(world.keeps(EVE)).toBe(true);
 });
 
+test("a cell that does not answer delays no judgement about another", async () => {
+  const world = new World();
+  for (let index = 0; index < 100; index++) world.reserve({ ...EVE, address: "10.0.0.8" }, `x${index}`, "DELETE", "b");
+  world.reserve(EVE);
+  await world.time.advance(65_000);
+  expect(world.keeps(EVE)).toBe(true);
+});
+
 test("what can't be told changes nothing", async () => {
   const world = new World();
   world.reserve(EVE);
@@ -115,14 +137,12 @@ test("a caller leaves nothing while most of what its address reserves happens", 
   world.reserve(EVE);
   await world.time.advance(61_000);
   expect(world.keeps(EVE)).toBe(true);
-  const gone = { stored: false, live: "gone" } as const;
-  for (const [reserved, keeps] of [
-    [1, true],
-    [1, false],
-  ] as const) {
-    world.found = gone;
-    for (let index = 0; index < reserved; index++) world.reserve(EVE, `gone-${index}`);
-    await world.time.advance(61_000);
+  for (const keeps of [true, false]) {
+    world.found = { stored: true, live: "found" };
+    world.reserve(EVE, "gone");
+    await world.time.advance(50_000);
+    world.found = { stored: false, live: "gone" };
+    await world.time.advance(11_000);
     expect(world.keeps(EVE)).toBe(keeps);
   }
   world.found = { stored: false, live: "found" };
@@ -133,6 +153,24 @@ test("a caller leaves nothing while most of what its address reserves happens", 
   world.reserve(EVE, "again");
   await world.time.advance(61_000);
   expect(world.keeps(EVE)).toBe(true);
+});
+
+test.each<[string, Found["live"], "DELETE" | "UPDATE"]>([
+  ["pods that it made up", "gone", "DELETE"],
+  ["pods that were ending before", "terminating", "DELETE"],
+  ["changes that were made before", "changed", "UPDATE"],
+])("a caller is not let off for reviews of %s", async (_, live, operation) => {
+  const world = new World();
+  world.forged = live;
+  // Before anything of the address is judged, and afterwards.
+  for (let round = 0; round < 2; round++) {
+    world.found = { stored: true, live: "found" };
+    world.reserve(EVE);
+    world.found = { stored: false, live: "found" };
+    for (let index = 0; index < 9; index++) world.reserve(EVE, `forged-${index}`, operation);
+    await world.time.advance(61_000);
+    expect(world.keeps(EVE)).toBe(true);
+  }
 });
 
 test("an address that makes up names is one caller", async () => {

@@ -9,7 +9,7 @@ import type { DisruptionRequest } from "../../shared/decide/quota.ts";
 import type { ProtectorVersion } from "../../shared/decide/state/protector-version.ts";
 import { BoundedMap } from "../../shared/runtime/bounded-map.ts";
 import { type Ports, sleep } from "../../shared/runtime/clock.ts";
-import type { CellClient } from "../request/cell-client.ts";
+import type { CellClient, LiveRead } from "../request/cell-client.ts";
 import { trimmed } from "./recent-reservations.ts";
 
 export interface Requester {
@@ -24,13 +24,20 @@ interface CallerSharesOptions {
   readonly cells: ReadonlyMap<string, Pick<CellClient, "readPod">>;
 }
 
+type Reserved = Pick<DisruptionRequest, "cell" | "operation" | "pod">;
+
 /** A reservation, until it is judged. */
 interface Watched {
   readonly dueMs: number;
   readonly protector: string;
   readonly address: string;
   readonly username: string;
-  readonly disruption: Pick<DisruptionRequest, "cell" | "operation" | "pod">;
+  readonly disruption: Reserved;
+  /**
+   * The pod's generation in a read from before the response, if the pod was alive then. Only such a reservation shows
+   * whether disruptions of its address happen: what a forged review says of a pod may never have been so.
+   */
+  readonly generation: Promise<number | undefined> | undefined;
   readonly newest: () => Pick<ProtectorVersion, "state"> | undefined;
 }
 
@@ -51,6 +58,8 @@ const MAX_USERS = 4;
 /** At this many outcomes of an address, the earlier ones are halved. */
 const MAX_OUTCOMES = 64;
 const MAX_READ_MS = 3_000;
+/** Reads of pods in flight before their responses. Beyond it, a reservation tells nothing of its address. */
+const MAX_FIRST_READS = 32;
 const MAX_USERNAME = 64;
 
 export class CallerShares {
@@ -62,6 +71,7 @@ export class CallerShares {
   readonly #unhappened = new BoundedMap<string, BoundedMap<string, number>>(MAX_ADDRESSES);
   #sweptMs = Number.NEGATIVE_INFINITY;
   #isJudging = false;
+  #firstReads = 0;
 
   constructor(options: CallerSharesOptions) {
     this.#options = options;
@@ -76,13 +86,8 @@ export class CallerShares {
     return users.size >= MAX_USERS || users.has(shortName(username));
   }
 
-  /** A reservation was written for this caller. */
-  reserved(
-    protector: string,
-    caller: Requester,
-    { cell, operation, pod }: Watched["disruption"],
-    newest: Watched["newest"],
-  ): void {
+  /** A reservation was written for this caller, and is not answered yet. */
+  reserved(protector: string, caller: Requester, { cell, operation, pod }: Reserved, newest: Watched["newest"]): void {
     const { settleMs } = this.#options;
     const nowMs = this.#nowMs();
     if (this.#watched.length >= MAX_WATCHED && nowMs - this.#sweptMs >= SWEEP_EVERY_MS) {
@@ -90,10 +95,11 @@ export class CallerShares {
       this.#watched = this.#watched.filter(isStored);
     }
     if (caller.address === undefined || this.#watched.length >= MAX_WATCHED) return;
+    const disruption = { cell, operation, pod: trimmed(pod) };
     this.#watched.push({
-      ...{ dueMs: nowMs + JUDGED_AFTER * settleMs, protector, newest },
+      ...{ dueMs: nowMs + JUDGED_AFTER * settleMs, protector, newest, disruption },
       ...{ address: caller.address, username: shortName(caller.username) },
-      disruption: { cell, operation, pod: trimmed(pod) },
+      generation: this.#outcomes.has(caller.address) ? this.#generationOf(disruption) : undefined,
     });
     if (!this.#isJudging) void this.#judgeAll();
   }
@@ -111,19 +117,41 @@ export class CallerShares {
     this.#isJudging = false;
   }
 
+  async #read({ cell, pod }: Reserved): Promise<LiveRead | undefined> {
+    return await this.#options.cells.get(cell)?.readPod?.(pod.namespace, pod.name, MAX_READ_MS);
+  }
+
+  async #generationOf(disruption: Reserved): Promise<number | undefined> {
+    if (this.#firstReads >= MAX_FIRST_READS) return undefined;
+    this.#firstReads++;
+    const live = await this.#read(disruption);
+    this.#firstReads--;
+    return live?.kind === "found" && !isOver(live, disruption) ? live.pod.generation : undefined;
+  }
+
   async #judge(watched: Watched): Promise<void> {
+    const { address, disruption } = watched;
     const stored = isStored(watched);
-    if (!stored && !this.#outcomes.has(watched.address)) return;
-    const { cell, operation, pod } = watched.disruption;
-    const live = await this.#options.cells.get(cell)?.readPod?.(pod.namespace, pod.name, MAX_READ_MS);
-    if (live === undefined || live.kind === "failed") return;
-    const isOver = live.kind !== "found" || live.pod.uid !== pod.uid || isDead(live.pod);
-    if (isOver || (operation === "UPDATE" && live.pod.generation > pod.generation)) this.#count(watched.address, true);
+    const isFirst = !this.#outcomes.has(address);
+    if (!stored && isFirst) return;
+    const live = await this.#read(disruption);
+    if (live === undefined || live.kind === "failed") return this.#forgetDue(disruption.cell);
+    const generation = await watched.generation;
+    const isChange = disruption.operation === "UPDATE" && live.kind === "found" && !isOver(live, disruption);
+    // Before Kubernetes 1.33, no generation shows a change.
+    if (isChange && live.pod.generation < 1) return;
+    const hasChanged = isChange && live.pod.generation > (generation ?? disruption.pod.generation);
+    const hasHappened = hasChanged || isOver(live, disruption);
     // A reservation that a newer version of the pod superseded uses no quota.
-    else if (stored) {
-      this.#count(watched.address, false);
-      this.#remember(watched);
-    }
+    if (!hasHappened && !stored) return;
+    if (isFirst || generation !== undefined) this.#count(address, hasHappened);
+    if (!hasHappened) this.#remember(watched);
+  }
+
+  /** A cell that does not answer must not hold up what is to be judged in others, and tells nothing. */
+  #forgetDue(cell: string): void {
+    const nowMs = this.#nowMs();
+    this.#watched = this.#watched.filter(({ dueMs, disruption }) => dueMs > nowMs || disruption.cell !== cell);
   }
 
   /**
@@ -154,6 +182,11 @@ export class CallerShares {
   #nowMs(): number {
     return this.#options.ports.clock.monotonicMs();
   }
+}
+
+/** Whatever the disruption was, its pod no longer serves. */
+function isOver(live: LiveRead, { pod }: Reserved): boolean {
+  return live.kind !== "found" || live.pod.uid !== pod.uid || isDead(live.pod);
 }
 
 /** The reservation still uses quota: no aggregator has seen its disruption. */

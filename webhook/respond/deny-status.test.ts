@@ -151,6 +151,21 @@ describe("the text of a denial", () => {
     expect(looks).toHaveBeenCalledTimes(1);
   });
 
+  test("the cells of no more protectors are looked through than are listed, however many deny", () => {
+    let looked = 0;
+    const values = (): Iterator<never> => {
+      looked++;
+      return [].values();
+    };
+    const decision = { allowed: false, kind: "Denial", cause: "ConcurrentLag", facts: {} };
+    const denials = Array.from({ length: 5_000 }, (_, index) => ({
+      protector: { core: "core", namespace: "default", name: `web-${index}` },
+      decision: { kind: "denied", decision, version: { state: { cells: { values } } } },
+    }));
+    denyStatus({ operation: "DELETE", namespace: "default", pod: "x" }, denials as unknown as Denial[], CONTEXT);
+    expect(looked).toBeLessThanOrEqual(100);
+  });
+
   test("the hold of another cell is not that of this one", () => {
     const held = (secondsAgo: number) => ({ hold: holdOf("Gone", "x", NOW_MS - secondsAgo * 1000) });
     const cells = [makeCell("a", 3, [], held(70)), makeCell("b", 3, [], held(5))];

@@ -250,7 +250,8 @@ export function adviceOn(denials: readonly Denial[], context: DenialContext): st
     // A StatefulSet, for example, creates a pod again only when the terminating one is gone. No count shows such a pod.
     return `no more pods match than must be available${wayOut(impossible)}`;
   }
-  const stuck = denials.flatMap(({ decision }) => stuckCells(decision, context));
+  // Of those that are listed: thousands of protectors of a tenant may deny, and a fleet has hundreds of cells.
+  const stuck = denials.slice(0, MAX_LISTED).flatMap(({ decision }) => stuckCells(decision, context));
   if (stuck.length > 0) {
     const end = stuck.some(({ isSilent }) => isSilent) ? "that aggregator writes again" : "that hold ends";
     // The own cell asks, so it is there.
