@@ -34,8 +34,9 @@ interface Watched {
   readonly username: string;
   readonly disruption: Reserved;
   /**
-   * The pod's generation in a read from before the response, if the pod was alive then. Only such a reservation shows
-   * whether disruptions of its address happen: what a forged review says of a pod may never have been so.
+   * The pod's generation in a read that was sent before the response, if the pod was alive then. Only such a
+   * reservation shows whether disruptions of its address happen: what a forged review says of a pod may never have been
+   * so.
    */
   readonly generation: Promise<number | undefined> | undefined;
   readonly newest: () => Pick<ProtectorVersion, "state"> | undefined;
