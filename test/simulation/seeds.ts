@@ -73,6 +73,11 @@ export const REGRESSIONS: readonly Regression[] = [
     what: "a pod is ready again before its eviction is committed, and another eviction of it is denied meanwhile",
   },
   {
+    seed: 3351075,
+    features: ["generator", "taintEviction", "staleReview"],
+    what: "a protector is lost while somebody deletes it, and released afterwards: its Deployment asks for no pods",
+  },
+  {
     seed: 3339588,
     features: ["backups", "kubeletClock"],
     what: "replicas start once a lost protector has a successor by hand, and only one that has died knew of the loss",

@@ -45,7 +45,9 @@ const WHATEVER = ["Finished", "Terminating", "Mirror", "Pending", "Forced"];
 
 interface Loss {
   readonly atMs: number;
+  /** Before the loss, or since: its Deployment may ask for no pods meanwhile. */
   readonly isReleased: boolean;
+  readonly stored: NonNullable<EtcdChange["before"]>;
   /** False where the last stored version has a minimum of 0. */
   readonly promises: boolean;
   /** Replicas that knew the protector: their first list was in time, and it had existed for long enough. */
@@ -226,6 +228,7 @@ export class SimulatedSource {
   #changed(change: EtcdChange): void {
     if (change.key === KEY) this.#sourceChanged(change);
     else if (change.key === PROTECTOR_KEY) this.#protectorChanged(change);
+    else if (change.key.startsWith(`configmaps/${OWN_NAMESPACE}/`)) this.#registerChanged();
   }
 
   #sourceChanged({ before, after }: EtcdChange): void {
@@ -238,7 +241,7 @@ export class SimulatedSource {
   }
 
   #protectorChanged({ before, after }: EtcdChange): void {
-    const { exemptions, time, violation } = this.#world;
+    const { time, violation } = this.#world;
     const nowMs = time.elapsedMs;
     if (after !== undefined) {
       if (isMarked(after.value) && !isMarked(before?.value ?? {}) && !this.#mayRelease)
@@ -252,12 +255,23 @@ export class SimulatedSource {
       return;
     }
     if (before === undefined) return;
-    const isReleased = isMarked(before.value) || this.#isRecorded(text(metadataOf(before.value).uid) ?? "");
+    const isReleased = isMarked(before.value) || this.#isRecorded(before);
     const wasKnown = nowMs - this.#promisedMs > KNOWN_AFTER_MS;
     const knowers = new Set(wasKnown ? this.#world.replicas.filter(({ serving }) => serving) : []);
-    this.#loss = { atMs: nowMs, isReleased, promises: promises(before), knowers };
-    if (!isReleased) return;
-    for (const [cell, uids] of reservedUids(before))
+    this.#loss = { atMs: nowMs, isReleased, stored: before, promises: promises(before), knowers };
+    if (isReleased) this.#released(before);
+  }
+
+  #registerChanged(): void {
+    const loss = this.#loss;
+    if (loss === undefined || loss.isReleased || !this.#mayRelease || !this.#isRecorded(loss.stored)) return;
+    this.#loss = { ...loss, isReleased: true };
+    this.#released(loss.stored);
+  }
+
+  #released(stored: Loss["stored"]): void {
+    const { exemptions } = this.#world;
+    for (const [cell, uids] of reservedUids(stored))
       for (const uid of uids) exemptions.add(SOURCED_PROTECTOR, cell, uid);
     exemptions.uncertain(SOURCED_PROTECTOR, FOR_LONG_MS);
   }
@@ -276,7 +290,8 @@ export class SimulatedSource {
     this.#world.exemptions.uncertain(SOURCED_PROTECTOR);
   }
 
-  #isRecorded(uid: string): boolean {
+  #isRecorded({ value: protector }: Loss["stored"]): boolean {
+    const uid = text(metadataOf(protector).uid) ?? "";
     const segments = this.#core.etcd.range(`configmaps/${OWN_NAMESPACE}/`);
     return segments.some(({ value }) => record(value.data)[uid] !== undefined);
   }
