@@ -86,7 +86,7 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
     }
     if (isLetGo(source) && mayWrite()) await statuses?.clear({ ...work, source }, source);
     const made = (step: ReconcileStep, undone: boolean): unknown => repairs?.made(key, step, undone, facts.named);
-    const end = await makeAll({ ...work, source }, steps, { report, made, failures });
+    const end = await performAll({ ...work, source }, steps, { report, made, failures });
     if (end !== undefined) return end;
     report("namespaceTerminating", undefined);
     report("refused", undefined);
@@ -101,31 +101,32 @@ export function reconciler(options: ReconcilerOptions): Reconcile<string> {
 }
 
 /** These wait for all steps before them; the others are of one protector alone. */
-const LAST: readonly StepKind[] = ["release", "removeSourceFinalizer"];
+const RELEASES: readonly StepKind[] = ["release", "removeSourceFinalizer"];
 /** These wait for the finalizer of the source. */
-const NEW: readonly StepKind[] = ["create", "restore"];
+const CREATIONS: readonly StepKind[] = ["create", "restore"];
 
-interface Makers {
+interface PerformAllOptions {
   readonly report: (problem: Problem, why: string) => void;
   readonly made: (step: ReconcileStep, undone: boolean) => unknown;
   readonly failures: number;
 }
 
 /**
- * Undefined once all steps are made. What keeps one protector from being written keeps no other, but all releases: it
- * may take the place of the released.
+ * Performs the steps; undefined once all are done. What keeps one protector from being written keeps no other, but all
+ * releases: it may take the place of the released.
  */
-async function makeAll(
+async function performAll(
   work: Work & StepContext,
   steps: readonly ReconcileStep[],
-  { report, made, failures }: Makers,
+  { report, made, failures }: PerformAllOptions,
 ): Promise<ReconcileOutcome | undefined> {
   const { options } = work;
   let end: ReconcileOutcome | undefined;
-  let isHeld = true;
+  let hasFinalizer = true;
   for (const step of steps) {
     if (!options.mayWrite()) return DONE;
-    if ((end !== undefined && LAST.includes(step.kind)) || (!isHeld && NEW.includes(step.kind))) continue;
+    if ((end !== undefined && RELEASES.includes(step.kind)) || (!hasFinalizer && CREATIONS.includes(step.kind)))
+      continue;
     const outcome = await perform(work, step);
     if (outcome.kind === "done" || outcome.kind === "undone") {
       made(step, outcome.kind === "undone");
@@ -139,7 +140,7 @@ async function makeAll(
       end = outcome.kind === "failed" ? afterRefusal(outcome, failures, options) : sooner(end ?? outcome, outcome);
     }
     if (outcome.kind === "failed" && !isRejected(outcome)) break;
-    isHeld &&= step.kind !== "addSourceFinalizer";
+    hasFinalizer &&= step.kind !== "addSourceFinalizer";
   }
   return end;
 }

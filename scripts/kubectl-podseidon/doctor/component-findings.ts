@@ -59,7 +59,10 @@ export type ProjectDeployment = v.InferOutput<typeof Deployment>;
 
 /** The readable Deployments. */
 export function parseDeployments(raw: readonly unknown[]): readonly ProjectDeployment[] {
-  return raw.flatMap((one) => (v.is(Deployment, one) ? [v.parse(Deployment, one)] : []));
+  return raw.flatMap((one) => {
+    const parsed = v.safeParse(Deployment, one);
+    return parsed.success ? [parsed.output] : [];
+  });
 }
 
 export function noNamespace(namespace: string): Finding {

@@ -174,7 +174,10 @@ export function askedNamespaces(validating: unknown, namespaces: readonly unknow
 }
 
 function namespacesOf(raw: readonly unknown[]): readonly v.InferOutput<typeof Namespace>[] {
-  return raw.flatMap((one) => (v.is(Namespace, one) ? [v.parse(Namespace, one)] : []));
+  return raw.flatMap((one) => {
+    const parsed = v.safeParse(Namespace, one);
+    return parsed.success ? [parsed.output] : [];
+  });
 }
 
 /** Whether the cluster asks in the namespaces with protected pods. `namespaces` are the stored objects of these. */
