@@ -40,7 +40,7 @@ test("an apiserver whose start hook is refused by its own caches is started agai
 
 test("an apiserver that gives up at each start is an error with the end of its log", async () => {
   using directory = mkdtempDisposableSync(join(tmpdir(), "podseidon-process-"));
-  await using apiserver = failing(directory.path, 3, GAVE_UP);
+  await using apiserver = failing(directory.path, 10, GAVE_UP);
   await expect(apiserver.start()).rejects.toThrow(/ended before it was ready.*not yet ready to handle request/s);
   expect(apiserver.running).toBe(false);
 });
