@@ -66,6 +66,10 @@ test.each<[string, GivenBudget]>([
     },
   ],
   ["the generator may not list DaemonSets", { ...besideDaemonSet, denied: "daemonset" }],
+  [
+    "its pods have no controller here, and the generator may not list Deployments",
+    { pods: { total: 5, controllers: [] }, denied: "deployment" },
+  ],
 ])("the number is unknown, because %s", async (_, given) => {
   const first = await resolve({ maxUnavailable: 1 }, given);
   expect(minimum(first)).toBe(5);

@@ -82,6 +82,7 @@ function byTemplate(
   const { matches } = compileSelector(selector, "fails");
   const found = workloads.byTemplate(key, source.namespace, matches);
   if (found === undefined) return { kind: "waiting" };
+  if ("kind" in found) return { kind: "unknown", pods, why: found.why };
   // A workload with zero replicas would be found. A missing one may have been erased while its pods run in other
   // clusters, or deleted without its pods. In this case, the disruption controller expects 0 pods, and allows no
   // eviction.

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { ProtectionSource, Scale } from "../sources/protection-source.ts";
 import { WORKLOAD_KINDS, workloadPlugin } from "../sources/workload-kinds.ts";
-import { WorkloadScales } from "./workload-scales.ts";
+import { type FoundWorkload, WorkloadScales } from "./workload-scales.ts";
 
 const labels = { app: "web" };
 
@@ -48,8 +48,8 @@ test("a workload that an operator's object controls counts where the core has no
     workload("ReplicaSet", 3, "Deployment-3"),
   ])
     scales.changed(key, undefined, source);
-  const found = scales.byTemplate("budget", "shop", () => true);
-  expect(found?.map(({ replicas }) => replicas).sort()).toEqual([2, 3, 7]);
+  const found = scales.byTemplate("budget", "shop", () => true) as FoundWorkload[];
+  expect(found.map(({ replicas }) => replicas).sort()).toEqual([2, 3, 7]);
 });
 
 test.each<[string, (source: ProtectionSource) => ProtectionSource | undefined, boolean]>([
@@ -95,7 +95,8 @@ test("workloads with other pods don't count, and none do until each kind is list
   const [key, source] = workload("Deployment", 3);
   const counted = (scales: WorkloadScales, matches: boolean) => {
     scales.changed(key, undefined, source);
-    return scales.byTemplate("budget", "shop", () => matches)?.map(({ what }) => what);
+    const found = scales.byTemplate("budget", "shop", () => matches) as FoundWorkload[] | undefined;
+    return found?.map(({ what }) => what);
   };
   const listed = newScales();
   expect(counted(listed, true)).toEqual(["Deployment deployment-3"]);

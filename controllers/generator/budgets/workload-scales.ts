@@ -164,14 +164,19 @@ export class WorkloadScales {
 
   /**
    * The workloads of a namespace whose pod template matches, for a core cluster whose pods run in other clusters.
-   * Undefined while a kind is not listed yet.
+   * Undefined while a kind is not listed yet; missing where the generator may not list it.
    */
-  byTemplate(budget: string, namespace: string, matches: (labels: Labels) => boolean): FoundWorkload[] | undefined {
+  byTemplate(
+    budget: string,
+    namespace: string,
+    matches: (labels: Labels) => boolean,
+  ): FoundWorkload[] | MissingScale | undefined {
     this.#depend(budget, anyWorkload(namespace));
     this.#matches.set(budget, matches);
-    for (const { plugin } of WATCHED) {
+    for (const { plugin, kind } of WATCHED) {
       this.#depend(budget, sourceKey({ plugin, namespace, name: "" }));
-      if (this.#options.kinds.get(plugin)?.ready !== true) return undefined;
+      const watch = this.#options.kinds.get(plugin);
+      if (watch?.ready !== true) return watch?.isDenied ? missing(unlisted(kind)) : undefined;
     }
     const found: FoundWorkload[] = [];
     const workloads = [...(this.#byNamespace.get(namespace) ?? [])];
@@ -195,9 +200,7 @@ export class WorkloadScales {
     this.#depend(budget, sourceKey({ plugin, namespace, name: ref.name }));
     const what = `${ref.kind} ${ref.name}`;
     if (!watch.ready)
-      return watch.isDenied
-        ? missing(`${what} can't be read: the generator may not list ${ref.kind}s`)
-        : { kind: "waiting" };
+      return watch.isDenied ? missing(`${what} can't be read: ${unlisted(ref.kind)}`) : { kind: "waiting" };
     const source = watch.get(`${namespace}/${ref.name}`);
     if (source?.scale === undefined || (ref.uid !== undefined && source.uid !== ref.uid)) {
       return missing(`${what} is not there`);
@@ -214,6 +217,10 @@ export class WorkloadScales {
 /** A key for all workloads of a namespace. */
 function anyWorkload(namespace: string): string {
   return `*/${namespace}/*`;
+}
+
+function unlisted(kind: string): string {
+  return `the generator may not list ${kind}s`;
 }
 
 function sameScale(before: ProtectionSource | undefined, after: ProtectionSource | undefined): boolean {
