@@ -140,6 +140,7 @@ const EVERY = [["status"], ["suspend", "web", "--yes"], ["why", "p"], ["gates", 
 test.each<[string, number, string, RegExp]>([
   ["of an ended token", 401, JSON.stringify({ kind: "Status", message: "Unauthorized" }), /Unauthorized: .*log in/],
   ["of a proxy's page", 200, "<html>secret</html>", /not JSON.* proxy/],
+  ["to http, of a port with TLS", 400, "Client sent an HTTP request to an HTTPS server.\n", /write https:/],
 ])("an answer %s is told with its cluster, and what to do", async (_, status, body, text) => {
   const { kubeconfig, close } = await listeningApiserver((_request, response) => response.writeHead(status).end(body));
   for (const args of EVERY) {

@@ -33,6 +33,8 @@ export const CALL_TIMEOUT_MS = 35_000;
 const LOG_IN = "the token or client certificate is not accepted, or has ended: log in again";
 const NO_APISERVER =
   "the answer is not JSON, as an apiserver's: is the address right, or does a proxy ask for a login?";
+/** What a port with TLS answers, by Go's server. */
+const WITHOUT_TLS = "Client sent an HTTP request to an HTTPS server";
 const PAGE_SIZE = 500;
 /** Of pages after one that was too large for a response, where somebody has made objects of megabytes. */
 const SMALL_PAGE_SIZE = 6;
@@ -201,6 +203,8 @@ function checked(response: ApiResponse, method: string, server: string): ApiResp
     throw new TransportError("credentials", false, `${server}: ${statusOf(response).message}: ${LOG_IN}`);
   if (status >= 200 && status < 300 && !/^\s*\{/.test(body))
     throw new TransportError("protocol", method !== "GET", `${server}: ${NO_APISERVER}`);
+  if (status === 400 && body.startsWith(WITHOUT_TLS))
+    throw new TransportError("protocol", false, `${server}: ${WITHOUT_TLS}: write https:// into the kubeconfig`);
   return response;
 }
 
