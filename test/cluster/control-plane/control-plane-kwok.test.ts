@@ -74,7 +74,7 @@ async function isGone(name: string): Promise<boolean> {
 test("a deployment becomes ready and is scaled down", { timeout: TIMEOUT_MS }, async () => {
   onTestFailed(() => void cluster.keepLogs());
   await cluster.apply([deployment("web", 5, { podAnnotations: { [annotation.readyAfter]: "300ms" } })]);
-  const rollout = await cluster.kubectl(["rollout", "status", "deployment/web", "--timeout=30s"]);
+  const rollout = await cluster.kubectl(["rollout", "status", "deployment/web", "--timeout=300s"]);
   expect(rollout).toMatchObject({ code: 0 });
   expect((await cluster.kubectl(["scale", "deployment/web", "--replicas=2"])).code).toBe(0);
   await cluster.waitFor("three pods to be gone", async () => {
