@@ -24,7 +24,8 @@ export interface ProcessOptions {
 
 const READY_POLL_MS = 40;
 const PROBE_TIMEOUT_MS = 2_000;
-const TERMINATE_TIMEOUT_MS = 20_000;
+/** Longer than any component takes to end (the webhook: half a minute for its last requests). */
+const TERMINATE_TIMEOUT_MS = 120_000;
 const MESSAGE_LOG_LINES = 15;
 const START_ATTEMPTS = 10;
 const STOP_ROUNDS = 5_000;
@@ -140,7 +141,7 @@ export class ManagedProcess {
 
   /**
    * Sends a signal. After a signal that ends the process (SIGKILL, SIGTERM, SIGINT), resolves when it has ended; kills
-   * it 20 s after a SIGTERM. Does nothing when the process is not running.
+   * it two minutes after a SIGTERM. Does nothing when the process is not running.
    */
   async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
     const child = this.#child;
