@@ -28,6 +28,13 @@ const PROBE_TIMEOUT_MS = 2_000;
 const TERMINATE_TIMEOUT_MS = 120_000;
 const MESSAGE_LOG_LINES = 15;
 const START_ATTEMPTS = 10;
+/** With what processes end themselves that were not answered in time while they started: by themselves, in the end. */
+const GIVING_UP = [
+  // A kube-apiserver: its own caches took more than 10 s, or its first objects more than 30 s.
+  /PostStartHook "[^"]+" failed: .*(?:not yet ready to handle request|timed out waiting|deadline exceeded)/,
+  // A kube-controller-manager: the kube-apiserver took more than 10 s.
+  /failed to wait for apiserver being healthy/,
+];
 const STOP_ROUNDS = 5_000;
 const STOP_ROUND_MS = 1;
 
@@ -69,7 +76,7 @@ export class ManagedProcess {
   }
 
   /**
-   * Starts it and resolves when it is ready. An apiserver that gives up on a busy machine is started again, as by a
+   * Starts it and resolves when it is ready. One that gives up on a busy machine is started again, as by a
    * kubelet. Rejects with {@link StartError} and the end of its log.
    */
   async start(): Promise<void> {
@@ -83,9 +90,14 @@ export class ManagedProcess {
     }
   }
 
-  /** A kube-apiserver ends itself when one of its start hooks is refused because its own caches took more than 10 s. */
+  /** Starts it again where it was ready and has given up since, as a kubelet does. */
+  async revive(): Promise<void> {
+    if (!this.running && this.#gaveUp()) await this.start();
+  }
+
   #gaveUp(): boolean {
-    return /PostStartHook "[^"]+" failed: .*not yet ready to handle request/.test(this.logTail(MESSAGE_LOG_LINES));
+    const tail = this.logTail(MESSAGE_LOG_LINES);
+    return GIVING_UP.some((words) => words.test(tail));
   }
 
   /** Starts it without waiting until it is ready. Does nothing when it runs. */
