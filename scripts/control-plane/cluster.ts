@@ -176,7 +176,7 @@ export class Cluster implements AsyncDisposable {
     const namespace = "/api/v1/namespaces/default";
     const last = this.#setting.hasControllerManager ? `${namespace}/serviceaccounts/default` : namespace;
     await this.waitFor(`${last} to exist`, async () => {
-      // A controller manager is healthy while it waits for the apiserver, and gives up after 10 s.
+      // A controller manager is healthy while an apiserver refuses it, and gives up after 10 s.
       await this.processes["kube-controller-manager"].revive();
       return (await this.admin.request("GET", last)).status === 200;
     });

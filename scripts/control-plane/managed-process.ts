@@ -32,7 +32,7 @@ const START_ATTEMPTS = 10;
 const GIVING_UP = [
   // A kube-apiserver: its own caches took more than 10 s, or its first objects more than 30 s.
   /PostStartHook "[^"]+" failed: .*(?:not yet ready to handle request|timed out waiting|deadline exceeded)/,
-  // A kube-controller-manager: the kube-apiserver took more than 10 s.
+  // A kube-controller-manager: the kube-apiserver refused it for 10 s.
   /failed to wait for apiserver being healthy/,
 ];
 const STOP_ROUNDS = 5_000;
