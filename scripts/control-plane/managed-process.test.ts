@@ -62,7 +62,7 @@ test("an apiserver that gives up at each start is an error with the end of its l
   expect(apiserver.running).toBe(false);
 });
 
-test("a controller manager that was healthy before it gave up is revived, and one that runs is left alone", async () => {
+test("a controller manager that was healthy before it gave up is revived; one that runs is left alone", async () => {
   using directory = mkdtempDisposableSync(join(tmpdir(), "podseidon-process-"));
   const file = (name: string): void => writeFileSync(join(directory.path, name), "");
   const lastWords = "failed to wait for apiserver being healthy: timed out waiting for the condition";
