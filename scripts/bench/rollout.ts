@@ -44,8 +44,14 @@ export async function deploy(site: RolloutSite, name: string, replicas: number):
   await finished(cluster, name, replicas);
 }
 
-/** Rolls the Deployment to another image and waits until the rollout is complete. */
-export async function roll(site: RolloutSite, name: string, replicas: number, image: string): Promise<RolloutFigures> {
+/** Rolls the Deployment to another image and waits until the rollout is complete; `atPoll` runs at each look at it. */
+export async function roll(
+  site: RolloutSite,
+  name: string,
+  replicas: number,
+  image: string,
+  atPoll?: () => Promise<void>,
+): Promise<RolloutFigures> {
   return measured(site, async () => {
     const spec = { template: { spec: { containers: [{ name: "app", image }] } } };
     await site.core.admin.call(
@@ -54,7 +60,7 @@ export async function roll(site: RolloutSite, name: string, replicas: number, im
       { spec },
       { contentType: "application/strategic-merge-patch+json" },
     );
-    await finished(site.core, name, replicas);
+    await finished(site.core, name, replicas, atPoll);
   });
 }
 
@@ -90,10 +96,16 @@ export async function refusals(site: RolloutSite): Promise<number> {
   return sum;
 }
 
-async function finished(cluster: Cluster, name: string, replicas: number): Promise<void> {
+async function finished(
+  cluster: Cluster,
+  name: string,
+  replicas: number,
+  atPoll: () => Promise<void> = async () => {},
+): Promise<void> {
   await cluster.waitFor(
     `deployment ${name} to have ${replicas} updated and available replicas`,
     async () => {
+      await atPoll();
       const deployment = Object(await cluster.admin.get(`/apis/apps/v1/namespaces/${NAMESPACE}/deployments/${name}`));
       const { status, metadata } = deployment;
       const whole = [status?.updatedReplicas, status?.availableReplicas, status?.replicas].every(

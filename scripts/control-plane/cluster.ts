@@ -175,7 +175,11 @@ export class Cluster implements AsyncDisposable {
     await Promise.all(others.map((name) => this.processes[name].start()));
     const namespace = "/api/v1/namespaces/default";
     const last = this.#setting.hasControllerManager ? `${namespace}/serviceaccounts/default` : namespace;
-    await this.waitFor(`${last} to exist`, async () => (await this.admin.request("GET", last)).status === 200);
+    await this.waitFor(`${last} to exist`, async () => {
+      // A controller manager is healthy while an apiserver refuses it, and gives up after 10 s.
+      await this.processes["kube-controller-manager"].revive();
+      return (await this.admin.request("GET", last)).status === 200;
+    });
     await Promise.all(Array.from({ length: nodes }, () => this.createNode()));
   }
 

@@ -11,11 +11,16 @@ const GAVE_UP =
   "forbidden: not yet ready to handle request";
 
 /** A process that ends with `lastWords` at its first `failures` starts, and serves then. */
-function failing(directory: string, failures: number, lastWords: string): ManagedProcess & AsyncDisposable {
+function failing(
+  directory: string,
+  failures: number,
+  lastWords: string,
+  before = ":",
+): ManagedProcess & AsyncDisposable {
   writeFileSync(join(directory, "last-words"), `${lastWords}\n`);
   const script = `
     echo start >> starts
-    if [ "$(wc -l < starts)" -le ${failures} ]; then cat last-words; exit 255; fi
+    if [ "$(wc -l < starts)" -le ${failures} ]; then ${before}; cat last-words; exit 255; fi
     touch ready
     exec sleep 60`;
   const options = {
@@ -31,9 +36,21 @@ function failing(directory: string, failures: number, lastWords: string): Manage
   return Object.assign(started, { [Symbol.asyncDispose]: () => started.kill() });
 }
 
-test("an apiserver whose start hook is refused by its own caches is started again", async () => {
+test.each([
+  ["an apiserver whose start hook is refused by its own caches", GAVE_UP],
+  [
+    "an apiserver whose first roles take too long",
+    'F1130 12:47:44.1 1 hooks.go:203] PostStartHook "rbac/bootstrap-roles" failed: unable to initialize roles: ' +
+      "timed out waiting for the condition",
+  ],
+  [
+    "a controller manager whose apiserver does not answer in time",
+    'E1130 12:47:44.1 1 controllermanager.go:263] "Error building controller context" ' +
+      'err="failed to wait for apiserver being healthy: timed out waiting for the condition"',
+  ],
+])("%s is started again", async (_, lastWords) => {
   using directory = mkdtempDisposableSync(join(tmpdir(), "podseidon-process-"));
-  await using apiserver = failing(directory.path, 2, GAVE_UP);
+  await using apiserver = failing(directory.path, 2, lastWords);
   await apiserver.start();
   expect(apiserver.running).toBe(true);
 });
@@ -43,6 +60,22 @@ test("an apiserver that gives up at each start is an error with the end of its l
   await using apiserver = failing(directory.path, 10, GAVE_UP);
   await expect(apiserver.start()).rejects.toThrow(/ended before it was ready.*not yet ready to handle request/s);
   expect(apiserver.running).toBe(false);
+});
+
+test("a controller manager that was healthy before it gave up is revived; one that runs is left alone", async () => {
+  using directory = mkdtempDisposableSync(join(tmpdir(), "podseidon-process-"));
+  const file = (name: string): void => writeFileSync(join(directory.path, name), "");
+  const lastWords = "failed to wait for apiserver being healthy: timed out waiting for the condition";
+  file("ready");
+  await using manager = failing(directory.path, 1, lastWords, "while [ ! -e go ]; do sleep 0.02; done");
+  await manager.start();
+  const { pid } = manager;
+  await manager.revive();
+  expect(manager.pid).toBe(pid);
+  file("go");
+  await expect.poll(() => manager.running).toBe(false);
+  await manager.revive();
+  expect(manager.running).toBe(true);
 });
 
 test("a process that ends for another reason is not started again", async () => {

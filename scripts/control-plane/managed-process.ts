@@ -24,9 +24,17 @@ export interface ProcessOptions {
 
 const READY_POLL_MS = 40;
 const PROBE_TIMEOUT_MS = 2_000;
-const TERMINATE_TIMEOUT_MS = 20_000;
+/** Longer than any component takes to end (the webhook: half a minute for its last requests). */
+const TERMINATE_TIMEOUT_MS = 120_000;
 const MESSAGE_LOG_LINES = 15;
 const START_ATTEMPTS = 10;
+/** With what processes end themselves that were not answered in time while they started: by themselves, in the end. */
+const GIVING_UP = [
+  // A kube-apiserver: its own caches took more than 10 s, or its first objects more than 30 s.
+  /PostStartHook "[^"]+" failed: .*(?:not yet ready to handle request|timed out waiting|deadline exceeded)/,
+  // A kube-controller-manager: the kube-apiserver refused it for 10 s.
+  /failed to wait for apiserver being healthy/,
+];
 const STOP_ROUNDS = 5_000;
 const STOP_ROUND_MS = 1;
 
@@ -68,7 +76,7 @@ export class ManagedProcess {
   }
 
   /**
-   * Starts it and resolves when it is ready. An apiserver that gives up on a busy machine is started again, as by a
+   * Starts it and resolves when it is ready. One that gives up on a busy machine is started again, as by a
    * kubelet. Rejects with {@link StartError} and the end of its log.
    */
   async start(): Promise<void> {
@@ -82,9 +90,14 @@ export class ManagedProcess {
     }
   }
 
-  /** A kube-apiserver ends itself when one of its start hooks is refused because its own caches took more than 10 s. */
+  /** Starts it again where it was ready and has given up since, as a kubelet does. */
+  async revive(): Promise<void> {
+    if (!this.running && this.#gaveUp()) await this.start();
+  }
+
   #gaveUp(): boolean {
-    return /PostStartHook "[^"]+" failed: .*not yet ready to handle request/.test(this.logTail(MESSAGE_LOG_LINES));
+    const tail = this.logTail(MESSAGE_LOG_LINES);
+    return GIVING_UP.some((words) => words.test(tail));
   }
 
   /** Starts it without waiting until it is ready. Does nothing when it runs. */
@@ -140,7 +153,7 @@ export class ManagedProcess {
 
   /**
    * Sends a signal. After a signal that ends the process (SIGKILL, SIGTERM, SIGINT), resolves when it has ended; kills
-   * it 20 s after a SIGTERM. Does nothing when the process is not running.
+   * it two minutes after a SIGTERM. Does nothing when the process is not running.
    */
   async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
     const child = this.#child;

@@ -67,7 +67,7 @@ describe("a denial names the protector, its minimum, what is available and what 
   });
 
   it("in kubectl drain, which waits", async () => {
-    const { code, stderr } = await environment.core.kubectl(["drain", "node-1", "--timeout=7s"]);
+    const { code, stderr } = await environment.core.kubectl(["drain", "node-1", "--timeout=15s"]);
     await environment.core.kubectl(["uncordon", "node-1"]);
     process.stdout.write(stderr);
     expect(code).toBe(1);

@@ -139,7 +139,9 @@ test("priority and fairness: a 429 with Retry-After is obeyed, and the stream co
   const refused = harness.events.filter((event) => event.kind === "failed" && event.tag === "throttled");
   // The server asks for a pause of one second.
   expect(refused.map((event) => (event.kind === "failed" ? event.retryMs >= 1000 : false))).not.toContain(false);
-  expect(refused.length).toBeLessThanOrEqual(4);
+  // Not until now: on a busy machine more than these seconds have passed.
+  const firstMs = refused[0]?.atMs ?? 0;
+  expect(refused.filter(({ atMs }) => atMs <= firstMs + 3000).length).toBeLessThanOrEqual(4);
   await cluster.admin.call("DELETE", REFUSAL);
   const name = await createMap();
   await harness.until("a write after the end of it", () => harness.source.get(name) !== undefined);
@@ -229,6 +231,7 @@ test("a missing permission is retried slowly, and used once it is granted", asyn
 test("a host name without an address is tried at most ten times in ten seconds", async () => {
   await using harness = new StreamHarness(MAPS, "https://no-such-host.invalid:6443", tokenCredentials("none", ca()));
   await harness.until("the failure", () => harness.failures(0).includes("list dns"));
+  const firstMs = harness.noticedMs(0) ?? 0;
   await delay(10_000);
-  expect(harness.failures(0).length).toBeLessThanOrEqual(10);
+  expect(harness.failures(firstMs, firstMs + 10_000).length).toBeLessThanOrEqual(10);
 });

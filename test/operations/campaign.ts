@@ -10,7 +10,7 @@ import type { ObjectWorld } from "./world.ts";
 
 const CALLS_AT_ONCE = 12;
 /** What a component does later by itself: it looks again after 30 s at objects that it does not watch. */
-const EQUAL_WITHIN_MS = 60_000;
+const EQUAL_WITHIN_MS = 240_000;
 const POLL_MS = 500;
 /** Steps. */
 const TOLD_EVERY = 10;

@@ -30,7 +30,7 @@ beforeAll(async () => {
   const spec = { minAvailable: PODS - QUOTA, selector: { matchLabels: LABELS } };
   await createProtector(environment.core, "default", "web", spec);
   names = await createReadyPods(environment.core, { namespace: "default", prefix: "web", count: PODS, labels: LABELS });
-  await waitUntilSettled(environment.core, "default", "web", PODS, 60_000);
+  await waitUntilSettled(environment.core, "default", "web", PODS);
 });
 
 afterAll(() => environment?.stop());

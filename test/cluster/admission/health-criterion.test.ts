@@ -7,6 +7,7 @@ import { KWOK_ANNOTATIONS } from "../../../scripts/control-plane/kwok/annotation
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { kubectlDecided } from "../../support/cluster/ask.ts";
+import { wakingControllers } from "../../support/cluster/denied-controllers.ts";
 import { PROTECTED } from "../../support/cluster/deployments.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
@@ -74,7 +75,7 @@ test("while no pod is ready, a deletion of all of them stops at the floor", asyn
 
 test("a rollout that mends the probe passes", async () => {
   await kubectl("uncordon", "node-1");
-  await roll(environment, NAME, PODS, "app:2");
+  await roll(environment, NAME, PODS, "app:2", wakingControllers(environment.core));
   for (const one of [AVAILABLE, RUNNING]) await waitUntilSettled(environment.core, "default", one, PODS);
   expect(await running()).toHaveLength(PODS);
 });

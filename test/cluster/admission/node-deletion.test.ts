@@ -14,6 +14,7 @@ import type { Cluster } from "../../../scripts/control-plane/cluster.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { eachAtMost } from "../../../shared/runtime/each-at-most.ts";
 import { ask, kubectlDecided, messageOf, untilDecided, verdictOf } from "../../support/cluster/ask.ts";
+import { OtherWebhook } from "../../support/cluster/other-webhook.ts";
 import {
   createProtector,
   readProtector,
@@ -27,6 +28,7 @@ const REGISTRATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookcon
 const KUBELET = "token-of-a-kubelet";
 const VIRTUAL = "token-of-a-virtual-kubelet";
 const VIRTUAL_GROUP = "system:serviceaccounts:virtual-nodes";
+const DELETIONS_OF_NODES = { apiGroups: [""], apiVersions: ["v1"], operations: ["DELETE"], resources: ["nodes"] };
 const WITHOUT_FINALIZERS = { metadata: { finalizers: null } };
 
 let environment: TestEnvironment;
@@ -231,18 +233,35 @@ describe("the deletion of a node", () => {
     }
     expect((await cluster.admin.request("GET", path)).status).toBe(200);
     await needNone("twice");
-    await cluster.waitFor("the node to go", async () => (await cluster.admin.request("GET", path)).status === 404);
+    let changes = 0;
+    await cluster.waitFor("the node to go", async () => {
+      // Denied before, garbage collection pauses for up to 1,000 s: any change makes it try again.
+      const metadata = { annotations: { "example.com/change": String(++changes) } };
+      return (await cluster.admin.request("PATCH", path, { metadata })).status === 404;
+    });
   });
 
   test("that gets a finalizer while the webhook decides is denied: kube-apiserver would not wait for it", async () => {
     const path = await node("late");
     await given({ app: "late", minAvailable: 2, on: { late: 2 } });
     const webhook = environment.webhooks[0]?.component.process;
+    // Every webhook is asked at once.
+    await using other = await OtherWebhook.start(cluster);
+    const asked = Promise.withResolvers<void>();
+    await other.register(cluster, undefined, [DELETIONS_OF_NODES]);
+    await cluster.waitFor("the other webhook to be asked", async () => {
+      await cluster.admin.request("DELETE", `${path}?dryRun=All`);
+      return other.requests > 0;
+    });
+    other.opinion = () => {
+      asked.resolve();
+      return true;
+    };
     webhook?.freeze();
     try {
       const deletion = remove(path);
       // It has been read without finalizers, and the webhook is being asked.
-      await new Promise((resolve) => setTimeout(resolve, 1_000));
+      await asked.promise;
       await cluster.admin.call("PATCH", path, { metadata: { finalizers: ["example.com/drain"] } });
       webhook?.thaw();
       const answer = await deletion;
@@ -252,6 +271,7 @@ describe("the deletion of a node", () => {
       ]);
     } finally {
       webhook?.thaw();
+      await other.unregister(cluster);
     }
     expect(field(await cluster.admin.get(path), "metadata", "deletionTimestamp")).toBeUndefined();
     expect(reservationCount(await readProtector(cluster, "default", "late"))).toBe(0);

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deploy, drain, roll } from "../../../scripts/bench/rollout.ts";
 import { items } from "../../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { wakingControllers } from "../../support/cluster/denied-controllers.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
 const FULL = process.env.PODSEIDON_TEST_SIZE === "full";
@@ -28,7 +29,7 @@ describe("the ordinary work of controllers and operators", () => {
   it(`rolls ${REPLICAS} replicas with the real Deployment controller`, async () => {
     await deploy(environment, "web", REPLICAS);
     await waitUntilSettled(environment.core, "default", "web", REPLICAS);
-    const figures = await roll(environment, "web", REPLICAS, "app:2");
+    const figures = await roll(environment, "web", REPLICAS, "app:2", wakingControllers(environment.core));
     process.stdout.write(
       `rolling update of ${REPLICAS}: ${Math.round(figures.tookMs)} ms, ${figures.refusals} refusals\n`,
     );

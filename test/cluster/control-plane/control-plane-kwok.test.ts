@@ -74,7 +74,7 @@ async function isGone(name: string): Promise<boolean> {
 test("a deployment becomes ready and is scaled down", { timeout: TIMEOUT_MS }, async () => {
   onTestFailed(() => void cluster.keepLogs());
   await cluster.apply([deployment("web", 5, { podAnnotations: { [annotation.readyAfter]: "300ms" } })]);
-  const rollout = await cluster.kubectl(["rollout", "status", "deployment/web", "--timeout=30s"]);
+  const rollout = await cluster.kubectl(["rollout", "status", "deployment/web", "--timeout=300s"]);
   expect(rollout).toMatchObject({ code: 0 });
   expect((await cluster.kubectl(["scale", "deployment/web", "--replicas=2"])).code).toBe(0);
   await cluster.waitFor("three pods to be gone", async () => {
@@ -136,11 +136,12 @@ describe("readiness", { timeout: TIMEOUT_MS }, () => {
   });
 
   test("an annotation that comes during the time to ready holds the pod unready", async () => {
-    await createPod("caught", { annotations: { [annotation.readyAfter]: "2s" } });
+    // Longer than a busy machine takes to say that it runs, and to take the annotation.
+    await createPod("caught", { annotations: { [annotation.readyAfter]: "12s" } });
     await podBecomes("caught", "running", (pod) => field(pod, "status", "phase") === "Running");
     await annotate("caught", { [annotation.unready]: "true" });
     const version = field(await getPod("caught"), "metadata", "resourceVersion");
-    await createPod("witness", { annotations: { [annotation.readyAfter]: "2500ms" } });
+    await createPod("witness", { annotations: { [annotation.readyAfter]: "12500ms" } });
     await podBecomes("witness", "ready", ready("True"));
     const held = await getPod("caught");
     expect(conditionStatus(held, "Ready")).toBe("False");
@@ -150,7 +151,8 @@ describe("readiness", { timeout: TIMEOUT_MS }, () => {
   });
 
   test("a pod lapses by itself and recovers, whatever updates it in the meantime", async () => {
-    await createPod("lapsing", { annotations: { [annotation.unreadyAfter]: "1s", [annotation.unreadyFor]: "4s" } });
+    // Each state lasts longer than a busy machine takes between two looks.
+    await createPod("lapsing", { annotations: { [annotation.unreadyAfter]: "6s", [annotation.unreadyFor]: "9s" } });
     await podBecomes("lapsing", "ready", ready("True"));
     await annotate("lapsing", { "example.test/note": "update" });
     await podBecomes("lapsing", "unready", ready("False"));

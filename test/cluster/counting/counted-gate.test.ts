@@ -11,6 +11,7 @@ import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import { COUNTED_CONDITION, COUNTED_GATE } from "../../../shared/schema/annotations.ts";
 import { ask, isUndecided, messageOf } from "../../support/cluster/ask.ts";
 import { AUDITED, readDeletions } from "../../support/cluster/deletions.ts";
+import { wakingControllers } from "../../support/cluster/denied-controllers.ts";
 import { shellCommand } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
 import { createProtector, readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
@@ -80,7 +81,8 @@ async function rolled(image: string, meanwhile: () => Promise<void> = async () =
   const availability = await AvailabilityJudge.watch([environment.core], "default", "app=web");
   const before = denials();
   try {
-    const [{ tookMs }] = await Promise.all([roll(environment, "web", REPLICAS, image), meanwhile()]);
+    const rollout = roll(environment, "web", REPLICAS, image, wakingControllers(environment.core));
+    const [{ tookMs }] = await Promise.all([rollout, meanwhile()]);
     await availability.catchUp();
     const refused = denials() - before;
     process.stdout.write(

@@ -60,12 +60,13 @@ test("a leader that is frozen during a write: the write is too late, and the lea
   await using first = await startAggregator(cluster, "first", ...ELECTION, "--core", `core=${core}`);
   const pods = await workload("led", 3);
   await waitForCount("led", 3);
-  await using second = await startAggregator(cluster, "second", ...ELECTION);
 
   const write = proxy.holdNext(({ method, path }) => method === "PUT" && path.includes("/led/status"));
   await remove(pods[0] ?? "");
   await write.seen;
   first.process.freeze();
+  // Not before: on a busy machine it could lead already, and nothing would come through the proxy.
+  await using second = await startAggregator(cluster, "second", ...ELECTION);
   await waitForCount("led", 2);
   await expect.poll(() => leads(second)).toBe(true);
   await remove(pods[1] ?? "");

@@ -16,6 +16,7 @@ import { systemPorts as ports } from "../../../shared/runtime/system-ports.ts";
 import { Chance } from "../../simulation/scenario/random.ts";
 import { ask } from "../../support/cluster/ask.ts";
 import { AUDITED, readDeletions } from "../../support/cluster/deletions.ts";
+import { wakingControllers } from "../../support/cluster/denied-controllers.ts";
 import { deployment, PROTECTED } from "../../support/cluster/deployments.ts";
 import { waitUntilSettled } from "../../support/cluster/protectors.ts";
 import {
@@ -93,7 +94,9 @@ const rolled = ({ name, replicas, strategy }: Rolled) =>
 
 /** Waits until every Deployment has its image, is complete, and is counted. */
 async function complete(): Promise<void> {
+  const wake = wakingControllers(environment.core, NAMESPACE);
   const isComplete = async (): Promise<boolean> => {
+    await wake();
     const [deployments, protectors] = await Promise.all([
       environment.core.admin.get(DEPLOYMENT_PATH),
       environment.core.admin.get(protectorPath(NAMESPACE)),
@@ -220,7 +223,12 @@ test("a Deployment that is scaled to zero and back never hinders its controller"
   if (one === undefined) throw new Error("there is no Deployment");
   const path = `${DEPLOYMENT_PATH}/${one.name}`;
   await environment.core.admin.call("PATCH", path, { spec: { replicas: 0 } });
-  await environment.core.waitFor("no pod to be left", async () => judge.available(one.name) === 0, WITHIN_MS);
+  const wake = wakingControllers(environment.core, NAMESPACE);
+  const isEmpty = async (): Promise<boolean> => {
+    await wake();
+    return judge.available(one.name) === 0;
+  };
+  await environment.core.waitFor("no pod to be left", isEmpty, WITHIN_MS);
   const found = await environment.core.admin.get(protectorPath(NAMESPACE, `deployment-${one.name}`));
   expect(field(found, "spec", "minAvailable")).toBe(0);
   expect(field(found, "metadata", "annotations", `${GROUP}/derivation`)).toContain("replicas 0");
@@ -298,7 +306,12 @@ test("below a budget, dead pods go: from a tainted node, and by the rollback of 
 
   const rolledBackMs = Date.now();
   await rollTo("app:1", null);
-  await core.waitFor("no bad pod to be left", async () => (await podsOf("app:bad")).length === 0, WITHIN_MS);
+  const wake = wakingControllers(core, namespace);
+  const isRolledBack = async (): Promise<boolean> => {
+    await wake();
+    return (await podsOf("app:bad")).length === 0;
+  };
+  await core.waitFor("no bad pod to be left", isRolledBack, WITHIN_MS);
   await settled(3);
   process.stdout.write(
     `below the budget: a dead pod left its tainted node after ${leftMs - taintedMs} ms; ` +

@@ -292,11 +292,14 @@ describe("a protector is released", () => {
     await patch(deploymentPath("web"), { metadata: { labels: null } });
     await untilGone(`${protectorsPath()}/deployment-web`);
     await eventually(deploymentPath("web"), (one) => field(one, "metadata", "finalizers") === undefined);
-    const watch = await cluster.admin.request(
-      "GET",
-      `${protectorsPath()}?watch=1&timeoutSeconds=1&resourceVersion=${since}`,
-    );
-    for (const line of watch.text.trim().split("\n")) {
+    // A busy apiserver ends a watch before it has sent all that it has.
+    let events = "";
+    await cluster.waitFor("the whole history", async () => {
+      const path = `${protectorsPath()}?watch=1&timeoutSeconds=1&resourceVersion=${since}`;
+      events = (await cluster.admin.request("GET", path)).text;
+      return events.includes('"type":"DELETED"');
+    });
+    for (const line of events.trim().split("\n")) {
       const event: unknown = JSON.parse(line);
       const mark = field(event, "object", "metadata", "annotations", `${GROUP}/released`);
       marks.push([field(event, "type"), typeof mark, field(event, "object", "metadata", "finalizers") !== undefined]);

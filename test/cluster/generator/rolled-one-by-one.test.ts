@@ -11,6 +11,7 @@ import { createHttpsTransport } from "../../../shared/kube/client/https-transpor
 import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { loadClusterAccess } from "../../../shared/kube/credentials/kubeconfig.ts";
 import { systemPorts as ports } from "../../../shared/runtime/system-ports.ts";
+import { wakingControllers } from "../../support/cluster/denied-controllers.ts";
 import { PROTECTED } from "../../support/cluster/deployments.ts";
 import {
   protectorPath,
@@ -105,9 +106,11 @@ async function isComplete(rolled: Rolled, image: string): Promise<boolean> {
 
 test("each rollout ends, also beside a mass deletion, and never goes below the number of its controller", async () => {
   const { core } = environment;
+  const wake = wakingControllers(core, namespace);
   await core.apply(ROLLED.map(objectOf));
   const complete = (image: string, of = ROLLED): Promise<void> =>
     core.waitFor(`all to have ${image}`, async () => {
+      await wake();
       for (const one of of) if (!(await isComplete(one, image))) return false;
       return true;
     });

@@ -110,7 +110,7 @@ beforeAll(async () => {
     admissionHistoryConfig: {},
   });
   await createReadyPods(environment.core, { namespace: "default", prefix: "web", count: PODS, labels });
-  await waitUntilSettled(environment.core, "default", "web", PODS, 60_000);
+  await waitUntilSettled(environment.core, "default", "web", PODS);
 });
 
 afterAll(() => environment?.stop());
@@ -131,7 +131,7 @@ test("fields of a newer version survive a deletion and its settling, in spec, st
   );
   const deleted = await ask(environment.core, "DELETE", "/api/v1/namespaces/default/pods/web-0");
   expect(deleted.status, messageOf(deleted)).toBe(200);
-  await waitUntilSettled(environment.core, "default", "web", PODS - 1, 60_000);
+  await waitUntilSettled(environment.core, "default", "web", PODS - 1);
   const after = await admin.get(PROTECTOR);
   expect(PLACES.filter((path) => at(after, path)["of-a-newer-version"] === undefined)).toEqual([]);
   expect(field(after, "status", "cells", 1)).toEqual(ELSEWHERE);

@@ -76,12 +76,14 @@ interface Tally {
   refused: number;
   /** Failed by failurePolicy: the webhook did not respond. */
   failed: number;
+  /** Given up after the apiserver's request timeout, as on a busy machine: nobody knows whether they commit. */
+  unanswered: number;
   readonly messages: string[];
 }
 
 /** Deletes every pod at once. */
 async function attack(): Promise<Tally> {
-  const tally: Tally = { admitted: 0, refused: 0, failed: 0, messages: [] };
+  const tally: Tally = { admitted: 0, refused: 0, failed: 0, unanswered: 0, messages: [] };
   const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
   const { admin } = environment.cell("east");
   const names = items(await admin.get(path)).map((pod) => String(field(pod, "metadata", "name")));
@@ -92,6 +94,7 @@ async function attack(): Promise<Tally> {
       .catch((error: unknown) => ({ status: 504, text: String(error) }));
     if (status < 300) tally.admitted++;
     else if (status === 429) tally.refused++;
+    else if (status === 504) tally.unanswered++;
     else tally.failed++;
     if (status >= 300) tally.messages.push(text);
   });
@@ -100,14 +103,15 @@ async function attack(): Promise<Tally> {
 
 /** Attacks again and again, with pauses: what is to recover shares the machine. */
 async function attackUntil(condition: () => Promise<boolean>): Promise<Tally> {
-  const sum: Tally = { admitted: 0, refused: 0, failed: 0, messages: [] };
+  const sum: Tally = { admitted: 0, refused: 0, failed: 0, unanswered: 0, messages: [] };
   const stopMs = performance.now() + HANGS_MS;
   do {
     await delay(PAUSE_MS);
-    const { admitted, refused, failed, messages } = await attack();
+    const { admitted, refused, failed, unanswered, messages } = await attack();
     sum.admitted += admitted;
     sum.refused += refused;
     sum.failed += failed;
+    sum.unanswered += unanswered;
     sum.messages.push(...messages);
     if (performance.now() > stopMs) throw new Error(`it did not come to an end: ${sum.messages.at(-1)}`);
     // The core's apiserver drops calls while it restarts. An unknown state counts as "not yet".
@@ -169,6 +173,12 @@ async function untilCopied(): Promise<void> {
   });
 }
 
+/** So many pods went; the answer to the deletion of one may have come too late. */
+function expectAdmitted({ admitted, unanswered }: Tally, pods: number): void {
+  expect(admitted).toBeLessThanOrEqual(pods);
+  expect(admitted + unanswered).toBeGreaterThanOrEqual(pods);
+}
+
 /** With one pod more than the minimum exactly one deletion is allowed, so quota works again. */
 async function expectLive(): Promise<void> {
   await createReadyPods(environment.cell("east"), {
@@ -178,8 +188,7 @@ async function expectLive(): Promise<void> {
     labels: { app: "web" },
   });
   await untilInForce(undefined, PROMISED + 1);
-  const { admitted } = await attackUntil(async () => availability.counts().total === PROMISED);
-  expect(admitted).toBe(1);
+  expectAdmitted(await attackUntil(async () => availability.counts().total === PROMISED), 1);
   await untilInForce(undefined);
   // The replicas learn of it by their watches.
   await expect.poll(lostCount).toBe(0);
@@ -212,8 +221,8 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
     await environment.core.waitFor("the protector", async () => (await protector()) !== undefined);
     await createReadyPods(environment.cell("east"), pods);
     await untilInForce(undefined, PODS);
-    const { admitted } = await attackUntil(async () => availability.counts().total === PROMISED);
-    expect(admitted).toBe(PODS - PROMISED);
+    const tally = await attackUntil(async () => availability.counts().total === PROMISED);
+    expectAdmitted(tally, PODS - PROMISED);
     await untilInForce(undefined);
     await untilCopied();
   });
@@ -260,7 +269,7 @@ describe(`${PODS} pods, ${PROMISED} promised`, () => {
       for (const { component } of environment.webhooks) await component.process.start();
       expect(await lostCount()).toBe(environment.webhooks.length);
       const restarted = await attack();
-      expect(restarted).toMatchObject({ admitted: 0, refused: PROMISED });
+      expect(restarted).toMatchObject({ admitted: 0, refused: PROMISED - restarted.unanswered });
       for (const component of environment.aggregators.values()) await component.process.start();
       await untilInForce(uid);
       expect(field(await protector(), "metadata", "annotations", `${GROUP}/restored`)).toBeDefined();

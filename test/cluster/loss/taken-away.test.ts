@@ -8,6 +8,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { wakingControllers } from "../../support/cluster/denied-controllers.ts";
 import { deployment, PROTECTED } from "../../support/cluster/deployments.ts";
 import { shellCommand } from "../../support/cluster/documented.ts";
 import { createProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
@@ -85,10 +86,18 @@ test("an undo puts the annotations of an older revision back, and leaves the lab
   const each = async (...args: readonly string[]): Promise<void> => {
     for (const name of ["labelled", "bare"]) await kubectl("--namespace=undo", ...args, `deployment/${name}`);
   };
-  await each("rollout", "status", "--timeout=120s");
+  const wake = wakingControllers(core, "undo");
+  const complete = (): Promise<void> =>
+    core.waitFor("both rollouts", async () => {
+      await wake();
+      const status = ["rollout", "status", "--namespace=undo", "--watch=false"];
+      const all = ["labelled", "bare"].map((name) => core.kubectl([...status, `deployment/${name}`]));
+      return (await Promise.all(all)).every(({ stdout }) => stdout.includes("successfully rolled out"));
+    });
+  await complete();
   for (const name of ["labelled", "bare"])
     await kubectl("--namespace=undo", "set", "image", `deployment/${name}`, "app=app:2");
-  await each("rollout", "status", "--timeout=120s");
+  await complete();
   await kubectl("--namespace=undo", "annotate", "deployment/labelled", `${GROUP}/min-available=3`);
   await kubectl("--namespace=undo", "annotate", "deployment/bare", `${GROUP}/protect=true`);
   await eventually(core, labelled, requires(3));

@@ -4,6 +4,7 @@ import { deploy, drain, roll } from "../../../scripts/bench/rollout.ts";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
 import type { Condition } from "../../../shared/schema/podprotector.ts";
+import { wakingControllers } from "../../support/cluster/denied-controllers.ts";
 import { readProtector, waitUntilSettled } from "../../support/cluster/protectors.ts";
 
 const NAME = "web";
@@ -65,7 +66,7 @@ test.each<[string, () => Promise<void>]>([
     },
   ],
   ["a drain", async () => void (await drain(environment, (await pod()).node, NAME, PODS))],
-  ["a rollout", async () => void (await roll(environment, NAME, PODS, "app:2"))],
+  ["a rollout", async () => void (await roll(environment, NAME, PODS, "app:2", wakingControllers(environment.core)))],
 ])("%s raises no alarm", async (_, story) => {
   await story();
   await settled();

@@ -135,7 +135,7 @@ describe("the probe", () => {
         environment: {},
       }),
       isReady: async (signal) => (await fetch(`${urls.client}/health`, { signal })).status === 200,
-      startTimeoutMs: 30_000,
+      startTimeoutMs: 300_000,
       onUnexpectedEnd: (description) => process.stderr.write(`${description}\n`),
     });
     await server.start();

@@ -137,7 +137,7 @@ beforeAll(async () => {
     protector(PROTECTOR, NAME, { minAvailable: PODS - 1, minReadySeconds: 0, selector: { matchLabels: labels } }),
   ]);
   await createReadyPods(environment.core, { namespace: NAMESPACE, prefix: NAME, count: PODS, labels });
-  await waitUntilSettled(environment.core, NAMESPACE, PROTECTOR, PODS, 60_000);
+  await waitUntilSettled(environment.core, NAMESPACE, PROTECTOR, PODS);
 });
 
 /** A protector as the generator makes it for a Deployment. */

@@ -19,7 +19,6 @@ export const NAMESPACE = "shop";
 export const NAME = "deployment-web";
 export const NODE = "node-1";
 export const PODS = ["web-0", "web-1", "web-2", "web-3"];
-const SETTLE_MS = 60_000;
 const LABELS = { app: "web" };
 
 const strategy = { type: "RollingUpdate", rollingUpdate: { maxUnavailable: "25%" } };
@@ -124,7 +123,7 @@ export class PluginEstate {
       const [cell] = protector.status?.cells ?? [];
       return cell?.aggregation?.availableReplicas === available && reservationCount(protector) === 0;
     };
-    await core.waitFor(`${available} pods to be counted`, isCounted, SETTLE_MS);
+    await core.waitFor(`${available} pods to be counted`, isCounted);
   }
 
   async createPod(name: string, isReady: boolean): Promise<void> {

@@ -13,6 +13,7 @@ import type { DemoKubelet } from "../../../scripts/demo/kubelet.ts";
 import { Balancer } from "../../../scripts/environment/balancer.ts";
 import { BUNDLES } from "../../../scripts/environment/component.ts";
 import { root } from "../../../scripts/root.ts";
+import { ask } from "../../support/cluster/ask.ts";
 import { deployment } from "../../support/cluster/deployments.ts";
 import { behind, block, operatorShell } from "../../support/cluster/documented.ts";
 import { createReadyPods } from "../../support/cluster/pods.ts";
@@ -78,7 +79,7 @@ async function untilCounted(cell: string): Promise<void> {
 async function deleteAll(): Promise<readonly number[]> {
   const statuses: number[] = [];
   for (const pod of items(await worker.admin.get(PODS_PATH)))
-    statuses.push((await worker.admin.request("DELETE", `${PODS_PATH}/${field(pod, "metadata", "name")}`)).status);
+    statuses.push((await ask(worker, "DELETE", `${PODS_PATH}/${field(pod, "metadata", "name")}`)).status);
   return statuses;
 }
 

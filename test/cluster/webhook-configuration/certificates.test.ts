@@ -55,7 +55,7 @@ beforeAll(async () => {
     replicas: { "podseidon-webhook": 2, "podseidon-aggregator": 1 },
     patches: [
       addition(deployment("podseidon-aggregator"), `${args}/-`, "--ca-interval=200ms"),
-      addition(deployment("podseidon-certificates"), args, ["--interval=200ms", "--overlap=1s"]),
+      addition(deployment("podseidon-certificates"), args, ["--interval=200ms", "--overlap=5s"]),
     ],
   });
   await cluster.apply([
