@@ -31,7 +31,9 @@ test("a protector that is left out keeps no pod behind its counted gate", async 
 test("a protector that is left out while a reservation waits asks for nothing more", async () => {
   const harness = await counted({ selects });
   const pending = () =>
-    [...harness.aggregator.coreReconcilers.values()].flatMap((one) => [...one.states()].flatMap(([, it]) => it.pending));
+    [...harness.aggregator.coreReconcilers.values()].flatMap((one) =>
+      [...one.states()].flatMap(([, it]) => it.pending),
+    );
   harness.core.admit("p", "cell", bucket(harness.cell.pod("a")));
   await harness.run(100);
   expect(pending()).toHaveLength(1);
