@@ -1,3 +1,5 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { expect, test } from "vitest";
 import { parsePod } from "../../../shared/schema/pod.ts";
 import { InPlaceChanges } from "./in-place-changes.ts";
@@ -138,4 +140,24 @@ test.each<[string, readonly Version[], readonly string[]]>([
   ],
 ])("an image under another name: %s", (_, versions, states) => {
   expect(history(...versions)).toEqual(states);
+});
+
+test("of a change with unrecognised images only what shows a restart is kept in memory", () => {
+  setFlagsFromString("--expose-gc");
+  const collect: () => void = runInNewContext("gc");
+  const changes = new InPlaceChanges();
+  collect();
+  const before = process.memoryUsage().heapUsed;
+  for (let pod = 0; pod < 1_000; pod++) {
+    const terminated = { message: `${pod} `.repeat(25_000) };
+    const lastState = JSON.parse(JSON.stringify({ terminated }));
+    const raw = {
+      metadata: { namespace: "ns", name: `a-${pod}`, uid: `u-${pod}`, resourceVersion: "5", generation: 2 },
+      spec: { containers: [{ name: "app", image: "app:2" }] },
+      status: { observedGeneration: 2, containerStatuses: [{ name: "app", image: "app:1", lastState }] },
+    };
+    changes.see(raw, parsePod(raw));
+  }
+  collect();
+  expect(process.memoryUsage().heapUsed - before).toBeLessThan(20_000_000);
 });

@@ -10,7 +10,8 @@ const maybe = v.nullish(v.string());
 const list = <T extends v.GenericSchema>(item: T) => v.nullish(v.array(item));
 
 const generation = v.optional(v.number());
-const ContainerStatus = v.looseObject({
+/** Leaves out all that no restart shows in, such as messages: those of {@link MAX_REMEMBERED} pods are kept. */
+const ContainerStatus = v.object({
   name: v.string(),
   image: v.string(),
   imageID: maybe,

@@ -148,13 +148,18 @@ export class CoreReconciler implements MembershipListener {
 
   protectorGone(tracked: TrackedProtector): void {
     if (!this.#isMine(tracked)) return;
+    this.#leave(tracked);
+    this.#options.forget(tracked);
+    this.queue.forget(tracked);
+  }
+
+  /** Waits for nothing of the protector any more, which is gone or left out. */
+  #leave(tracked: TrackedProtector): void {
     this.#rememberDeparted(tracked);
     this.#states.delete(tracked);
     this.#reservations.set(tracked, []);
     this.#waitingForProgress.delete(tracked);
     this.#options.evidence.need(tracked, undefined);
-    this.#options.forget(tracked);
-    this.queue.forget(tracked);
     this.#counted(tracked);
   }
 
@@ -214,7 +219,8 @@ export class CoreReconciler implements MembershipListener {
       if (this.queue.stopped) return ["stopped", DONE];
       // The next change of its labels or pods reconciles again.
       if (this.#options.selects?.(tracked.protector.metadata.labels ?? {}) === false) {
-        this.#counted(tracked);
+        this.#leave(tracked);
+        gate.counted(tracked, gate.waitingOf(tracked));
         return ["leftOut", DONE];
       }
       const state = this.#stateOf(tracked);

@@ -149,6 +149,10 @@ export interface CellUpdateOptions extends Partial<Omit<CellUpdateInput, "spec" 
 
 /** Accounts for cell `a`; the history is what `judgeHistory` says of an entry that was not met before. */
 export function cellUpdate(options: CellUpdateOptions = {}): CellUpdate {
+  return computeCellUpdate(cellUpdateInput(options));
+}
+
+export function cellUpdateInput(options: CellUpdateOptions = {}): CellUpdateInput {
   const {
     pods = [],
     position = "1000",
@@ -162,7 +166,7 @@ export function cellUpdate(options: CellUpdateOptions = {}): CellUpdate {
   } = options;
   const stays = { lost: undefined, epoch: stored?.aggregation?.epoch ?? 0, hold: stored?.aggregation?.hold };
   const history = options.history ?? (rest.algorithm === undefined ? checkStored(stored) : stays);
-  return computeCellUpdate({
+  return {
     spec: specFacts(spec),
     cellID: "a",
     stored,
@@ -187,7 +191,7 @@ export function cellUpdate(options: CellUpdateOptions = {}): CellUpdate {
     lastEventMs: NOW_MS,
     isHeartbeatDue: false,
     ...rest,
-  });
+  };
 }
 
 function checkStored(stored: CellStatus | undefined): HistoryCheck {
