@@ -44,13 +44,22 @@ export function entryText(time: string, { metadata }: Pick<PodProtector, "metada
 }
 
 /**
- * The `namespace/name` of an entry's protector, and its creation time (Unix milliseconds). Undefined for a text without
- * them, such as an operator's.
+ * Each apiserver of a core sets `creationTimestamp` by its own clock. Two protectors that were created within this time
+ * have no known order, so neither ends the other: an extra protector protects too much, a missing one protects nothing.
+ */
+export const CLOCKS_APART_MS = 30_000;
+
+/**
+ * The `namespace/name` of an entry's protector, and its creation time (Unix milliseconds): the time of its release where
+ * the clock of its apiserver was ahead of that by more. Undefined for a text without them, such as an operator's.
  */
 export function parseEntry(text: string): { readonly key: string; readonly madeMs: number } | undefined {
-  const [, key, , made] = text.split(" ");
-  const madeMs = Date.parse(made ?? "");
-  return key === undefined || Number.isNaN(madeMs) ? undefined : { key, madeMs };
+  const [released = "", key, , made = ""] = text.split(" ");
+  const madeMs = Date.parse(made);
+  if (key === undefined || Number.isNaN(madeMs)) return undefined;
+  // Compared as texts first, because a register has thousands of entries.
+  const releasedMs = made > released ? Date.parse(released) : madeMs;
+  return { key, madeMs: madeMs - CLOCKS_APART_MS > releasedMs ? releasedMs : madeMs };
 }
 
 /**

@@ -160,6 +160,20 @@ test("a successor that an apiserver with a slower clock has made is not taken fo
   await register.stop();
 });
 
+test("a successor of one that an apiserver has made whose clock is hours ahead is not taken for an earlier one", async () => {
+  const transport = new ScriptedTransport();
+  const first = protector("first", { creationTimestamp: "2026-01-01T05:00:00Z" });
+  const metadata = { name: "podseidon-released-0", uid: "segment", resourceVersion: "4" };
+  const text = entryText("2026-01-01T00:01:00.000Z", first, "NotRequired");
+  const register = new ReleaseRegister({ core: "core", transport, ports: new VirtualTime(), namespace: "system" });
+  transport.lists.push(page("5", [{ metadata, data: { first: text } }]));
+  await register.refresh({ timeoutMs: 1_000 });
+  const hasEnded = (uid: string, creationTimestamp: string): boolean =>
+    register.hasEnded(protector(uid, { creationTimestamp }));
+  expect(hasEnded("second", "2026-01-01T00:01:02Z")).toBe(false);
+  expect(hasEnded("zeroth", "2026-01-01T00:00:30Z")).toBe(true);
+});
+
 test("what the watch has not shown is known once the register is read", async () => {
   const transport = new ScriptedTransport();
   const fresh: (readonly string[])[] = [];

@@ -8,7 +8,7 @@ import { aborted, type Ports } from "../../runtime/clock.ts";
 import { RELEASED_ANNOTATION } from "../../schema/annotations.ts";
 import { type ConfigMap, parseConfigMap } from "../../schema/config-map.ts";
 import { namespacedName, type PodProtector } from "../../schema/podprotector.ts";
-import { isSegment, parseEntry, REGISTER_LABEL, REGISTER_LABEL_VALUE } from "./register-format.ts";
+import { CLOCKS_APART_MS, isSegment, parseEntry, REGISTER_LABEL, REGISTER_LABEL_VALUE } from "./register-format.ts";
 
 interface ReleaseRegisterOptions {
   /** Name of the core cluster, for messages. */
@@ -27,11 +27,6 @@ const STREAM_SECONDS = [30, 60] as const;
  * UIDs that are remembered after their segment is deleted: a released UID comes back only when its core is restored.
  */
 const MAX_REMEMBERED = 100_000;
-/**
- * Each apiserver of a core sets `creationTimestamp` by its own clock. Two protectors that were created within this time
- * have no known order, so neither ends the other: an extra protector protects too much, a missing one protects nothing.
- */
-const CLOCKS_APART_MS = 30_000;
 /** Cells that acknowledge nothing let a register grow, which its core serves all the same. */
 const LIMITS = 10;
 const SELECTOR = `${REGISTER_LABEL}=${REGISTER_LABEL_VALUE}`;
