@@ -165,7 +165,7 @@ test("a budget over pods that have a StatefulSet each spares one of them", async
   await eventually(environment.core, protectorPath(namespace, "poddisruptionbudget-pgo"), spares);
 });
 
-test("a replica of a Ray cluster has several hosts, and an old cluster of a RayService goes once it declines", async () => {
+test("a replica of a Ray cluster has several hosts, and the old cluster of a RayService goes when told", async () => {
   const { core } = environment;
   const path = "/apis/ray.io/v1/namespaces/shop/rayclusters/serve-old";
   await serve("ray.io", "RayCluster", "rayclusters");

@@ -107,7 +107,7 @@ test("Volcano's preemption takes no more pods than can be spared", async () => {
   expect(await podsOf("job")).toEqual(others);
 });
 
-test("Kueue's preemption of a group stops at the promise, because the successor of the first pod is gated", async () => {
+test("Kueue's preemption of a group stops at the promise: the first pod's successor is gated", async () => {
   const { core } = environment;
   const [first, ...others] = ["group-0", "group-1", "group-2"] as const;
   const labels = { app: "group" };
@@ -144,7 +144,7 @@ test("a Knative revision goes to zero and comes back, and is collected at zero",
   await eventually(environment.core, `${DEPLOYMENTS}/${name}`, (one) => one === undefined);
 });
 
-test("KEDA's idle replicas take all pods through the scale subresource, and the promise comes back with them", async () => {
+test("KEDA's idle replicas take all pods through the scale subresource, and bring the promise back", async () => {
   const name = "consumer";
   await deploy({ name, replicas: 6, maxUnavailable: 1 });
   const path = `${DEPLOYMENTS}/${name}/scale`;
