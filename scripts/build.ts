@@ -24,9 +24,9 @@ const KB = 1000;
  * (docs/decisions/0007-the-build-changes-nothing.md).
  */
 const PARTS = {
-  webhook: { entry: "webhook/main.ts", budget: 409 * KB },
+  webhook: { entry: "webhook/main.ts", budget: 410 * KB },
   generator: { entry: "controllers/generator/main.ts", budget: 374 * KB },
-  aggregator: { entry: "controllers/aggregator/main.ts", budget: 409 * KB },
+  aggregator: { entry: "controllers/aggregator/main.ts", budget: 410 * KB },
   "update-trigger": { entry: "controllers/update-trigger/main.ts", budget: 240 * KB },
   "eviction-retry": { entry: "controllers/eviction-retry/main.ts", budget: 255 * KB },
   certificates: { entry: "controllers/certificates/main.ts", budget: 590 * KB },

@@ -103,6 +103,28 @@ describe("a custom resource with a list of groups", () => {
   });
 });
 
+describe("a custom resource whose replicas have several pods each", () => {
+  const HOSTS = CLUSTERS.replace("&selector", "&replicas=.spec.workers[*].hosts&selector");
+
+  test("asks for the product, as KubeRay with numOfHosts", () => {
+    const source = read([HOSTS], { workers: [{ name: "tpu", replicas: 2, hosts: 4 }] });
+    expect(numbers(source)).toEqual([["tpu", 6]]);
+    expect(groupsOf(source).groups[0]?.replicas).toBe(8);
+  });
+
+  test("asks for none where one of the numbers is 0", () => {
+    expect(numbers(read([HOSTS], { workers: [{ name: "tpu", replicas: 0, hosts: 4 }] }))).toEqual([["tpu", 0]]);
+  });
+
+  test("is not read where one of the numbers is unreadable, and says which", () => {
+    const source = read([HOSTS], { workers: [{ name: "tpu", replicas: 2 }] });
+    expect(groupsOf(source)).toMatchObject({
+      groups: [],
+      problem: "the replicas of its group tpu at .spec.workers[*].hosts are no number of pods",
+    });
+  });
+});
+
 describe("a custom resource with groups at paths of their own", () => {
   const of = (name: string): string =>
     `pingcap.com/v1alpha1/tidbclusters?name=${name}&replicas=.spec.${name}.replicas&selector=component=${name}`;

@@ -21,7 +21,7 @@ const MAX_GROUPS = 100;
 
 export function scalablePlugin({ resource, groups }: ScalableResource, context: PluginContext): SourcePlugin {
   const [first] = groups;
-  const isScaled = first?.replicas === undefined;
+  const isScaled = first?.replicas[0] === undefined;
   return {
     name: `${resource.resource}.${resource.group}`,
     kind: { ...resource, kind: "" },
@@ -95,19 +95,23 @@ function groupsOf(raw: unknown, scalable: Scalable, stated: StatedLimits): (PodG
   const isList = templates.some((template) => listsOf(template).length > 0);
   if (!isList) return [groupOf(raw, undefined, scalable, stated)];
   const entries = entriesOf(raw, templates);
-  if (entries === undefined) return [`it has no list for ${scalable.replicas?.text}`];
+  if (entries === undefined) return [`it has no list for ${scalable.replicas[0]?.text}`];
   return entries.map((entry) => groupOf(raw, entry, scalable, stated));
 }
 
 function groupOf(raw: unknown, entry: unknown, scalable: Scalable, stated: StatedLimits): PodGroup | string {
-  const { name: named, replicas: counted } = scalable;
+  const { name: named, replicas: factors } = scalable;
   const name = named === undefined ? "" : suffixOf(readTemplate(named, raw, entry));
   if (name === undefined) return `a group of its pods has no name at ${named?.text}`;
   const what = name === "" ? "" : ` of its group ${name}`;
-  const value = counted === undefined ? undefined : readTemplate(counted, raw, entry);
-  const replicas = typeof value === "string" && /^[0-9]{1,9}$/.test(value) ? Number(value) : value;
-  if (typeof replicas !== "number" || !Number.isInteger(replicas) || replicas < 0) {
-    return `the replicas${what} at ${counted?.text} are no number of pods`;
+  let replicas = 1;
+  for (const counted of factors) {
+    const value = readTemplate(counted, raw, entry);
+    const factor = typeof value === "string" && /^\d{1,9}$/.test(value) ? Number(value) : value;
+    if (typeof factor !== "number" || !Number.isInteger(factor) || factor < 0) {
+      return `the replicas${what} at ${counted.text} are no number of pods`;
+    }
+    replicas *= factor;
   }
   const selector = selectorOf(scalable.selector, raw, entry);
   if (typeof selector === "string") return name === "" ? selector : `its group ${name}: ${selector}`;
@@ -126,7 +130,7 @@ function suffixOf(value: unknown): string | undefined {
 
 function maxUnavailableOf({ maxUnavailable }: Scalable, raw: unknown, entry: unknown): IntOrPercent | undefined {
   const value = maxUnavailable === undefined ? undefined : intOrPercent(readTemplate(maxUnavailable, raw, entry));
-  return typeof value === "string" && /^[0-9]+$/.test(value) ? Number(value) : value;
+  return typeof value === "string" && /^\d+$/.test(value) ? Number(value) : value;
 }
 
 const Selector = v.strictObject(LabelSelector.entries);

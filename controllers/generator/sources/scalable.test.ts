@@ -17,6 +17,7 @@ describe("--scalable", () => {
     ["a.b/v1/cs?maxUnavailable=.spec.maxUnavailable"],
     ["a.b/v1/cs?selector=app={.metadata.name}"],
     ["a.b/v1/cs?replicas=.spec.size&selector=.spec.selector"],
+    ["a.b/v1/cs?replicas=.spec.shards&replicas=.spec.replicas&selector=.spec.selector"],
     [GROUPS],
     [`${GROUPS}&selector=!legacy&maxUnavailable=1`],
   ])("takes %s", (text) => {
@@ -33,7 +34,7 @@ describe("--scalable", () => {
     ["a.b/v1/cs?", /the setting "" is not one of/],
     ["a.b/v1/cs?replicas=.spec..size&selector=.s", /a.b\/v1\/cs: replicas is no path such as .spec.size/],
     ["a.b/v1/cs?replicas=&selector=.s", /replicas is no path/],
-    ["a.b/v1/cs?replicas=.a&replicas=.b&selector=.s", "a.b/v1/cs: replicas is given twice"],
+    ["a.b/v1/cs?replicas=.a&name=.b&name=.c&selector=.s", "a.b/v1/cs: name is given twice"],
     ["a.b/v1/cs?replicas=.spec.size", "a.b/v1/cs: replicas needs selector"],
     ["a.b/v1/cs?name=db", /name and \[\*\] need replicas/],
     ["a.b/v1/cs?selector=.spec.groups[*].selector", /name and \[\*\] need replicas/],

@@ -3,8 +3,8 @@
  *
  *     GROUP/VERSION/RESOURCE[?SETTING=TEMPLATE[&SETTING=TEMPLATE]...]
  *
- * The settings are `replicas`, `selector`, `maxUnavailable` and `name`. With `[*]` in its paths, each entry of a list
- * is a group of pods with its own protector; so is each value for the same resource.
+ * The settings are `replicas` (several are multiplied), `selector`, `maxUnavailable` and `name`. With `[*]` in its
+ * paths, each entry of a list is a group of pods with its own protector; so is each value for the same resource.
  */
 import * as v from "valibot";
 import { listsOf, parseTemplate, type Template } from "./object-paths.ts";
@@ -15,8 +15,8 @@ export interface Scalable {
   readonly resource: Omit<SourceKind, "kind">;
   /** Name of the group of pods, at the end of the protector's name. */
   readonly name?: Template | undefined;
-  /** Absent where the scale subresource has the number. */
-  readonly replicas?: Template | undefined;
+  /** The factors of the number of pods; empty where the scale subresource has the number. */
+  readonly replicas: readonly Template[];
   /** All of them are required; empty where the scale subresource has the selector. */
   readonly selector: readonly Template[];
   readonly maxUnavailable?: Template | undefined;
@@ -43,7 +43,7 @@ const template = v.pipe(
 const once = v.pipe(v.array(template), v.maxLength(1, "is given twice"));
 const Settings = v.strictObject({
   name: v.optional(once, []),
-  replicas: v.optional(once, []),
+  replicas: v.optional(v.array(template), []),
   selector: v.optional(v.array(template), []),
   maxUnavailable: v.optional(once, []),
 });
@@ -96,24 +96,25 @@ function parseScalable(text: string): Scalable | string {
   const { name, replicas, selector, maxUnavailable } = parsed.output;
   const scalable: Scalable = {
     resource: { group, version, resource },
-    ...{ name: name[0], replicas: replicas[0], selector, maxUnavailable: maxUnavailable[0] },
+    ...{ name: name[0], replicas, selector, maxUnavailable: maxUnavailable[0] },
   };
   const problem = contradictionOf(scalable);
   return problem === undefined ? scalable : `${path}: ${problem}`;
 }
 
 export function templatesOf({ name, replicas, selector, maxUnavailable }: Scalable): Template[] {
-  return [name, replicas, ...selector, maxUnavailable].filter((one) => one !== undefined);
+  return [name, ...replicas, ...selector, maxUnavailable].filter((one) => one !== undefined);
 }
 
 function contradictionOf(scalable: Scalable): string | undefined {
   const { name, replicas, selector } = scalable;
   const lists = new Set(templatesOf(scalable).flatMap(listsOf));
   const isOfEntry = (one: Template | undefined): boolean => one !== undefined && listsOf(one).length > 0;
-  if (replicas !== undefined && selector.length === 0) return "replicas needs selector";
-  if (replicas === undefined && (name !== undefined || lists.size > 0)) return "name and [*] need replicas";
+  const isCounted = replicas.length > 0;
+  if (isCounted && selector.length === 0) return "replicas needs selector";
+  if (!isCounted && (name !== undefined || lists.size > 0)) return "name and [*] need replicas";
   if (lists.size > 1) return `one list of groups at most, not ${[...lists].join(" and ")}`;
-  if (lists.size > 0 && !isOfEntry(name)) return "with [*], name needs a path with [*] too: groups are told by it";
+  if (lists.size > 0 && !isOfEntry(name)) return "with [*], name needs a path with [*] too, to tell groups";
   // Otherwise all groups would protect the same pods.
   if (lists.size > 0 && !selector.some(isOfEntry)) return "with [*], selector needs a path with [*] too";
   return undefined;

@@ -1,21 +1,26 @@
 /** What the operator of a database meets, which deletes pods itself and moves roles (docs/how-to/operators.md). */
 
 import { readFileSync } from "node:fs";
-import { load } from "js-yaml";
+import { join } from "node:path";
+import { load, loadAll } from "js-yaml";
 import * as v from "valibot";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { conditionStatus, field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
 import { TestEnvironment } from "../../../scripts/environment/environment.ts";
+import { root } from "../../../scripts/root.ts";
 import { ask } from "../../support/cluster/ask.ts";
 import { PROTECTED } from "../../support/cluster/deployments.ts";
-import { block } from "../../support/cluster/documented.ts";
+import { block, shellCommand } from "../../support/cluster/documented.ts";
 import { OtherWebhook } from "../../support/cluster/other-webhook.ts";
 import { waitUntilSettled } from "../../support/cluster/protectors.ts";
 import { eventually, GROUP, protectorPath, readObject } from "../../support/generator/generator-harness.ts";
 
 const PAGE = readFileSync(new URL("../../../docs/how-to/operators.md", import.meta.url), "utf8");
-const { args } = v.parse(v.object({ args: v.array(v.string()) }), load(block(PAGE, "all instances")));
+const GENERATOR_PAGE = readFileSync(new URL("../../../docs/generator.md", import.meta.url), "utf8");
+const argsOf = (page: string, name: string): string[] =>
+  v.parse(v.object({ args: v.array(v.string()) }), load(block(page, name))).args;
+const args = [...argsOf(PAGE, "all instances"), ...argsOf(GENERATOR_PAGE, "groups of pods")];
 const namespace = "default";
 const PODS = `/api/v1/namespaces/${namespace}/pods`;
 const ROLE = "cnpg.io/instanceRole";
@@ -26,24 +31,26 @@ let environment: TestEnvironment;
 let generator: Component;
 let owner: object;
 
+/** Installs a kind of any fields. */
+async function serve(group: string, kind: string, plural: string): Promise<void> {
+  const open = { type: "object", "x-kubernetes-preserve-unknown-fields": true };
+  const versions = [{ name: "v1", served: true, storage: true, schema: { openAPIV3Schema: open } }];
+  const spec = { group, names: { kind, plural }, scope: "Namespaced", versions };
+  const definition = { apiVersion: "apiextensions.k8s.io/v1", kind: "CustomResourceDefinition" };
+  await environment.core.apply([{ ...definition, metadata: { name: `${plural}.${group}` }, spec }]);
+  const path = `/apis/${group}/v1/namespaces/${namespace}/${plural}`;
+  const isServed = async (): Promise<boolean> => (await environment.core.admin.request("GET", path)).status === 200;
+  await environment.core.waitFor("the kind to be served", isServed);
+}
+
 beforeAll(async () => {
   environment = await TestEnvironment.start({
     ...{ cells: ["cell"], single: true, replicas: 1, settle: "8s" },
     cell: { nodes: 1, scheduler: false },
   });
-  const open = { type: "object", "x-kubernetes-preserve-unknown-fields": true };
-  const [group, names] = ["postgresql.cnpg.io", { kind: "Cluster", plural: "clusters" }];
-  const versions = [{ name: "v1", served: true, storage: true, schema: { openAPIV3Schema: open } }];
-  await environment.core.apply([
-    {
-      ...{ apiVersion: "apiextensions.k8s.io/v1", kind: "CustomResourceDefinition" },
-      metadata: { name: `clusters.${group}` },
-      spec: { group, names, scope: "Namespaced", versions },
-    },
-  ]);
+  await serve("postgresql.cnpg.io", "Cluster", "clusters");
+  const group = "postgresql.cnpg.io";
   const clusters = `/apis/${group}/v1/namespaces/${namespace}/clusters`;
-  const isServed = async (): Promise<boolean> => (await environment.core.admin.request("GET", clusters)).status === 200;
-  await environment.core.waitFor("the kind to be served", isServed);
   const metadata = { name: "pg", labels: PROTECTED };
   const cluster = { apiVersion: `${group}/v1`, kind: "Cluster", metadata, spec: { instances: INSTANCES.length } };
   const uid = field(await environment.core.admin.call("POST", clusters, cluster), "metadata", "uid");
@@ -156,4 +163,39 @@ test("a budget over pods that have a StatefulSet each spares one of them", async
   await environment.core.apply([...sets, { ...budget, spec: { maxUnavailable: 1, selector } }]);
   const spares = (one: unknown): boolean => field(one, "spec", "minAvailable") === INSTANCES.length - 1;
   await eventually(environment.core, protectorPath(namespace, "poddisruptionbudget-pgo"), spares);
+});
+
+test("a replica of a Ray cluster has several hosts, and the old cluster of a RayService goes when told", async () => {
+  const { core } = environment;
+  const path = "/apis/ray.io/v1/namespaces/shop/rayclusters/serve-old";
+  await serve("ray.io", "RayCluster", "rayclusters");
+  // As KubeRay creates it, with the labels of the RayService.
+  const labels = { ...PROTECTED, "ray.io/originated-from-cr-name": "serve" };
+  const metadata = { name: "serve-old", namespace: "shop", labels };
+  const workerGroupSpecs = [{ groupName: "tpu", replicas: 2, minReplicas: 0, numOfHosts: 4 }];
+  await core.apply([
+    { apiVersion: "v1", kind: "Namespace", metadata: { name: "shop" } },
+    { apiVersion: "ray.io/v1", kind: "RayCluster", metadata, spec: { workerGroupSpecs } },
+  ]);
+  const protector = protectorPath("shop", "raycluster-serve-old-tpu");
+  await eventually(core, protector, (one) => field(one, "spec", "minAvailable") === 6);
+
+  const { stdout } = await core.kubectl(["kustomize", join(root, "manifests/overlays/core")]);
+  const [policy, ...rest] = loadAll(stdout)
+    .filter((one) => field(one, "metadata", "name") === "podseidon-workload-deletions")
+    .sort((one) => (field(one, "kind") === "ValidatingAdmissionPolicy" ? -1 : 1));
+  const clusters = { apiGroups: ["ray.io"], apiVersions: ["*"], operations: ["DELETE"], resources: ["rayclusters"] };
+  const patch = [{ op: "add", path: "/spec/matchConstraints/resourceRules/-", value: clusters }];
+  await core.apply([policy, ...rest]);
+  const at = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/podseidon-workload-deletions";
+  await core.admin.call("PATCH", at, patch, { contentType: "application/json-patch+json" });
+  const remove = (query = ""): ReturnType<typeof core.admin.request> =>
+    core.admin.request("DELETE", `${path}?propagationPolicy=Background${query}`);
+  await core.waitFor("the policy to be enforced", async () => (await remove("&dryRun=All")).status === 403);
+  const { status, text } = await remove();
+  expect([status, text]).toEqual([403, expect.stringContaining("podseidon.kubewharf.io/protect=false")]);
+
+  await shellCommand(core, PAGE, "an old Ray cluster");
+  expect((await remove()).status).toBe(200);
+  await eventually(core, path, (one) => one === undefined);
 });

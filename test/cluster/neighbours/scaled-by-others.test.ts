@@ -6,6 +6,7 @@
 
 import { join } from "node:path";
 import { loadAll } from "js-yaml";
+import * as v from "valibot";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { field, items } from "../../../scripts/control-plane/api-client.ts";
 import type { Component } from "../../../scripts/environment/component.ts";
@@ -106,6 +107,31 @@ test("Volcano's preemption takes no more pods than can be spared", async () => {
   expect(await podsOf("job")).toEqual(others);
 });
 
+test("Kueue's preemption of a group stops at the promise: the first pod's successor is gated", async () => {
+  const { core } = environment;
+  const [first, ...others] = ["group-0", "group-1", "group-2"] as const;
+  const labels = { app: "group" };
+  const spec = { terminationGracePeriodSeconds: 1, containers: [{ name: "app", image: "app:1" }] };
+  const create = (name: string, more: object): Promise<unknown> =>
+    core.admin.call("POST", PODS, {
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { name, labels },
+      spec: { ...spec, ...more },
+    });
+  for (const name of [first, ...others]) await create(name, { nodeName: "node-1" });
+  await createProtector(core, namespace, "group", { minAvailable: 2, selector: { matchLabels: labels } });
+  await waitUntilSettled(core, namespace, "group", 3);
+  expect((await ask(core, "DELETE", `${PODS}/${first}`)).status).toBe(200);
+  await eventually(core, `${PODS}/${first}`, (one) => one === undefined);
+  await create(first, { schedulingGates: [{ name: "kueue.x-k8s.io/admission" }] });
+  await waitUntilSettled(core, namespace, "group", 2);
+  const stop = async (name: string): Promise<string> => verdictOf(await ask(core, "DELETE", `${PODS}/${name}`));
+  expect(await Promise.all(others.map(stop))).toEqual(["denial", "denial"]);
+  // The gated pod is not available: nothing keeps it.
+  expect(await stop(first)).toBe("allow");
+});
+
 test("a Knative revision goes to zero and comes back, and is collected at zero", async () => {
   const name = "hello-00001-deployment";
   await deploy({ name, replicas: 3, maxUnavailable: 0 });
@@ -116,6 +142,22 @@ test("a Knative revision goes to zero and comes back, and is collected at zero",
   }
   expect((await environment.core.admin.request("DELETE", `${DEPLOYMENTS}/${name}`)).status).toBe(200);
   await eventually(environment.core, `${DEPLOYMENTS}/${name}`, (one) => one === undefined);
+});
+
+test("KEDA's idle replicas take all pods through the scale subresource, and bring the promise back", async () => {
+  const name = "consumer";
+  await deploy({ name, replicas: 6, maxUnavailable: 1 });
+  const path = `${DEPLOYMENTS}/${name}/scale`;
+  const metadata = { name, namespace };
+  const body = { apiVersion: "autoscaling/v1", kind: "Scale", metadata };
+  for (const replicas of [0, 6]) {
+    await environment.core.admin.call("PUT", path, { ...body, spec: { replicas } });
+    await environment.core.waitFor(`${replicas} pods`, async () => (await podsOf(name)).length === replicas);
+    await settled(name, replicas);
+  }
+  const pods = await podsOf(name);
+  const answers = await Promise.all(pods.map((pod) => ask(environment.core, "DELETE", `${PODS}/${pod}`)));
+  expect(answers.map(({ status }) => status).sort()).toEqual([200, 429, 429, 429, 429, 429]);
 });
 
 test("a Deployment that is deleted to stop it, as by KServe, says what to do, and one at zero goes", async () => {
@@ -184,7 +226,7 @@ test.each([
 );
 
 test("replicas that fall to one take the promise along, except that of a budget with a number", async () => {
-  for (const name of ["fallen", "floored"]) await deploy({ name, replicas: 6, maxUnavailable: 1 });
+  for (const name of ["fallen", "replaced", "floored"]) await deploy({ name, replicas: 6, maxUnavailable: 1 });
   const spec = { minAvailable: 4, selector: { matchLabels: { app: "floored" } } };
   const metadata = { name: "floor", labels: PROTECTED };
   await environment.core.admin.call("POST", BUDGETS, {
@@ -196,7 +238,15 @@ test("replicas that fall to one take the promise along, except that of a budget 
   await waitUntilSettled(environment.core, namespace, "poddisruptionbudget-floor", 6);
   // As kubectl apply of a manifest without `replicas`, which had it before an autoscaler came.
   for (const name of ["fallen", "floored"]) await scale(name, null);
-  await environment.core.waitFor("pods to go", async () => (await podsOf("fallen")).length === 1);
+  // As `helm upgrade --force`, `kubectl replace` and Argo CD's `Replace=true` of a manifest without `replicas`.
+  const path = `${DEPLOYMENTS}/replaced`;
+  const { spec: former } = v.parse(v.looseObject({ spec: v.looseObject({}) }), await environment.core.admin.get(path));
+  const { replicas: _replicas, ...without } = former;
+  const manifest = { apiVersion: "apps/v1", kind: "Deployment", metadata: { name: "replaced", labels: PROTECTED } };
+  await environment.core.admin.call("PUT", path, { ...manifest, spec: without });
+  for (const name of ["fallen", "replaced"]) {
+    await environment.core.waitFor("pods to go", async () => (await podsOf(name)).length === 1);
+  }
   await environment.core.waitFor("pods to go", async () => (await podsOf("floored")).length === 4);
   await waitUntilSettled(environment.core, namespace, "poddisruptionbudget-floor", 4);
   const answers = await Promise.all(
