@@ -50,8 +50,8 @@ export function entryText(time: string, { metadata }: Pick<PodProtector, "metada
 export const CLOCKS_APART_MS = 30_000;
 
 /**
- * The `namespace/name` of an entry's protector, and its creation time (Unix milliseconds): the time of its release where
- * the clock of its apiserver was ahead of that by more. Undefined for a text without them, such as an operator's.
+ * The `namespace/name` of an entry's protector, and its creation time (Unix milliseconds); where the clock of its
+ * apiserver was ahead by more than that, the time of its release. Undefined for other texts, such as an operator's.
  */
 export function parseEntry(text: string): { readonly key: string; readonly madeMs: number } | undefined {
   const [released = "", key, , made = ""] = text.split(" ");

@@ -160,7 +160,7 @@ test("a successor that an apiserver with a slower clock has made is not taken fo
   await register.stop();
 });
 
-test("a successor of one that an apiserver has made whose clock is hours ahead is not taken for an earlier one", async () => {
+test("a successor of one made by an apiserver whose clock is hours ahead is not taken for an earlier one", async () => {
   const transport = new ScriptedTransport();
   const first = protector("first", { creationTimestamp: "2026-01-01T05:00:00Z" });
   const metadata = { name: "podseidon-released-0", uid: "segment", resourceVersion: "4" };
