@@ -122,7 +122,7 @@ export interface QuotaFacts extends Estimate {
   readonly together?: number;
 }
 
-/** The record of an allowed disruption: its pod's least weight from then on, if it is paid, and if it is so from now. */
+/** The record of an allowed disruption: the least weight of its pod from then on, if it is paid, and if only now. */
 interface RecordChange {
   readonly weight: Weight;
   readonly paid: boolean;
