@@ -153,6 +153,14 @@ test("a pod with many containers and many limits of its own does not cost their 
   expect(readsOf(80)).toBeLessThan(3 * readsOf(40));
 });
 
+test("amounts that no apiserver sends, nested deeper than the stack, are none", () => {
+  const deep: unknown = JSON.parse("[".repeat(50_000) + "]".repeat(50_000));
+  const of = (memory: unknown): Json => ({
+    ...waiting({ containerStatuses: [{ name: "app" }] }, app({ resources: { requests: { memory } } })),
+  });
+  expect(restartedContainers(of(deep), of(""))).toEqual([]);
+});
+
 test("anything but a pod restarts nothing", () => {
   for (const odd of [undefined, null, 5, [], {}, { spec: { containers: [null, "a", { name: 5 }] } }]) {
     expect(restartedContainers(odd, odd)).toEqual([]);

@@ -30,6 +30,11 @@ function textOf(value: unknown): string {
   return typeof value === "string" ? value : "";
 }
 
+/** Anybody who reaches the port can send values that are nested deeper than the stack. */
+function amountOf(value: unknown): string {
+  return typeof value === "object" ? "" : String(value);
+}
+
 /**
  * What the container requests of the resource, and its limit. As for the kubelet, a container without a limit has the
  * limit of its pod. Read for one resource at a time: containers and resources of a pod may be thousands.
@@ -37,7 +42,7 @@ function textOf(value: unknown): string {
 function amountsOf({ requests, limits }: Json, podLimits: Json, resource: string): string {
   const amountIn = (amounts: unknown): string => {
     const found = recordOrEmpty(amounts);
-    return Object.hasOwn(found, resource) ? String(found[resource]) : "";
+    return Object.hasOwn(found, resource) ? amountOf(found[resource]) : "";
   };
   const limit = amountIn(limits);
   return `${amountIn(requests)}/${limit === "" || limit === "0" ? amountIn(podLimits) : limit}`;
@@ -70,10 +75,14 @@ function isRestarted(before: Container, after: Container, running: Amounts): boo
   return after.image !== before.image || before.restartedBy.some(isResized);
 }
 
-/** All resources that the pod asks for, as text. */
+/** All requests and limits of the pod and of its containers, as text. */
 function resourcesOf(pod: unknown): string {
-  const { containers, initContainers, resources } = recordOrEmpty(valueAt(pod, "spec"));
-  return JSON.stringify([resources, ...[...listOf(initContainers), ...listOf(containers)].map((one) => one.resources)]);
+  const spec = recordOrEmpty(valueAt(pod, "spec"));
+  const lists = [spec, ...listOf(spec.initContainers), ...listOf(spec.containers)].flatMap(({ resources }) => {
+    const { requests, limits } = recordOrEmpty(resources);
+    return [requests, limits].map((amounts) => Object.entries(recordOrEmpty(amounts)));
+  });
+  return JSON.stringify(lists.map((list) => list.map(([name, amount]) => [name, amountOf(amount)])));
 }
 
 /**
