@@ -122,10 +122,11 @@ export interface QuotaFacts extends Estimate {
   readonly together?: number;
 }
 
-/** The record of an allowed disruption: the least weight of its pod from then on, and whether quota was used. */
+/** The record of an allowed disruption: the least weight of its pod from then on, if it is paid, and if only now. */
 interface RecordChange {
   readonly weight: Weight;
   readonly paid: boolean;
+  readonly pays?: boolean;
 }
 
 export interface Allowed {
@@ -159,7 +160,7 @@ interface DecisionInput {
 type Check = (input: DecisionInput) => Decision | undefined;
 
 const PINNED: RecordChange = { weight: 0, paid: false };
-const RESERVED: RecordChange = { weight: 1, paid: true };
+const RESERVED: RecordChange = { weight: 1, paid: true, pays: true };
 /** For a disruption that is allowed without quota: unpaid, so that a repeat under stricter rules needs quota. */
 const UNPAID: RecordChange = { weight: 1, paid: false };
 
@@ -297,8 +298,7 @@ function unavailablePodIsPinned(input: DecisionInput): Decision | undefined {
 
 /** A snapshot older than the live read may count the pod; the pin subtracts the pod until the snapshot catches up. */
 function unavailablePin({ cell, request }: DecisionInput): RecordChange {
-  const position = oldestComponent(cell?.aggregation?.resourceVersion);
-  const isCaughtUp = hasReached(position, request.pod.resourceVersion);
+  const isCaughtUp = hasReached(oldestComponent(cell?.aggregation?.resourceVersion), request.pod.resourceVersion);
   return { weight: isCaughtUp ? 0 : 1, paid: false };
 }
 
@@ -327,7 +327,9 @@ function refreshedTooLong(input: DecisionInput): Decision | undefined {
  */
 function repeated(input: DecisionInput): Decision | undefined {
   const { held, request } = input;
-  return held !== undefined && isPaidFor(held, request.operation) ? allow(input, "Repeated", RESERVED) : undefined;
+  if (held === undefined || !isPaidFor(held, request.operation)) return undefined;
+  const pays = held.records.get(request.operation)?.paid !== true;
+  return allow(input, "Repeated", { ...RESERVED, pays });
 }
 
 function noQuotaLeft(input: DecisionInput): Decision | undefined {

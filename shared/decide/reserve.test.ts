@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { admit, makeCell, makePod, makeProtector, makeRequest } from "../../test/support/decide/fixtures.ts";
 import { heldBucket, rangeBucket, stateOf, verdictLine } from "../../test/support/decide/quota-fixtures.ts";
-import { OPERATIONS } from "../schema/podprotector.ts";
+import { OPERATIONS, type Operation } from "../schema/podprotector.ts";
 import { decide, HARD_CAP_BYTES, PIN_CAP_BYTES } from "./quota.ts";
 import { holdCell, holdsNonce, rollBack } from "./reserve.ts";
 import { encodeStatus } from "./state/encode-status.ts";
@@ -130,6 +130,29 @@ describe("rolling back", () => {
     const [stored] = encodeStatus(state, undefined).cells;
     const left = stateOf([{ ...makeCell("a", 2), admissionHistory: stored?.admissionHistory }]);
     expect(verdictLine(decide(left, evict()))).toBe("Denial AtMinimum");
+  });
+
+  test.each([
+    ["the payment first", true],
+    ["the repeat first", false],
+  ])("what a rolled back deletion has paid is left to no pin of an eviction that repeated it: %s", (_, isPaidFirst) => {
+    const x = (operation: Operation, given: Parameters<typeof makePod>[1] = {}) =>
+      makeRequest(makePod("x", given), { operation });
+    const state = stateOf([makeCell("a", 3)]);
+    expect(verdictLine(admit(state, x("EVICT", { readyForSeconds: undefined })))).toMatch(/^allow PinnedUnavailable/);
+    const requests = [x("DELETE"), x("EVICT")];
+    const admitted = requests.map((request) => ({ request, decision: admit(state, request) }));
+    const lines = admitted.map(({ decision }) => verdictLine(decision));
+    expect(lines).toEqual(["allow Reserved w=1 paid", "allow Repeated w=1 paid"]);
+    // Another protector denies both.
+    for (const { request, decision } of isPaidFirst ? admitted : admitted.toReversed()) {
+      if (!decision.allowed || decision.write === "none") throw new Error("nothing was recorded");
+      rollBack(state, "a", "uid-x", request.operation, request.nonce, decision.write.pays);
+    }
+    // Another pod is lost.
+    const [stored] = encodeStatus(state, undefined).cells;
+    const left = stateOf([{ ...makeCell("a", 2), admissionHistory: stored?.admissionHistory }]);
+    expect(verdictLine(decide(left, x("EVICT")))).toBe("Denial AtMinimum");
   });
 
   test("rolling back an unknown admission changes nothing", () => {

@@ -3,7 +3,8 @@
  * the pod out of the selectors of protectors.
  *
  * Which containers an update of a pod restarts (docs/design.md#in-place-changes): those with another image, and those
- * with other resources (their own, or the pod's from Kubernetes 1.36 on) whose resize policy says RestartContainer.
+ * with other resources (their own, or the pod's from Kubernetes 1.36 on) whose resize policy says RestartContainer. A
+ * resize may also bring about an earlier one that the kubelet has refused.
  * Everything else restarts nothing: metadata, tolerations, other resizes, and a new image of an ordinary init
  * container, which has run already. Reads the raw objects, because nothing else needs the containers.
  */
@@ -29,6 +30,11 @@ function textOf(value: unknown): string {
   return typeof value === "string" ? value : "";
 }
 
+/** Anybody who reaches the port can send values that are nested deeper than the stack. */
+function amountOf(value: unknown): string {
+  return typeof value === "object" ? "" : String(value);
+}
+
 /**
  * What the container requests of the resource, and its limit. As for the kubelet, a container without a limit has the
  * limit of its pod. Read for one resource at a time: containers and resources of a pod may be thousands.
@@ -36,7 +42,7 @@ function textOf(value: unknown): string {
 function amountsOf({ requests, limits }: Json, podLimits: Json, resource: string): string {
   const amountIn = (amounts: unknown): string => {
     const found = recordOrEmpty(amounts);
-    return Object.hasOwn(found, resource) ? String(found[resource]) : "";
+    return Object.hasOwn(found, resource) ? amountOf(found[resource]) : "";
   };
   const limit = amountIn(limits);
   return `${amountIn(requests)}/${limit === "" || limit === "0" ? amountIn(podLimits) : limit}`;
@@ -60,18 +66,49 @@ function runningContainers(pod: unknown): readonly Container[] {
   return [...sidecars, ...listOf(containers)].map((container) => containerOf(container, podLimits));
 }
 
-function isRestarted(before: Container, after: Container): boolean {
+type Amounts = Container["amounts"];
+
+function isRestarted(before: Container, after: Container, running: Amounts): boolean {
   // The resize policy is immutable, so the kubelet follows the policy from before the update.
-  const isResized = (name: string): boolean => before.amounts(name) !== after.amounts(name);
+  const isResized = (name: string): boolean =>
+    [before.amounts(name), running(name)].some((one) => one !== after.amounts(name));
   return after.image !== before.image || before.restartedBy.some(isResized);
 }
+
+/** All requests and limits of the pod and of its containers, as text. */
+function resourcesOf(pod: unknown): string {
+  const spec = recordOrEmpty(valueAt(pod, "spec"));
+  const lists = [spec, ...listOf(spec.initContainers), ...listOf(spec.containers)].flatMap(({ resources }) => {
+    const { requests, limits } = recordOrEmpty(resources);
+    return [requests, limits].map((amounts) => Object.entries(recordOrEmpty(amounts)));
+  });
+  return JSON.stringify(lists.map((list) => list.map(([name, amount]) => [name, amountOf(amount)])));
+}
+
+/**
+ * What the containers run with, by name, where the kubelet has refused an earlier resize or waits for room. With the
+ * next resize of anything it looks at all resources of the pod again, so it may make the earlier one as well.
+ */
+function amountsBeforeRefusal(pod: unknown): ReadonlyMap<string, Amounts> | undefined {
+  const { conditions, containerStatuses, initContainerStatuses, resources } = recordOrEmpty(valueAt(pod, "status"));
+  const isPending = ({ type, status }: Json): boolean => type === "PodResizePending" && status === "True";
+  if (!listOf(conditions).some(isPending)) return undefined;
+  const podLimits = recordOrEmpty(valueAt(resources, "limits"));
+  const running = [...listOf(initContainerStatuses), ...listOf(containerStatuses)];
+  return new Map(running.map((one) => [textOf(one.name), containerOf(one, podLimits).amounts]));
+}
+
+const unknownAmounts: Amounts = () => "unknown";
 
 /** Names of the containers that the change restarts. `before` and `after` are raw pods. */
 export function restartedContainers(before: unknown, after: unknown): readonly string[] {
   const changed = new Map(runningContainers(after).map((container) => [container.name, container]));
+  const running = resourcesOf(before) === resourcesOf(after) ? undefined : amountsBeforeRefusal(before);
   return runningContainers(before).flatMap((container) => {
-    const next = changed.get(container.name);
-    return next !== undefined && isRestarted(container, next) ? [container.name] : [];
+    const { name, amounts } = container;
+    const next = changed.get(name);
+    const now = running === undefined ? amounts : (running.get(name) ?? unknownAmounts);
+    return next !== undefined && isRestarted(container, next, now) ? [name] : [];
   });
 }
 

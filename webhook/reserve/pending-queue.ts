@@ -46,7 +46,7 @@ interface PendingRollBack extends Timed {
   readonly uid: string;
   readonly operation: Operation;
   readonly nonce: string;
-  /** The reservation used quota: it did not repeat an earlier one. */
+  /** The reservation has made its record paid. */
   readonly hasPaid?: boolean;
 }
 
@@ -140,14 +140,22 @@ export class PendingQueue {
     } else this.settle(pending, { kind: "overloaded", cause: "time" });
   }
 
-  /** Settles requests that a write of `writeMs` can't answer in time, and those whose caller is gone. */
-  sweep(writeMs: number): void {
+  /**
+   * Settles requests that a write of `writeMs` can't answer in time, and those whose caller is gone. True when one was
+   * too late.
+   */
+  sweep(writeMs: number): boolean {
     const tooLateMs = this.#ports.clock.monotonicMs() + writeMs;
+    let isLate = false;
     for (const pending of this.all()) {
       if (pending.kind !== "reserve" || pending.attempt !== undefined) continue;
       if (pending.isCallerGone()) this.settle(pending, { kind: "abandoned" });
-      else if (pending.deadlineMs <= tooLateMs) this.expire(pending);
+      else if (pending.deadlineMs <= tooLateMs) {
+        isLate = true;
+        this.expire(pending);
+      }
     }
+    return isLate;
   }
 
   /** A copy, so that requests can leave during a loop over it. */

@@ -75,7 +75,7 @@ interface PipelineOptions {
 interface Written {
   readonly match: ProtectorMatch;
   readonly request: DisruptionRequest;
-  /** The reservation used quota: it did not repeat an earlier one. */
+  /** The reservation has made its record paid. */
   readonly hasPaid: boolean;
 }
 
@@ -270,7 +270,8 @@ export class Pipeline {
         const request = this.#sharing(round.request, round.disruption, match);
         let decision = await this.#submit(request, round.disruption, match, false);
         if (decision.kind === "allowed") {
-          const hasPaid = decision.decision.reason === "Reserved";
+          const { write } = decision.decision;
+          const hasPaid = write !== "none" && write.pays === true;
           if (decision.written) written.push({ match, request: round.request, hasPaid });
           this.#watch(match, round.disruption, decision);
           if (consent.isMissing(match, versionOf(match)?.object, decision.decision.reason))

@@ -100,8 +100,9 @@ export class ProtectorWriter {
     try {
       while (this.#queue.size > 0) {
         await this.#waitForTurn();
-        this.#queue.sweep(this.#pacing.roundTripMs);
+        const isLate = this.#queue.sweep(this.#pacing.roundTripMs);
         if (this.#queue.size > 0) await this.#decideBatch();
+        else if (isLate) this.#pacing.notTried();
       }
     } catch (error) {
       this.#options.onEvent({ kind: "crashed", error });

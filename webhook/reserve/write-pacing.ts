@@ -102,6 +102,11 @@ export class WritePacing {
     this.cacheWas("stale");
   }
 
+  /** No request had the expected time of a write. Without a write, only this shortens it, and a later one is tried. */
+  notTried(): void {
+    this.#roundTripMs *= 1 - NEWEST;
+  }
+
   /** Whether a write or a read has shown the cached version to be current. */
   cacheWas(state: "stale" | "current"): void {
     this.#staleness += ((state === "stale" ? 1 : 0) - this.#staleness) * NEWEST;
