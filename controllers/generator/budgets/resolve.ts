@@ -99,7 +99,7 @@ export class Resolver {
       case "unreadable":
         return { kind: "unresolved", why: need.why };
       case "status":
-        return resolved(need.required.map((one) => uncounted(one, presents)));
+        return byStatus(request, need);
       case "scale":
         return await this.#byScale(request, need);
       case "groups":
@@ -331,6 +331,12 @@ function unknown(
   const derivation = `${last.unknown} (${why}): minAvailable ${minAvailable}, ${how}`;
   const protectors = [budgetProtector(request, selector, { minAvailable, derivation })];
   return { kind: "resolved", protectors, recheck: true, why };
+}
+
+/** Deleted before its controller has counted, which then never does, it keeps the pods that were promised before. */
+function byStatus({ source, presents }: ResolveRequest, { required }: NeedOf<"status">): Resolution {
+  const protectors = required.map((one) => uncounted(one, presents));
+  return resolved(source.deleting && protectors.every(({ spec }) => spec.minAvailable === 0) ? [] : protectors);
 }
 
 /** A workload that was deleted and created again keeps the minimum until its controller has counted. */
