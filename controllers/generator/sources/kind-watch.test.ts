@@ -15,6 +15,8 @@ class Server implements Transport {
   spec: object = { selector: {}, minAvailable: 1 };
   isDown = false;
   isDenied = false;
+  /** Discovery names the kind, whose path is not served. */
+  isHollow = false;
   readonly requests: string[] = [];
   readonly #open: ScriptedStream[] = [];
 
@@ -23,8 +25,9 @@ class Server implements Transport {
     this.requests.push(plain);
     if (this.isDown || this.isDenied) return { status: this.isDown ? 503 : 403, headers: {}, body: "" };
     const version = plain.split("/")[3] ?? "";
-    if (!this.served.includes(version)) return { status: 404, headers: {}, body: "404 page not found" };
     const isDiscovery = plain.split("/").length === 4;
+    const isServed = this.served.includes(version) && (isDiscovery || !this.isHollow);
+    if (!isServed) return { status: 404, headers: {}, body: "404 page not found" };
     const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "5" };
     const body = isDiscovery
       ? { resources: this.resources }
@@ -162,6 +165,15 @@ describe("an optional kind", () => {
     expect(harness.events).toEqual(["ready", "served v1alpha1 PodUnavailableBudget", "- > web", "ready"]);
     expect(harness.watch.kind.version).toBe("v1alpha1");
     expect(harness.watch.get("shop/web")?.decision).toBe("Protected");
+  });
+
+  test("that discovery names and nobody serves is ready as one that is not installed", async () => {
+    harness = new Harness("podunavailablebudget");
+    Object.assign(harness.server, { served: ["v1beta1"], resources: BUDGETS, isHollow: true });
+    await harness.run(5000);
+    expect(harness.watch.ready).toBe(true);
+    const tried = ["served v1beta1 PodUnavailableBudget", "gone v1beta1 PodUnavailableBudget"];
+    expect(harness.events.slice(0, 3)).toEqual([...tried, "ready"]);
   });
 
   test("leaves nothing behind that waits for the end of the term", async () => {

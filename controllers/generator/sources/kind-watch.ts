@@ -170,5 +170,6 @@ export class KindWatch {
     this.#isNotServed = true;
     for (const source of watch.values()) onChanged(source, undefined);
     onServed(false, kind);
+    if (!watch.synced) onReady();
   }
 }
