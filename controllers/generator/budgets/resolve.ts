@@ -114,7 +114,9 @@ export class Resolver {
     const found = await this.#options.workloads.polled.read(kind, source.namespace, source.name, signal);
     if (found.kind === "missing") return { kind: "unresolved", why: found.why };
     if (found.kind !== "found") return found;
-    const { replicas, what } = found;
+    const { replicas, what, uid } = found;
+    // Also of the one that took its place, before the watch shows it.
+    if (uid !== "" && uid !== source.uid) return { kind: "unresolved", why: `${what} is another one` };
     if (source.deleting && replicas <= 0) return resolved([]);
     const { stated, maxUnavailable, selector = found.selector } = need;
     if (selector === undefined) {
