@@ -131,6 +131,8 @@ export class KindWatch {
       transport,
       ports,
       path: collectionPath(kind),
+      // A CRD may name its lists as it likes.
+      ...(isOptional ? {} : { kind: kind.kind }),
       parse: this.plugin.interpret,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,
