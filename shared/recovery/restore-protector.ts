@@ -4,7 +4,7 @@
  */
 
 import { isCounted, isRemoved } from "../decide/state/protector-state.ts";
-import type { ApiClient, CallOptions } from "../kube/client/api-client.ts";
+import { type ApiClient, about, type CallOptions } from "../kube/client/api-client.ts";
 import { podProtectorPath } from "../kube/client/api-path.ts";
 import type { ApiResult } from "../kube/client/api-result.ts";
 import { GROUP, KIND, RESTORED_ANNOTATION, VERSION } from "../schema/annotations.ts";
@@ -73,7 +73,13 @@ export async function restore(
   options: CallOptions,
   hold?: string,
 ): Promise<ApiResult<PodProtector>> {
-  const created = await api.create(podProtectorPath(lost.metadata.namespace ?? ""), object, parsePodProtector, options);
+  const { namespace = "", name } = lost.metadata;
+  const created = await api.create(
+    podProtectorPath(namespace),
+    object,
+    about(namespace, name, parsePodProtector),
+    options,
+  );
   if (created.kind === "ok") await restoreEntries(api, created.object, entriesOf(lost, hold), options);
   return created;
 }

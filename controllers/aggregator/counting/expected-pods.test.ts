@@ -97,6 +97,11 @@ class Cell {
     await this.time.advance(100);
   }
 
+  async tellOf(kind: string, item: Item & { readonly resourceVersion: string }): Promise<void> {
+    this.#streams.get(kind)?.event("MODIFIED", objectOf(kind, item, 0));
+    await this.time.advance(100);
+  }
+
   async relist(): Promise<void> {
     this.#streams.get("pools")?.event("ERROR", { kind: "Status", code: 410, message: "too old" });
     await this.time.advance(15_000);
@@ -157,9 +162,30 @@ test.each([null, { app: "other" }])(
 
 // With maxUnavailable 1, a StatefulSet of three would lose all its pods while only these were left out of the number.
 test("a DaemonSet asks for a pod on each of its nodes, beside other workloads", async () => {
-  const daemonsets = [{ replicas: undefined, status: { desiredNumberScheduled: 4 } }, { replicas: undefined }];
+  const none = { desiredNumberScheduled: 0, observedGeneration: 1 };
+  const daemonsets = [{ desiredNumberScheduled: 4 }, none].map((status) => ({ replicas: undefined, status }));
   expect(await expected({ statefulsets: asking([3]), daemonsets })).toEqual({ workloads: 3, replicas: 7 });
   expect(await expected({ daemonsets })).toEqual({ workloads: 0, replicas: 0 });
+});
+
+// Created again, it would take the pods of all its nodes out of the number, which stays as it is while unknown.
+test.each([undefined, { desiredNumberScheduled: 0 }, { desiredNumberScheduled: 0, observedGeneration: 0 }])(
+  "a DaemonSet whose controller has not counted its nodes makes the number unknown: %j",
+  async (status) => {
+    const daemonsets = [{ replicas: undefined, status }];
+    expect(await expected({ statefulsets: asking([3]), daemonsets })).toBe("Unknown");
+    expect(await expected({ daemonsets })).toEqual({ workloads: 0, replicas: 0 });
+  },
+);
+
+test("a DaemonSet on no node is told of once its controller has counted", async () => {
+  await using cell = new Cell({ statefulsets: asking([3]), daemonsets: [{ replicas: undefined }] });
+  await cell.time.advance(1_000);
+  expect(cell.expected).toBe("Unknown");
+  const { changes } = cell;
+  await cell.tellOf("daemonsets", { replicas: undefined, status: { observedGeneration: 1 }, resourceVersion: "15" });
+  expect(cell.changes).toBe(changes + 1);
+  expect(cell.expected).toEqual({ workloads: 2, replicas: 3 });
 });
 
 test.each(["Ready", { desiredNumberScheduled: "3 of 4" }])(

@@ -12,7 +12,7 @@ import type { Transport } from "../../../shared/kube/client/transport.ts";
 import { Reflector } from "../../../shared/kube/informer/reflector.ts";
 import type { ReflectorEvent } from "../../../shared/kube/informer/reflector-options.ts";
 import type { Ports } from "../../../shared/runtime/clock.ts";
-import { checker, isRecord } from "../../../shared/schema/check.ts";
+import { checker, recordOrEmpty } from "../../../shared/schema/check.ts";
 import { ObjectMeta } from "../../../shared/schema/podprotector.ts";
 import type { TrackedProtector } from "./membership.ts";
 
@@ -21,7 +21,8 @@ interface Workload {
   readonly namespace: string;
   readonly uid: string;
   readonly resourceVersion: string;
-  readonly replicas: number;
+  /** Undefined for a DaemonSet whose nodes are not counted yet. */
+  readonly replicas: number | undefined;
   /** Has no replicas: its number is that of the nodes that should run a pod of it. */
   readonly isDaemonSet: boolean;
   /** Labels of the pod template. */
@@ -71,10 +72,11 @@ const parseObject = checker(
   }),
 );
 
-/** Of a DaemonSet: the status of a custom resource may be anything. */
-function nodesOf(status: unknown): number {
-  const nodes = isRecord(status) ? status.desiredNumberScheduled : undefined;
-  return typeof nodes === "number" ? nodes : 0;
+/** Of a DaemonSet: the status of a custom resource may be anything. It has a 0 before its controller has counted. */
+function nodesOf(status: unknown): number | undefined {
+  const { desiredNumberScheduled: nodes, observedGeneration } = recordOrEmpty(status);
+  if (typeof nodes === "number" && nodes > 0) return nodes;
+  return typeof observedGeneration === "number" && observedGeneration > 0 ? 0 : undefined;
 }
 
 function workloadOf(resource: string, raw: unknown): Workload {
@@ -88,7 +90,7 @@ function workloadOf(resource: string, raw: unknown): Workload {
     namespace,
     uid,
     resourceVersion,
-    replicas: podCount(asked),
+    replicas: asked && podCount(asked),
     isDaemonSet,
     podLabels: spec.template?.metadata?.labels ?? NO_LABELS,
     controller: ownerReferences.find(({ controller }) => controller === true)?.uid,
@@ -125,7 +127,7 @@ export class ExpectedPods {
     }
   }
 
-  /** The pods that workloads ask for whose pod template the protector selects; "Unknown" until all kinds are listed. */
+  /** The pods that workloads ask for whose pod template the protector selects; "Unknown" until all of them say it. */
   of(tracked: TrackedProtector): ExpectedReplicas {
     const asker = this.#asker(tracked);
     for (const [resource, { synced }] of this.#watches) if (!synced && !this.#isAbsent(resource)) return "Unknown";
@@ -142,8 +144,13 @@ export class ExpectedPods {
     const all = matching.filter(({ controller }) => !uids.has(controller));
     // As in the core, a DaemonSet alone has no number.
     const found = all.every(({ isDaemonSet }) => isDaemonSet) ? [] : all;
+    let sum = 0;
+    for (const { replicas } of found) {
+      if (replicas === undefined) return "Unknown";
+      sum += replicas;
+    }
     // An apiserver rejects the whole status for a greater number.
-    return { workloads: found.length, replicas: podCount(found.reduce((sum, { replicas }) => sum + replicas, 0)) };
+    return { workloads: found.length, replicas: podCount(sum) };
   }
 
   /** The protector is gone, or no longer needs the number. */

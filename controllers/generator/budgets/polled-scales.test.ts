@@ -215,3 +215,35 @@ test("an API that hangs takes the time of the workers once, and not for each of 
   breakDown(200);
   expect(await resolve()).toMatchObject({ minimum: 199 });
 });
+
+// A custom resource of 9 pods would have a protector of none.
+test.each<[string, object]>([
+  ["of another name", { metadata: { name: "idle", namespace: "shop" } }],
+  ["of another namespace", { metadata: { name: "web", namespace: "bank" } }],
+  ["of another kind", { metadata: { name: "web", namespace: "shop", uid: "d1" } }],
+])("the scale of an object %s, which a proxy has mixed up, is no number of pods", async (_, scale) => {
+  const request = async () => ({ status: 200, headers: {}, body: JSON.stringify({ ...scale, spec: {} }) });
+  const api = new ApiClient({ request, stream: () => Promise.reject(new Error("nothing is watched")), close() {} });
+  const { clock } = new VirtualTime();
+  const workloads = new WorkloadScales({ api, kinds: new Map(), timeoutMs: 1_000, clock });
+  const resolver = new Resolver({ workloads, pods: { of: () => undefined, forget: () => {} }, clock });
+  const plugin = pluginNamed("workloads.fleet.example.com", { scalable: ["fleet.example.com/v1/workloads"] });
+  const kind = { ...plugin.kind, kind: "Workload" };
+  const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "1" };
+  const source = plugin.interpret({ metadata, spec: { replicas: 9 } });
+  const stated = { minAvailable: undefined, maxUnavailable: undefined, minRunning: undefined };
+  const need = { kind: "scale", stated, selector: { matchLabels: { app: "web" } } } as const;
+  const { signal } = new AbortController();
+  const found = await resolver.resolve({ key: "k", kind, source, need, presents: [], signal });
+  expect(found).toEqual({ kind: "unresolved", why: expect.stringMatching(/^Workload web (can't be read|is another)/) });
+});
+
+test("the selector of another DaemonSet, which a proxy has mixed up, selects no pods", async () => {
+  const body = JSON.stringify({ metadata: { name: "idle", namespace: "shop" }, spec: { selector: {} } });
+  const request = async () => ({ status: 200, headers: {}, body });
+  const api = new ApiClient({ request, stream: () => Promise.reject(new Error("nothing is watched")), close() {} });
+  const scales = new PolledScales({ api, clock: new VirtualTime().clock, timeoutMs: 1_000 });
+  const kind = { group: "apps.kruise.io", version: "v1alpha1", kind: "DaemonSet", resource: "daemonsets" };
+  const found = await scales.selector(kind, "shop", "agent", new AbortController().signal);
+  expect(found).toMatchObject({ kind: "missing", why: expect.stringContaining("DaemonSet agent can't be read") });
+});

@@ -99,7 +99,7 @@ export class Resolver {
       case "unreadable":
         return { kind: "unresolved", why: need.why };
       case "status":
-        return resolved(need.required.map((one) => uncounted(one, presents)));
+        return byStatus(request, need);
       case "scale":
         return await this.#byScale(request, need);
       case "groups":
@@ -114,7 +114,9 @@ export class Resolver {
     const found = await this.#options.workloads.polled.read(kind, source.namespace, source.name, signal);
     if (found.kind === "missing") return { kind: "unresolved", why: found.why };
     if (found.kind !== "found") return found;
-    const { replicas, what } = found;
+    const { replicas, what, uid } = found;
+    // Also of the one that took its place, before the watch shows it.
+    if (uid !== "" && uid !== source.uid) return { kind: "unresolved", why: `${what} is another one` };
     if (source.deleting && replicas <= 0) return resolved([]);
     const { stated, maxUnavailable, selector = found.selector } = need;
     if (selector === undefined) {
@@ -331,6 +333,12 @@ function unknown(
   const derivation = `${last.unknown} (${why}): minAvailable ${minAvailable}, ${how}`;
   const protectors = [budgetProtector(request, selector, { minAvailable, derivation })];
   return { kind: "resolved", protectors, recheck: true, why };
+}
+
+/** Deleted before its controller has counted, which then never does, it keeps the pods that were promised before. */
+function byStatus({ source, presents }: ResolveRequest, { required }: NeedOf<"status">): Resolution {
+  const protectors = required.map((one) => uncounted(one, presents));
+  return resolved(source.deleting && protectors.every(({ spec }) => spec.minAvailable === 0) ? [] : protectors);
 }
 
 /** A workload that was deleted and created again keeps the minimum until its controller has counted. */

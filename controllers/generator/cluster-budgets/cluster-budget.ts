@@ -33,7 +33,8 @@ export interface MergedBudget extends Identity {
   readonly of: string;
   readonly selector: LabelSelector;
   readonly parts: Readonly<Record<string, ClusterPart>>;
-  /** The stored annotations, to determine whether a write is needed. */
+  /** The stored labels and annotations, to determine whether a write is needed. */
+  readonly labels: Readonly<Record<string, string>>;
   readonly annotations: Readonly<Record<string, string>>;
   readonly spec: Readonly<Record<string, unknown>>;
 }
@@ -118,10 +119,26 @@ function limitOf(stated: unknown): IntOrPercent | undefined {
 /** Throws for a budget whose clusters can't be read. */
 export function mergedBudgetOf(raw: unknown): MergedBudget {
   const { metadata, spec = {} } = parseBudget(raw);
-  const { annotations = {} } = metadata;
+  const { labels = {}, annotations = {} } = metadata;
   const { name: of, clusters: parts } = readClusterParts(annotations[CLUSTER_BUDGETS_ANNOTATION] ?? "");
   const deleting = isDeleting(metadata);
-  return { ...identityOf(metadata), deleting, of, selector: spec.selector ?? {}, parts, annotations, spec };
+  return { ...identityOf(metadata), deleting, of, selector: spec.selector ?? {}, parts, labels, annotations, spec };
+}
+
+/** Somebody has altered a merged budget so that its clusters can't be read: they are as before, and to be written. */
+export function alteredBudget(
+  raw: unknown,
+  lastOf: (key: string) => MergedBudget | undefined,
+): MergedBudget | undefined {
+  try {
+    const { metadata } = parseMetadata(raw);
+    const { annotations = {} } = metadata;
+    const found = identityOf(metadata);
+    const last = lastOf(`${found.namespace}/${found.name}`);
+    return last?.uid === found.uid ? { ...last, ...found, deleting: isDeleting(metadata), annotations } : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Throws for texts that no apiserver stores. */

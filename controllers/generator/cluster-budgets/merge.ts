@@ -139,12 +139,12 @@ function wantedOf(of: string, { selector, parts }: Group): WantedBudget {
   };
 }
 
-function isAsWanted({ annotations, spec }: MergedBudget, wanted: WantedBudget): boolean {
+function isAsWanted({ labels, annotations, spec }: MergedBudget, wanted: WantedBudget): boolean {
   const has = (have: Readonly<Record<string, unknown>>, want: Readonly<Record<string, unknown>>): boolean =>
     Object.entries(want).every(([key, value]) =>
       value === null ? have[key] === undefined || have[key] === null : isDeepStrictEqual(have[key], value),
     );
-  return has(annotations, wanted.annotations) && has(spec, wanted.spec);
+  return has(labels, wanted.labels) && has(annotations, wanted.annotations) && has(spec, wanted.spec);
 }
 
 /** An alternative to `name` within the length of a name. */

@@ -15,6 +15,7 @@ import { WorkQueue } from "../../../shared/runtime/work-queue.ts";
 import { CLUSTER_BUDGETS_LABEL } from "../../../shared/schema/annotations.ts";
 import { checker } from "../../../shared/schema/check.ts";
 import {
+  alteredBudget,
   type ClusterBudget,
   clusterBudgetOf,
   type MergedBudget,
@@ -120,6 +121,7 @@ class MergeTerm {
     this.#queue = new WorkQueue({ name: "cluster budgets", ports, maxKeys });
     this.#merged = this.#watch("merged budgets", transport, mergedBudgetOf, {
       query: { labelSelector: `${CLUSTER_BUDGETS_LABEL}=true` },
+      stub: (raw) => alteredBudget(raw, (key) => this.#merged.get(key)),
     });
     this.#merged.subscribe({ changed: (before, after) => this.#changed(before, after) });
     this.#clusters = options.clusters.map((cluster) => {

@@ -1,9 +1,11 @@
 /** Users of the core who may write budgets in one namespace, beside budgets of worker clusters. */
 import { expect, test, vi } from "vitest";
-import type { Transport } from "../../../shared/kube/client/transport.ts";
-import { CLUSTER_BUDGETS_ANNOTATION } from "../../../shared/schema/annotations.ts";
+import type { ApiRequest, ApiResponse, Transport } from "../../../shared/kube/client/transport.ts";
+import { CLUSTER_BUDGETS_ANNOTATION, CLUSTER_BUDGETS_LABEL } from "../../../shared/schema/annotations.ts";
 import { JSON_TYPE, ScriptedStream } from "../../../test/support/kube/scripted-transport.ts";
 import { VirtualTime } from "../../../test/support/runtime/virtual-ports.ts";
+import { clusterBudgetOf } from "./cluster-budget.ts";
+import { planMerge } from "./merge.ts";
 import { BudgetMerger } from "./merger.ts";
 
 /** A cluster with one budget, or none. */
@@ -48,6 +50,54 @@ test("a tenant of the core whose budget claims to be for other clusters each tim
   spied.mockRestore();
   const kept = [...holders].flatMap((map) => [...map.keys()]).filter((key) => String(key).startsWith("tenant-"));
   expect(kept).toEqual([]);
+  end.abort();
+  await time.advance(1_000);
+  await ended;
+});
+
+const asked = {
+  metadata: { namespace: "ns", name: "db", uid: "a1", resourceVersion: "3" },
+  spec: { minAvailable: 2, selector: { matchLabels: { app: "db" } } },
+};
+
+/** The budget that stands for the one of the cluster, and how a user of the core alters it. */
+test.each<[string, "MODIFIED" | "DELETED", object]>([
+  // A watch of labelled objects tells of its deletion.
+  ["whose label somebody has taken off", "DELETED", { labels: {} }],
+  ["whose clusters somebody has made unreadable", "MODIFIED", { annotations: { [CLUSTER_BUDGETS_ANNOTATION]: "?" } }],
+])("a merged budget %s is repaired", async (_, type, altered) => {
+  const clusters = [{ name: "a", isListed: true, budget: clusterBudgetOf(asked) }];
+  const input = { namespace: "ns", name: "db", stored: [], goneForMs: () => 0, keepMs: 600_000 };
+  const [{ wanted } = { wanted: undefined }] = planMerge({ ...input, clusters }).creates;
+  const plain = JSON.parse(JSON.stringify(wanted), (_key, value) => value ?? undefined);
+  const identity = { namespace: "ns", name: "db", uid: "u1", resourceVersion: "9" };
+  const { labels, annotations, spec } = plain;
+  let now = { metadata: { ...identity, labels, annotations }, spec };
+  const patches: unknown[] = [];
+  const request = async ({ method, path, body = "" }: ApiRequest): Promise<ApiResponse> => {
+    const answer = (status: number, sent: object) => ({ status, headers: {}, body: JSON.stringify(sent) });
+    const isThere = path.includes("fieldSelector") || now.metadata.labels[CLUSTER_BUDGETS_LABEL] !== undefined;
+    if (method === "GET") return answer(200, { metadata: { resourceVersion: "9" }, items: isThere ? [now] : [] });
+    if (method === "POST") return answer(409, { kind: "Status", reason: "AlreadyExists" });
+    patches.push(JSON.parse(body).metadata);
+    return answer(200, now);
+  };
+  const stream = new ScriptedStream();
+  const time = new VirtualTime();
+  const merger = new BudgetMerger({
+    transport: { ...cluster(undefined, stream), request },
+    clusters: [{ name: "a", transport: cluster(asked) }],
+    ...{ ports: time, keepMs: 600_000, covers: () => true, mayWrite: () => true },
+    ...{ onEvent: () => {}, onWatch: () => {} },
+  });
+  const end = new AbortController();
+  const ended = merger.lead(end.signal);
+  await time.advance(1_000);
+  expect(patches).toEqual([]);
+  now = { ...now, metadata: { ...now.metadata, ...altered, resourceVersion: "11" } };
+  stream.event(type, now);
+  await time.advance(5_000);
+  expect(patches[0]).toEqual({ uid: "u1", resourceVersion: "11", labels, annotations: wanted?.annotations });
   end.abort();
   await time.advance(1_000);
   await ended;

@@ -1,5 +1,5 @@
 /** The API calls that several steps have in common. */
-import type { ApiClient, CallOptions } from "../../../shared/kube/client/api-client.ts";
+import { type ApiClient, about, type CallOptions } from "../../../shared/kube/client/api-client.ts";
 import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { GENERATOR_FINALIZER, GROUP, KIND, VERSION } from "../../../shared/schema/annotations.ts";
@@ -16,7 +16,12 @@ export async function updateProtector(
 ): Promise<ApiResult<PodProtector>> {
   const { namespace = "", name } = protector.metadata;
   const body = { ...protector, apiVersion: `${GROUP}/${VERSION}`, kind: KIND };
-  return await calls.api.update(podProtectorPath(namespace, name), body, parsePodProtector, calls);
+  return await calls.api.update(
+    podProtectorPath(namespace, name),
+    body,
+    about(namespace, name, parsePodProtector),
+    calls,
+  );
 }
 
 export function withoutFinalizer(protector: PodProtector): PodProtector {

@@ -364,7 +364,7 @@ test.each([
       if (method !== "POST") return { status: 200, headers: {}, body: JSON.stringify(held) };
       return status === code
         ? { status, headers: {}, body: denied }
-        : { status, headers: {}, body: JSON.stringify(protector()) };
+        : { status, headers: {}, body: JSON.stringify(protector({ name: "deployment-web" })) };
     };
     const reconcile = reconcilerOn(request, {
       kinds: new Map([["deployment", { ...deployments, get: () => deployments.interpret(held) }]]),

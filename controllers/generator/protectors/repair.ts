@@ -1,5 +1,6 @@
 /** Writes the repair of a protector by a patch that does not conflict with writes of the status. */
 import { isDeepStrictEqual } from "node:util";
+import { about } from "../../../shared/kube/client/api-client.ts";
 import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import type { ApiResult } from "../../../shared/kube/client/api-result.ts";
 import { type ObjectMeta, type PodProtector, parsePodProtector } from "../../../shared/schema/podprotector.ts";
@@ -26,8 +27,10 @@ export async function repairProtector(
 ): Promise<ApiResult<PodProtector>> {
   const patch = repairPatch(present, wanted);
   if (patch === undefined) return await updateProtector(calls, wanted);
-  const path = podProtectorPath(present.metadata.namespace ?? "", present.metadata.name);
-  const result = await calls.api.patch(path, "application/json-patch+json", patch, parsePodProtector, calls);
+  const { namespace = "", name } = present.metadata;
+  const path = podProtectorPath(namespace, name);
+  const parse = about(namespace, name, parsePodProtector);
+  const result = await calls.api.patch(path, "application/json-patch+json", patch, parse, calls);
   const isConflict =
     result.kind === "rejected" && result.status === UNPROCESSABLE && result.message.includes(FAILED_TEST);
   return isConflict ? { kind: "conflict", message: "its spec has changed" } : result;

@@ -45,7 +45,7 @@ async function performed(step: ReconcileStep, answers: readonly Answer[] = []) {
       const sent = { ...protector, ...JSON.parse(body ?? "{}") };
       const metadata = {
         ...sent.metadata,
-        uid: "p1",
+        uid: path.includes("/podprotectors") ? "p1" : source.uid,
         resourceVersion: "10",
         ...(typeof answer === "object" ? answer : {}),
       };
@@ -86,6 +86,7 @@ const hold: ReconcileStep = { kind: "addSourceFinalizer", source };
 const letGo: ReconcileStep = { kind: "removeSourceFinalizer", source };
 const adopt: ReconcileStep = { kind: "adopt", source, protector };
 const tell = (state: "deleting" | "vanished"): ReconcileStep => ({ kind: "reportSource", protector, state });
+const OTHER = { name: "deployment-idle", uid: "p9" };
 const PUT = "PUT deployment-web";
 const DRY = "POST podprotectors?dryRun=All";
 
@@ -94,6 +95,10 @@ test.each<[string, ReconcileStep, Answer[], string]>([
   ["a release waits where the source has changed", release, [409], "PATCH web; later; "],
   ["a release waits where the source is gone", release, [404], "PATCH web; later; "],
   ["a release ends where the source can't be confirmed", release, [403], "PATCH web; failed; failed"],
+  ["an answer about another source confirms no release", release, [{ uid: "u9" }], "PATCH web; failed; failed"],
+  ["the mark of another protector is no release", release, [200, OTHER], `PATCH web,${PUT}; failed; failed`],
+  ["an answer about another protector is no creation", create, [OTHER], "POST podprotectors; failed; failed"],
+  ["an answer about another protector restores none", restore, [OTHER], "POST podprotectors; failed; failed"],
   ["a release", freed, [], `PATCH web,${PUT}; done; recorded,forgotten,released`],
   ["a release of what has changed", freed, [200, 409], `PATCH web,${PUT}; failed; recorded,failed`],
   ["the finalizer of a source that is gone", letGo, [404], "PATCH web; done; "],

@@ -1,6 +1,6 @@
 /** Carries out the steps of a plan, one function for each kind of step. A step that fails ends the reconcile. */
 import { holdOf } from "../../../shared/decide/state/hold.ts";
-import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { type ApiClient, about } from "../../../shared/kube/client/api-client.ts";
 import { podProtectorPath } from "../../../shared/kube/client/api-path.ts";
 import { type ApiFailure, type ApiResult, uncalledWebhook } from "../../../shared/kube/client/api-result.ts";
 import type { RegisterWriter } from "../../../shared/recovery/register/register-writer.ts";
@@ -84,7 +84,8 @@ const STEPS: StepFunctions = {
   async create(context, { object }) {
     const { calls } = context;
     const { namespace, name } = object.metadata;
-    const result = await calls.api.create(podProtectorPath(namespace), object, parsePodProtector, calls);
+    const parse = about(namespace, name, parsePodProtector);
+    const result = await calls.api.create(podProtectorPath(namespace), object, parse, calls);
     if (isNamespaceTerminating(result)) return later(TERMINATING_MS);
     return finishWrite(context, result, `create protector ${name}`, "created", name);
   },
@@ -263,7 +264,13 @@ async function patchSource(
 ): Promise<ApiResult<Metadata>> {
   const path = `${collectionPath(kind, namespace)}/${name}`;
   const body = { metadata: { uid, resourceVersion, ...metadata } };
-  return await calls.api.patch(path, "application/merge-patch+json", body, metadataOf, calls);
+  const parse = (raw: unknown): Metadata => {
+    const stored = metadataOf(raw);
+    // A proxy may mix up responses: one about another source confirms nothing of this one.
+    if ((stored.uid ?? uid) !== uid) throw new Error("the answer is about another object");
+    return stored;
+  };
+  return await calls.api.patch(path, "application/merge-patch+json", body, parse, calls);
 }
 
 /** {@link finish} for a call that returns the stored protector. */

@@ -95,6 +95,8 @@ describe("a PodUnavailableBudget", () => {
     ["fewer than none", {}, { "pub.kruise.io/protect-total-replicas": "-3" }, 0],
     ["an empty annotation", {}, { "pub.kruise.io/protect-total-replicas": "" }, undefined],
     ["not a number", {}, { "pub.kruise.io/protect-total-replicas": "many" }, undefined],
+    ["white space", {}, { "pub.kruise.io/protect-total-replicas": " " }, undefined],
+    ["no decimal digits", {}, { "pub.kruise.io/protect-total-replicas": "0x0" }, undefined],
   ])("total replicas: %s", (_, spec, annotations, expected) => {
     expect(budget("podunavailablebudget", { selector, ...spec }, annotations)?.expectedPods).toBe(expected);
   });

@@ -154,10 +154,12 @@ function operationsOf(...stated: (readonly string[])[]): string[] {
   return known.find((names) => names.length > 0) ?? [...OPERATIONS];
 }
 
-/** OpenKruise's annotation has precedence over this project's. Its value may be 0, which requires no pods. */
+/**
+ * OpenKruise's annotation has precedence over this project's. Its value may be 0, which requires no pods, and which
+ * JavaScript also reads in white space.
+ */
 function expectedBy(stated: number | string | undefined): Pick<Budget, "expectedPods"> {
-  const expectedPods = stated === undefined || stated === "" ? Number.NaN : Number(stated);
-  return Number.isInteger(expectedPods) ? { expectedPods: podCount(expectedPods) } : {};
+  return /^[+-]?[0-9]+$/.test(String(stated)) ? { expectedPods: podCount(Number(stated)) } : {};
 }
 
 /** In digits alone: JavaScript also reads `1e3` and white space as numbers. */

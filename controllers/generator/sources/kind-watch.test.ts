@@ -15,6 +15,10 @@ class Server implements Transport {
   spec: object = { selector: {}, minAvailable: 1 };
   isDown = false;
   isDenied = false;
+  /** A proxy answers lists with an empty one of another kind. */
+  isMixedUp = false;
+  /** Discovery names the kind, whose path is not served. */
+  isHollow = false;
   readonly requests: string[] = [];
   readonly #open: ScriptedStream[] = [];
 
@@ -23,9 +27,12 @@ class Server implements Transport {
     this.requests.push(plain);
     if (this.isDown || this.isDenied) return { status: this.isDown ? 503 : 403, headers: {}, body: "" };
     const version = plain.split("/")[3] ?? "";
-    if (!this.served.includes(version)) return { status: 404, headers: {}, body: "404 page not found" };
     const isDiscovery = plain.split("/").length === 4;
+    const isServed = this.served.includes(version) && (isDiscovery || !this.isHollow);
+    if (!isServed) return { status: 404, headers: {}, body: "404 page not found" };
     const metadata = { name: "web", namespace: "shop", uid: "u1", resourceVersion: "5" };
+    const mixedUp = JSON.stringify({ kind: "SecretList", metadata: { resourceVersion: "20" }, items: [] });
+    if (this.isMixedUp) return { status: 200, headers: {}, body: mixedUp };
     const body = isDiscovery
       ? { resources: this.resources }
       : { metadata: { resourceVersion: "9" }, items: [{ metadata, spec: this.spec }] };
@@ -48,6 +55,11 @@ class Server implements Transport {
   down(): void {
     this.isDown = true;
     for (const stream of this.#open.splice(0)) stream.end();
+  }
+
+  /** The streams are too old, so that a list follows. */
+  expire(): void {
+    for (const stream of this.#open) stream.event("ERROR", { kind: "Status", code: 410, message: "too old" });
   }
 
   /** Another version of the object. */
@@ -164,6 +176,15 @@ describe("an optional kind", () => {
     expect(harness.watch.get("shop/web")?.decision).toBe("Protected");
   });
 
+  test("that discovery names and nobody serves is ready as one that is not installed", async () => {
+    harness = new Harness("podunavailablebudget");
+    Object.assign(harness.server, { served: ["v1beta1"], resources: BUDGETS, isHollow: true });
+    await harness.run(5000);
+    expect(harness.watch.ready).toBe(true);
+    const tried = ["served v1beta1 PodUnavailableBudget", "gone v1beta1 PodUnavailableBudget"];
+    expect(harness.events.slice(0, 3)).toEqual([...tried, "ready"]);
+  });
+
   test("leaves nothing behind that waits for the end of the term", async () => {
     harness = new Harness("podunavailablebudget");
     const counts: number[] = [];
@@ -267,6 +288,19 @@ test("a built-in kind that is not found for a while, as while its server starts,
   harness.server.uninstall();
   await harness.run(60_000);
   expect(harness.events).toEqual([]);
+});
+
+// Of a budget whose pods run in other clusters, a core without its Deployments would ask for fewer pods.
+test("an empty list of another kind, which a proxy has mixed up, takes no workload away", async () => {
+  harness = new Harness("deployment");
+  const { server, watch } = harness;
+  Object.assign(server, { served: ["v1"], spec: { replicas: 3, selector: { matchLabels: { app: "web" } } } });
+  await harness.run(20_000);
+  server.isMixedUp = true;
+  server.expire();
+  await harness.run(60_000);
+  expect(harness.events).toEqual(["- > web", "ready"]);
+  expect(watch.get("shop/web")?.scale?.replicas).toBe(3);
 });
 
 test("that a deletion leaves the pods is remembered after its finalizer is gone, until the object is", async () => {

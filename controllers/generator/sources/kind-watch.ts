@@ -131,6 +131,8 @@ export class KindWatch {
       transport,
       ports,
       path: collectionPath(kind),
+      // A CRD may name its lists as it likes.
+      ...(isOptional ? {} : { kind: kind.kind }),
       parse: this.plugin.interpret,
       uidOf: ({ uid }) => uid,
       versionOf: ({ resourceVersion }) => resourceVersion,
@@ -170,5 +172,6 @@ export class KindWatch {
     this.#isNotServed = true;
     for (const source of watch.values()) onChanged(source, undefined);
     onServed(false, kind);
+    if (!watch.synced) onReady();
   }
 }

@@ -260,6 +260,14 @@ describe("an object that can't be read", () => {
     expect(workload?.unreadable?.(raw, () => undefined)?.decision).toBe("DeletingWithReplicas");
   });
 
+  test("states by its metadata alone how its protectors are enforced", () => {
+    const last = read("xpoddisruptionbudget", { annotations: { "podseidon.kubewharf.io/enforcement": "Off" } });
+    expect(last.enforcement).toBe("Off");
+    expect(unreadable({}, last)?.enforcement).toBeUndefined();
+    const warning = { annotations: { "podseidon.kubewharf.io/enforcement": "Warn" } };
+    expect(unreadable(warning, last)?.enforcement).toBe("Warn");
+  });
+
   test("without metadata is no object", () => {
     expect(plugin?.unreadable?.({ spec: {} }, () => undefined)).toBeUndefined();
   });

@@ -108,8 +108,10 @@ function withUnreadable(plugin: SourcePlugin, context: PluginContext): SourcePlu
         const now = withEnforcement(sourceOf(metadata, decide(context, metadata, replicas)), metadata);
         if (!isProtected(now.decision)) return now;
         const last = lastOf(`${now.namespace}/${now.name}`);
-        if (last?.uid === now.uid && isProtected(last.decision))
-          return { ...last, ...now, protectors: last.protectors };
+        if (last?.uid === now.uid && isProtected(last.decision)) {
+          const { enforcement: _, ...known } = last;
+          return { ...known, ...now, protectors: last.protectors };
+        }
         return { ...now, need: { kind: "unreadable", why: whyUnreadable(plugin, raw) } };
       } catch {
         return undefined;

@@ -202,7 +202,8 @@ export function workloadPlugin(row: WorkloadKind, context: PluginContext): Sourc
       const workload = row.read(raw);
       const { metadata, replicas } = workload;
       const controller = controllerOf(metadata);
-      const own = decide(context, metadata, replicas);
+      // Not counted yet is not 0.
+      const own = decide(context, metadata, workload.isUncounted === true ? 1 : replicas);
       const isLeft = row.isLeftToController === true && controller !== undefined && own !== "OutOfScope";
       const decision = isLeft ? "Controlled" : own;
       const scale = workload.isUncounted === true ? {} : { scale: scaleOf(workload, controller, isLeft) };

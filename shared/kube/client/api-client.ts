@@ -158,7 +158,7 @@ export class ApiClient {
 }
 
 /** A proxy may mix up responses. A response about another object says nothing about this one. */
-function about<T>(namespace: string, name: string, parse: Parse<T>): Parse<T> {
+export function about<T>(namespace: string, name: string, parse: Parse<T>): Parse<T> {
   return (raw) => {
     const metadata = isRecord(raw) && isRecord(raw.metadata) ? raw.metadata : {};
     if (metadata.name !== name || metadata.namespace !== namespace)

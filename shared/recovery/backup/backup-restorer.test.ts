@@ -53,7 +53,8 @@ function rig() {
         created.push(body);
         if (core.isSlow) await time.advance(4_000);
         const { status: _, ...bare } = made;
-        return answer ?? { kind: "ok", object: parse(bare) };
+        const name = Reflect.get(Object(Reflect.get(Object(body), "metadata")), "name");
+        return answer ?? { kind: "ok", object: parse({ ...bare, metadata: { ...bare.metadata, name } }) };
       },
       putPodProtectorStatus: async (identity, status) => {
         statuses.push([identity, status]);
