@@ -133,10 +133,10 @@ const USED: Readonly<Record<string, { readonly entry: string; readonly uses: Use
       ...kinds("policy/poddisruptionbudgets"),
       "apps/daemonsets": {
         ...kinds("apps/daemonsets")["apps/daemonsets"],
-        get: "controllers/generator/budgets/polled-scales.ts: api.get(path, parseDaemonSet",
+        get: "controllers/generator/budgets/polled-scales.ts: api.get(path, about(namespace, name, parseDaemonSet)",
       },
       "apps.kruise.io/daemonsets": {
-        get: "controllers/generator/budgets/polled-scales.ts: api.get(path, parseDaemonSet",
+        get: "controllers/generator/budgets/polled-scales.ts: api.get(path, about(namespace, name, parseDaemonSet)",
       },
       "batch/jobs": informer("controllers/generator/sources/kind-watch.ts: path: collectionPath(kind)"),
       "batch/cronjobs": informer("controllers/generator/sources/kind-watch.ts: path: collectionPath(kind)"),

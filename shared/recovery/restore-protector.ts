@@ -74,12 +74,8 @@ export async function restore(
   hold?: string,
 ): Promise<ApiResult<PodProtector>> {
   const { namespace = "", name } = lost.metadata;
-  const created = await api.create(
-    podProtectorPath(namespace),
-    object,
-    about(namespace, name, parsePodProtector),
-    options,
-  );
+  const parse = about(namespace, name, parsePodProtector);
+  const created = await api.create(podProtectorPath(namespace), object, parse, options);
   if (created.kind === "ok") await restoreEntries(api, created.object, entriesOf(lost, hold), options);
   return created;
 }

@@ -102,7 +102,7 @@ export const RULES = {
   RepeatRefresh: rule(
     "A repeated request is allowed without a write.",
     QUOTA,
-    'allow(input, "Repeated", RESERVED)',
+    'allow(input, "Repeated", { ...RESERVED, pays })',
     'allow(input, "Repeated")',
   ),
   Paid: rule(
@@ -132,7 +132,7 @@ export const RULES = {
   PinWeight: rule(
     "The pin of an eviction has no weight before the snapshot has reached the live read.",
     QUOTA,
-    "const isCaughtUp = hasReached(position, request.pod.resourceVersion);",
+    "const isCaughtUp = hasReached(oldestComponent(cell?.aggregation?.resourceVersion), request.pod.resourceVersion);",
     "const isCaughtUp = true;",
   ),
   LiveRead: rule(
