@@ -153,7 +153,9 @@ const USED: Readonly<Record<string, { readonly entry: string; readonly uses: Use
         delete: `${BUDGETS}: api.delete(budgetPath(namespace, name)`,
       },
       "/pods": informer('controllers/generator/budgets/budget-pods.ts: path: "/api/v1/pods"'),
-      "*/*/scale": { get: "controllers/generator/budgets/polled-scales.ts: api.get(path, about(namespace, name, parseScale)" },
+      "*/*/scale": {
+        get: "controllers/generator/budgets/polled-scales.ts: api.get(path, about(namespace, name, parseScale)",
+      },
       "/namespaces": informer('controllers/generator/sources/namespace-enforcement.ts: path: "/api/v1/namespaces"'),
       "/configmaps": {
         ...informer(REGISTER),

@@ -16,12 +16,8 @@ export async function updateProtector(
 ): Promise<ApiResult<PodProtector>> {
   const { namespace = "", name } = protector.metadata;
   const body = { ...protector, apiVersion: `${GROUP}/${VERSION}`, kind: KIND };
-  return await calls.api.update(
-    podProtectorPath(namespace, name),
-    body,
-    about(namespace, name, parsePodProtector),
-    calls,
-  );
+  const parse = about(namespace, name, parsePodProtector);
+  return await calls.api.update(podProtectorPath(namespace, name), body, parse, calls);
 }
 
 export function withoutFinalizer(protector: PodProtector): PodProtector {
