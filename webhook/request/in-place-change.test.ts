@@ -84,52 +84,6 @@ test.each<[string, Json, Json, string[]]>([
   expect(restartedContainers(before, after)).toEqual(expected);
 });
 
-const RUNNING = { name: "app", ...sized("1", "1Gi") };
-const waiting = (status: Json, ...containers: Json[]): Json => ({
-  ...pod(containers),
-  status: { conditions: [{ type: "PodResizePending", status: "True", reason: "Infeasible" }], ...status },
-});
-const running = { containerStatuses: [RUNNING] };
-
-test.each<[string, Json, Json, string[]]>([
-  [
-    "which the kubelet can make now, restarts a container for the memory of that one",
-    waiting(running, app(sized("64", "2Gi"))),
-    pod([app(sized("2", "2Gi"))]),
-    ["app"],
-  ],
-  [
-    "in a pod that does not say what its containers run with, restarts them",
-    waiting({}, app(sized("64", "1Gi"))),
-    pod([app(sized("2", "1Gi"))]),
-    ["app"],
-  ],
-  [
-    "of the pod's limits, restarts a container without its own",
-    {
-      ...waiting({ containerStatuses: [{ name: "app" }], resources: ofPod("1", "1Gi").resources }),
-      ...pod([app()], ofPod("64", "2Gi")),
-    },
-    pod([app()], ofPod("2", "2Gi")),
-    ["app"],
-  ],
-  [
-    "where memory stays as the container has it, restarts nothing",
-    waiting(running, app(sized("64", "1Gi"))),
-    pod([app(sized("2", "1Gi"))]),
-    [],
-  ],
-  ["of nothing restarts nothing", waiting(running, app(sized("64", "2Gi"))), pod([app(sized("64", "2Gi"))]), []],
-  [
-    "of which none was refused, restarts nothing",
-    { ...pod([app(sized("64", "2Gi"))]), status: running },
-    pod([app(sized("2", "2Gi"))]),
-    [],
-  ],
-])("after a refused resize, one of cpu alone %s", (_, before, after, expected) => {
-  expect(restartedContainers(before, after)).toEqual(expected);
-});
-
 test("a pod with many containers and many limits of its own does not cost their product", () => {
   const readsOf = (count: number): number => {
     let reads = 0;
@@ -155,9 +109,7 @@ test("a pod with many containers and many limits of its own does not cost their 
 
 test("amounts that no apiserver sends, nested deeper than the stack, are none", () => {
   const deep: unknown = JSON.parse("[".repeat(50_000) + "]".repeat(50_000));
-  const of = (memory: unknown): Json => ({
-    ...waiting({ containerStatuses: [{ name: "app" }] }, app({ resources: { requests: { memory } } })),
-  });
+  const of = (memory: unknown): Json => pod([app({ resources: { requests: { memory } } })]);
   expect(restartedContainers(of(deep), of(""))).toEqual([]);
 });
 

@@ -3,8 +3,7 @@
  * the pod out of the selectors of protectors.
  *
  * Which containers an update of a pod restarts (docs/design.md#in-place-changes): those with another image, and those
- * with other resources (their own, or the pod's from Kubernetes 1.36 on) whose resize policy says RestartContainer. A
- * resize may also bring about an earlier one that the kubelet has refused.
+ * with other resources (their own, or the pod's from Kubernetes 1.36 on) whose resize policy says RestartContainer.
  * Everything else restarts nothing: metadata, tolerations, other resizes, and a new image of an ordinary init
  * container, which has run already. Reads the raw objects, because nothing else needs the containers.
  */
@@ -66,49 +65,18 @@ function runningContainers(pod: unknown): readonly Container[] {
   return [...sidecars, ...listOf(containers)].map((container) => containerOf(container, podLimits));
 }
 
-type Amounts = Container["amounts"];
-
-function isRestarted(before: Container, after: Container, running: Amounts): boolean {
+function isRestarted(before: Container, after: Container): boolean {
   // The resize policy is immutable, so the kubelet follows the policy from before the update.
-  const isResized = (name: string): boolean =>
-    [before.amounts(name), running(name)].some((one) => one !== after.amounts(name));
+  const isResized = (name: string): boolean => before.amounts(name) !== after.amounts(name);
   return after.image !== before.image || before.restartedBy.some(isResized);
 }
-
-/** All requests and limits of the pod and of its containers, as text. */
-function resourcesOf(pod: unknown): string {
-  const spec = recordOrEmpty(valueAt(pod, "spec"));
-  const lists = [spec, ...listOf(spec.initContainers), ...listOf(spec.containers)].flatMap(({ resources }) => {
-    const { requests, limits } = recordOrEmpty(resources);
-    return [requests, limits].map((amounts) => Object.entries(recordOrEmpty(amounts)));
-  });
-  return JSON.stringify(lists.map((list) => list.map(([name, amount]) => [name, amountOf(amount)])));
-}
-
-/**
- * What the containers run with, by name, where the kubelet has refused an earlier resize or waits for room. With the
- * next resize of anything it looks at all resources of the pod again, so it may make the earlier one as well.
- */
-function amountsBeforeRefusal(pod: unknown): ReadonlyMap<string, Amounts> | undefined {
-  const { conditions, containerStatuses, initContainerStatuses, resources } = recordOrEmpty(valueAt(pod, "status"));
-  const isPending = ({ type, status }: Json): boolean => type === "PodResizePending" && status === "True";
-  if (!listOf(conditions).some(isPending)) return undefined;
-  const podLimits = recordOrEmpty(valueAt(resources, "limits"));
-  const running = [...listOf(initContainerStatuses), ...listOf(containerStatuses)];
-  return new Map(running.map((one) => [textOf(one.name), containerOf(one, podLimits).amounts]));
-}
-
-const unknownAmounts: Amounts = () => "unknown";
 
 /** Names of the containers that the change restarts. `before` and `after` are raw pods. */
 export function restartedContainers(before: unknown, after: unknown): readonly string[] {
   const changed = new Map(runningContainers(after).map((container) => [container.name, container]));
-  const running = resourcesOf(before) === resourcesOf(after) ? undefined : amountsBeforeRefusal(before);
   return runningContainers(before).flatMap((container) => {
-    const { name, amounts } = container;
-    const next = changed.get(name);
-    const now = running === undefined ? amounts : (running.get(name) ?? unknownAmounts);
-    return next !== undefined && isRestarted(container, next, now) ? [name] : [];
+    const next = changed.get(container.name);
+    return next !== undefined && isRestarted(container, next) ? [container.name] : [];
   });
 }
 
