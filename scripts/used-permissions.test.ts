@@ -10,6 +10,7 @@ import * as v from "valibot";
 import { expect, test } from "vitest";
 import { root } from "./root.ts";
 
+const POLLED = "controllers/generator/budgets/polled-scales.ts: api.get(path, aboutIfNamed(namespace, name, ";
 const Role = v.object({
   kind: v.picklist(["Role", "ClusterRole"]),
   metadata: v.object({ name: v.string() }),
@@ -133,10 +134,10 @@ const USED: Readonly<Record<string, { readonly entry: string; readonly uses: Use
       ...kinds("policy/poddisruptionbudgets"),
       "apps/daemonsets": {
         ...kinds("apps/daemonsets")["apps/daemonsets"],
-        get: "controllers/generator/budgets/polled-scales.ts: api.get(path, about(namespace, name, parseDaemonSet)",
+        get: `${POLLED}parseDaemonSet`,
       },
       "apps.kruise.io/daemonsets": {
-        get: "controllers/generator/budgets/polled-scales.ts: api.get(path, about(namespace, name, parseDaemonSet)",
+        get: `${POLLED}parseDaemonSet`,
       },
       "batch/jobs": informer("controllers/generator/sources/kind-watch.ts: path: collectionPath(kind)"),
       "batch/cronjobs": informer("controllers/generator/sources/kind-watch.ts: path: collectionPath(kind)"),
@@ -154,7 +155,7 @@ const USED: Readonly<Record<string, { readonly entry: string; readonly uses: Use
       },
       "/pods": informer('controllers/generator/budgets/budget-pods.ts: path: "/api/v1/pods"'),
       "*/*/scale": {
-        get: "controllers/generator/budgets/polled-scales.ts: api.get(path, about(namespace, name, parseScale)",
+        get: `${POLLED}parseScale`,
       },
       "/namespaces": informer('controllers/generator/sources/namespace-enforcement.ts: path: "/api/v1/namespaces"'),
       "/configmaps": {

@@ -6,12 +6,12 @@
 import * as v from "valibot";
 import { parseSelectorText } from "../../../shared/decide/availability/selector-text.ts";
 import { podCount } from "../../../shared/decide/minimum/workload-minimum.ts";
-import type { ApiClient } from "../../../shared/kube/client/api-client.ts";
+import { type ApiClient, aboutIfNamed } from "../../../shared/kube/client/api-client.ts";
 import { pathSegment } from "../../../shared/kube/client/api-path.ts";
 import type { ApiFailure } from "../../../shared/kube/client/api-result.ts";
 import { isTimeout } from "../../../shared/kube/client/transport.ts";
 import type { Clock } from "../../../shared/runtime/clock.ts";
-import { checker, recordOrEmpty } from "../../../shared/schema/check.ts";
+import { checker } from "../../../shared/schema/check.ts";
 import { LabelSelector } from "../../../shared/schema/podprotector.ts";
 import { type DiscoveryResult, discover } from "../sources/discovery.ts";
 import {
@@ -62,16 +62,6 @@ const parseScale = checker(
 const parseDaemonSet = checker(v.looseObject({ spec: v.looseObject({ selector: v.nullish(LabelSelector) }) }));
 const DAEMON_SET_GROUPS = ["apps", "apps.kruise.io"];
 
-/** A proxy may mix up responses. Not every server says in a scale of which object it is. */
-function about<T>(namespace: string, name: string, parse: (raw: unknown) => T): (raw: unknown) => T {
-  return (raw) => {
-    const metadata = recordOrEmpty(recordOrEmpty(raw).metadata);
-    if ((metadata.name ?? name) !== name || (metadata.namespace ?? namespace) !== namespace)
-      throw new Error("the answer is about another object");
-    return parse(raw);
-  };
-}
-
 /** A budget that uses a cached scale is resolved again after this time. */
 export const KEEP_SCALE_MS = 5_000;
 /** The resources that a cluster serves rarely change. */
@@ -109,7 +99,7 @@ export class PolledScales {
     const what = `${kind.kind} ${name}`;
     const group = groupVersionPath(kind);
     if (this.#hanging.get(group)) return unreadable(what, path);
-    const result = await api.get(path, about(namespace, name, parseScale), { timeoutMs, signal });
+    const result = await api.get(path, aboutIfNamed(namespace, name, parseScale), { timeoutMs, signal });
     if (result.kind !== "ok") {
       if (hasTimedOut(result)) this.#hanging.set(group, true);
       return notFound(result, what, path);
@@ -155,7 +145,7 @@ export class PolledScales {
   ): Promise<{ readonly kind: "selected"; readonly selector: LabelSelector } | MissingScale | FailedLookup> {
     const path = `${collectionPath(kind, namespace)}/${pathSegment(name)}`;
     const { api, timeoutMs } = this.#options;
-    const result = await api.get(path, about(namespace, name, parseDaemonSet), { timeoutMs, signal });
+    const result = await api.get(path, aboutIfNamed(namespace, name, parseDaemonSet), { timeoutMs, signal });
     const what = `${kind.kind} ${name}`;
     if (result.kind !== "ok") return notFound(result, what, path);
     const { selector } = result.object.spec;

@@ -4,7 +4,7 @@
  * have their own files).
  */
 import { GROUP, KIND, VERSION } from "../../schema/annotations.ts";
-import { isRecord } from "../../schema/check.ts";
+import { recordOrEmpty } from "../../schema/check.ts";
 import {
   type ObjectMeta,
   type PodProtector,
@@ -160,11 +160,26 @@ export class ApiClient {
 /** A proxy may mix up responses. A response about another object says nothing about this one. */
 export function about<T>(namespace: string, name: string, parse: Parse<T>): Parse<T> {
   return (raw) => {
-    const metadata = isRecord(raw) && isRecord(raw.metadata) ? raw.metadata : {};
-    if (metadata.name !== name || metadata.namespace !== namespace)
-      throw new MalformedResponse("the answer is about another object");
+    const metadata = metadataOf(raw);
+    if (metadata.name !== name || metadata.namespace !== namespace) throw new MalformedResponse(ANOTHER);
     return parse(raw);
   };
+}
+
+/** {@link about} where not every server says of which object a response is, as in a scale. */
+export function aboutIfNamed<T>(namespace: string, name: string, parse: Parse<T>): Parse<T> {
+  return (raw) => {
+    const metadata = metadataOf(raw);
+    if ((metadata.name ?? name) !== name || (metadata.namespace ?? namespace) !== namespace)
+      throw new MalformedResponse(ANOTHER);
+    return parse(raw);
+  };
+}
+
+const ANOTHER = "the answer is about another object";
+
+function metadataOf(raw: unknown): Readonly<Record<string, unknown>> {
+  return recordOrEmpty(recordOrEmpty(raw).metadata);
 }
 
 type RequestOptions = Pick<ApiRequest, "timeoutMs" | "signal" | "ignoresManagedFields" | "isList">;

@@ -155,10 +155,9 @@ test("a rollout with surge waits for a pod that is never available, and goes on 
   });
   expect((await spoil()).some(isOld)).toBe(true);
   await annotate(pathOf(STUCK), { "podseidon.kubewharf.io/max-unavailable": "1" });
-  let changes = 0;
+  const wake = wakingControllers(core, namespace);
   await core.waitFor("the rollout", async () => {
-    // Denied before, its controller pauses for up to 1,000 s: any change makes it ask again (docs/limits.md).
-    await annotate(pathOf(STUCK), { "example.com/change": String(++changes) });
+    await wake();
     const pods = await spoil();
     const ready = pods.filter((pod) => conditionStatus(pod, "Ready") === "True");
     return !pods.some(isOld) && ready.length === NODES - 1;
